@@ -200,6 +200,16 @@ typedef struct tni_arena {
     bool      device;
 } tni_arena;
 
+/* Host memory that is released together, see >>scratch. */
+typedef struct tni_taken { struct tni_taken *before; size_t bytes; } tni_taken;
+typedef struct tni_scratch {
+    tn_ctx     *ctx;
+    const char *what;                   /* names the memory in messages        */
+    tni_taken  *newest;
+    bool        arena;                  /* the pieces are of the arena of headers, which alone releases them */
+    bool        failed;                 /* a piece was refused, and the context has the error */
+} tni_scratch;
+
 struct tni_node;
 struct tni_threads;
 
@@ -400,6 +410,13 @@ TNI_FN void tni_disown(tni_owned *o);
 TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes);
 TNI_NOINLINE TNI_FN tn_tensor **tni_arena_list(tn_ctx *ctx, int64_t n);
 TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a);
+TNI_FN tni_scratch tni_scratch_begin(tn_ctx *ctx, const char *what);
+TNI_NOINLINE TNI_FN void *tni_take(tni_scratch *w, int64_t n, size_t each);
+TNI_NOINLINE TNI_FN void *tni_take_zeroed(tni_scratch *w, int64_t n, size_t each);
+TNI_NOINLINE TNI_FN double *tni_take_f64(tni_scratch *w, int64_t n, int64_t m);
+TNI_NOINLINE TNI_FN double *tni_take_zeros(tni_scratch *w, int64_t n, int64_t m);
+TNI_FN void tni_scratch_release(tni_scratch *w, const tni_taken *mark);
+TNI_NOINLINE TNI_FN tn_status tni_scratch_end(tni_scratch *w, tn_status s);
 
 /* rng.c */
 TNI_FN void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_t block, uint32_t out[4]);

@@ -62,14 +62,20 @@ TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
     ctx->memory.live -= bytes;
 }
 
+/* The bytes of n elements after `first` bytes. false: they do not fit the address space, and the context has the error. */
+static bool tni_array_bytes(tn_ctx *ctx, size_t first, int64_t n, size_t each, const char *what, size_t *bytes)
+{
+    if (tni_area_size(n, 1, each, bytes) && tni_add_size(first, *bytes, bytes)) return true;
+    tni_fail(ctx, TN_ERR_MEMORY, n == INT64_MAX ? "%s: more elements than the address space can hold"
+             : "%s: %lld elements do not fit the address space", what, (long long)n);
+    return false;
+}
+
 /* n elements of `each` bytes. */
 TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const char *what)
 {
     size_t bytes;
-    if (tni_area_size(n, 1, each, &bytes)) return tni_alloc(ctx, bytes, what);
-    tni_fail(ctx, TN_ERR_MEMORY, n == INT64_MAX ? "%s: more elements than the address space can hold"
-             : "%s: %lld elements do not fit the address space", what, (long long)n);
-    return NULL;
+    return tni_array_bytes(ctx, 0, n, each, what, &bytes) ? tni_alloc(ctx, bytes, what) : NULL;
 }
 
 /* n * m doubles for a host algorithm. */
@@ -148,10 +154,8 @@ TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
 TNI_NOINLINE TNI_FN tn_tensor **tni_arena_list(tn_ctx *ctx, int64_t n)
 {
     size_t bytes;
-    if (tni_area_size(n, 1, sizeof(tn_tensor *), &bytes))
-        return (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], bytes);
-    tni_fail(ctx, TN_ERR_MEMORY, "arena: %lld tensors do not fit the address space", (long long)n);
-    return NULL;
+    return tni_array_bytes(ctx, 0, n, sizeof(tn_tensor *), "arena", &bytes)
+           ? (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], bytes) : NULL;
 }
 
 TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a)
@@ -162,4 +166,71 @@ TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a)
         else tni_free(ctx, a->block[i].p, a->block[i].bytes);
     }
     a->blocks = a->at = a->used = 0;
+}
+
+/* ---- scratch: host memory that is released together --------------------- >>scratch
+       tni_scratch w = tni_scratch_begin(ctx, "qr");
+       double     *a = tni_take_f64(&w, m, n), *x = tni_take_zeros(&w, n, 1);
+       int64_t    *order = (int64_t *)tni_take(&w, n, sizeof *order);
+       return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : compute(a, x, order));
+   One test after the last piece is enough. What was taken after a mark, a copy of w.newest, can be released alone. Each piece
+   is an allocation of its own, so that a checker of memory sees where it ends. */
+
+enum { TNI_TAKEN_HEAD = 16 };                /* bytes before a piece, which has the allocator's alignment */
+
+TNI_FN tni_scratch tni_scratch_begin(tn_ctx *ctx, const char *what)
+{
+    tni_scratch w = {ctx, what, NULL, false, false};
+    return w;
+}
+
+/* n elements of `each` bytes, not zeroed. NULL: this piece, or one before it, was refused. */
+TNI_NOINLINE TNI_FN void *tni_take(tni_scratch *w, int64_t n, size_t each)
+{
+    tni_taken *piece = NULL;
+    size_t     bytes;
+    if (!w->failed && tni_array_bytes(w->ctx, w->arena ? 0 : TNI_TAKEN_HEAD, n, each, w->what, &bytes))
+        piece = (tni_taken *)(w->arena ? tni_arena_take(w->ctx, &w->ctx->heads[w->ctx->head], bytes)
+                                       : tni_alloc(w->ctx, bytes, w->what));
+    w->failed = !piece;
+    if (!piece || w->arena) return piece;
+    piece->before = w->newest;
+    piece->bytes = bytes;
+    w->newest = piece;
+    return (char *)piece + TNI_TAKEN_HEAD;
+}
+
+TNI_UNUSED TNI_NOINLINE TNI_FN void *tni_take_zeroed(tni_scratch *w, int64_t n, size_t each)
+{
+    void *p = tni_take(w, n, each);
+    if (p) memset(p, 0, (size_t)n * each);
+    return p;
+}
+
+/* n * m doubles, not zeroed */
+TNI_UNUSED TNI_NOINLINE TNI_FN double *tni_take_f64(tni_scratch *w, int64_t n, int64_t m)
+{
+    return (double *)tni_take(w, tni_area(n, m), sizeof(double));
+}
+
+TNI_UNUSED TNI_NOINLINE TNI_FN double *tni_take_zeros(tni_scratch *w, int64_t n, int64_t m)
+{
+    return (double *)tni_take_zeroed(w, tni_area(n, m), sizeof(double));
+}
+
+/* Releases the pieces that were taken after the mark; NULL: all. */
+TNI_FN void tni_scratch_release(tni_scratch *w, const tni_taken *mark)
+{
+    while (w->newest != mark) {
+        tni_taken *piece = w->newest;
+        w->newest = piece->before;
+        tni_free(w->ctx, piece, piece->bytes);
+    }
+}
+
+/* Releases all pieces, and returns s. */
+TNI_NOINLINE TNI_FN tn_status tni_scratch_end(tni_scratch *w, tn_status s)
+{
+    tni_scratch_release(w, NULL);
+    return s;
 }

@@ -29,9 +29,9 @@ static void tni_als_lay(tni_lay *l, tn_ctx *ctx, tni_als_job *j)
     int64_t before = 1, after = 1, n = 1, work = tni_eigh_work(r), extent = tni_max(r, 1), start = 1;
     for (int k = 0; k < j->rank; k++) {
         const int64_t others = tni_product_of(j->rank, j->n, k);
-        j->f[k] = tni_take(l, j->n[k], r);
-        j->old[k] = tni_take(l, j->n[k], r);
-        j->best[k] = tni_take(l, j->n[k], r);
+        j->f[k] = tni_lay_take(l, j->n[k], r);
+        j->old[k] = tni_lay_take(l, j->n[k], r);
+        j->best[k] = tni_lay_take(l, j->n[k], r);
         before = tni_max(before, tni_product_of(k, j->n, -1));
         after = tni_max(after, tni_product_of(j->rank - k - 1, j->n + k + 1, -1));
         n = tni_max(n, j->n[k]);
@@ -39,18 +39,18 @@ static void tni_als_lay(tni_lay *l, tn_ctx *ctx, tni_als_job *j)
         work = tni_max(work, n + tni_axis_work(j->n[k], others));
         extent = tni_max(extent, tni_max(j->n[k] + tni_axis_chunk(j->n[k]), others));
     }
-    j->a = tni_take(l, j->all, 1);
-    j->e = tni_take(l, j->all, 1);
-    j->before = tni_take(l, before, r);
-    j->after = tni_take(l, after, r);
-    j->m = tni_take(l, tni_max(n * r, start), 1);
-    j->t = tni_take(l, n, r);
-    j->gram = tni_take(l, r, r);
-    j->vectors = tni_take(l, r, r);
-    j->values = tni_take(l, r, 1);
-    j->half = tni_take(l, r, 1);
-    j->work = tni_take(l, work, 1);
-    tni_take_host(l, ctx, extent, &j->host);
+    j->a = tni_lay_take(l, j->all, 1);
+    j->e = tni_lay_take(l, j->all, 1);
+    j->before = tni_lay_take(l, before, r);
+    j->after = tni_lay_take(l, after, r);
+    j->m = tni_lay_take(l, tni_max(n * r, start), 1);
+    j->t = tni_lay_take(l, n, r);
+    j->gram = tni_lay_take(l, r, r);
+    j->vectors = tni_lay_take(l, r, r);
+    j->values = tni_lay_take(l, r, 1);
+    j->half = tni_lay_take(l, r, 1);
+    j->work = tni_lay_take(l, work, 1);
+    tni_lay_host(l, ctx, extent, &j->host);
 }
 
 /* out [product of n,r]: row (i_0,i_1,..) is the elementwise product of rows i_k of the factors. In place, from the last

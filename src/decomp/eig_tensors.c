@@ -376,7 +376,7 @@ double tn_effective_rank(const double *values, int64_t n)
 /* ---- decompositions of tensors: their workspace ---------------------------- >>tensor-workspace
    A function that lays out a workspace runs twice: without memory, which gives the size, and with one allocation of it. */
 
-TNI_FN double *tni_take(tni_lay *l, int64_t n, int64_t m)
+TNI_FN double *tni_lay_take(tni_lay *l, int64_t n, int64_t m)
 {
     double *p = l->base ? l->base + l->used : NULL;
     size_t  bytes;
@@ -393,12 +393,12 @@ TNI_FN double *tni_lay_scratch(tni_lay *l, tn_ctx *ctx, const char *op, int64_t 
     return l->base;
 }
 
-TNI_FN int64_t *tni_take_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_take(l, n, 1); }
+TNI_FN int64_t *tni_lay_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_lay_take(l, n, 1); }
 
 /* With memory, the host is ready to compute. */
-TNI_FN void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
+TNI_FN void tni_lay_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
 {
-    double *work = tni_take(l, tni_host_work(extent), 1);
+    double *work = tni_lay_take(l, tni_host_work(extent), 1);
     if (work) *h = tni_decomp_host(ctx, extent, work);
 }
 

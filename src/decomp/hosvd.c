@@ -84,19 +84,19 @@ static void tni_hosvd_lay(tni_lay *l, tn_ctx *ctx, tni_hosvd_job *j, bool sweeps
     for (int k = 0; k < j->rank; k++) all *= j->n[k];
     for (int k = 0; k < j->rank; k++) {
         const int64_t n = j->n[k], others = n > 0 ? all / n : 0, least = tni_min(n, others);
-        j->u[k] = tni_take(l, n, tni_max(least, 1));
-        j->old[k] = sweeps ? tni_take(l, n, tni_max(least, 1)) : NULL;
-        j->s[k] = tni_take(l, tni_max(least, 1), 1);
+        j->u[k] = tni_lay_take(l, n, tni_max(least, 1));
+        j->old[k] = sweeps ? tni_lay_take(l, n, tni_max(least, 1)) : NULL;
+        j->s[k] = tni_lay_take(l, tni_max(least, 1), 1);
         full = tni_max(full, 2 * n * tni_max(least, 1));
         work = tni_max(work, n + tni_max(tni_axis_work(n, others), 4 * n * least + tni_qr_work(n, 2 * least)));
         extent = tni_max(extent, tni_max(n + tni_axis_chunk(n), others));
     }
-    j->full = tni_take(l, full, 1);
-    j->a = tni_take(l, all, 1);
-    j->x = tni_take(l, all, 1);
-    j->y = tni_take(l, all, 1);
-    j->work = tni_take(l, work, 1);
-    tni_take_host(l, ctx, extent, &j->host);
+    j->full = tni_lay_take(l, full, 1);
+    j->a = tni_lay_take(l, all, 1);
+    j->x = tni_lay_take(l, all, 1);
+    j->y = tni_lay_take(l, all, 1);
+    j->work = tni_lay_take(l, work, 1);
+    tni_lay_host(l, ctx, extent, &j->host);
 }
 
 /* x = A with all axes but `skip` (-1: none) multiplied by their factors; shape gets its extents. */

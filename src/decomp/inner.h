@@ -233,10 +233,10 @@ TNI_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle);
 
 /* eig_tensors.c */
 TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d);
-TNI_FN double *tni_take(tni_lay *l, int64_t n, int64_t m);
+TNI_FN double *tni_lay_take(tni_lay *l, int64_t n, int64_t m);
 TNI_FN double *tni_lay_scratch(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size);
-TNI_FN int64_t *tni_take_int(tni_lay *l, int64_t n);
-TNI_FN void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h);
+TNI_FN int64_t *tni_lay_int(tni_lay *l, int64_t n);
+TNI_FN void tni_lay_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h);
 TNI_FN tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps);
 TNI_FN int64_t tni_tail_rank(int64_t n, const double *s, double delta);
 TNI_FN double tni_tail_squares(int64_t n, const double *s, int64_t rank);

@@ -20,16 +20,16 @@ typedef struct tni_joint_job {
 static void tni_joint_lay(tni_lay *l, tn_ctx *ctx, tni_joint_job *j)
 {
     const int64_t n = j->n, b = j->b;
-    j->a = tni_take(l, b, n * n);
-    j->x = tni_take(l, b, n * n);
-    j->v = tni_take(l, n, n);
-    j->m = tni_take(l, n, n);
-    j->t = tni_take(l, n, n);
-    j->values = tni_take(l, tni_max(b, 1), n);
-    j->squares = tni_take(l, tni_max(n, b), 1);
-    j->errors = tni_take(l, n + 1, 1);
-    j->work = tni_take(l, tni_eigh_work(n), 1);
-    tni_take_host(l, ctx, tni_max(n, b), &j->host);
+    j->a = tni_lay_take(l, b, n * n);
+    j->x = tni_lay_take(l, b, n * n);
+    j->v = tni_lay_take(l, n, n);
+    j->m = tni_lay_take(l, n, n);
+    j->t = tni_lay_take(l, n, n);
+    j->values = tni_lay_take(l, tni_max(b, 1), n);
+    j->squares = tni_lay_take(l, tni_max(n, b), 1);
+    j->errors = tni_lay_take(l, n + 1, 1);
+    j->work = tni_lay_take(l, tni_eigh_work(n), 1);
+    tni_lay_host(l, ctx, tni_max(n, b), &j->host);
 }
 
 /* x = V A_b V^T, [n,n,b] */
@@ -254,22 +254,22 @@ typedef struct tni_ica_job {
 static void tni_ica_lay(tni_lay *l, tn_ctx *ctx, tni_ica_job *j)
 {
     const int64_t n = j->n, f = j->f, all = j->all;
-    j->x = tni_take(l, n, f);
-    j->z = tni_take(l, all, n);
-    j->g = tni_take(l, all, n);
-    j->mean = tni_take(l, f, 1);
-    j->u = tni_take(l, f, tni_max(all, 1));
-    j->d = tni_take(l, tni_max(all, 1), 1);
-    j->kw = tni_take(l, all, f);
-    j->out = tni_take(l, all, f);
-    j->w = tni_take(l, all, all);
-    j->next = tni_take(l, all, all);
-    j->s = tni_take(l, all, all);
-    j->vectors = tni_take(l, all, all);
-    j->values = tni_take(l, all, 1);
-    j->contrast = tni_take(l, all, 1);
-    j->work = tni_take(l, tni_max(tni_axis_work(f, n), tni_eigh_work(all)), 1);
-    tni_take_host(l, ctx, tni_max(n, f + tni_axis_chunk(f)), &j->host);
+    j->x = tni_lay_take(l, n, f);
+    j->z = tni_lay_take(l, all, n);
+    j->g = tni_lay_take(l, all, n);
+    j->mean = tni_lay_take(l, f, 1);
+    j->u = tni_lay_take(l, f, tni_max(all, 1));
+    j->d = tni_lay_take(l, tni_max(all, 1), 1);
+    j->kw = tni_lay_take(l, all, f);
+    j->out = tni_lay_take(l, all, f);
+    j->w = tni_lay_take(l, all, all);
+    j->next = tni_lay_take(l, all, all);
+    j->s = tni_lay_take(l, all, all);
+    j->vectors = tni_lay_take(l, all, all);
+    j->values = tni_lay_take(l, all, 1);
+    j->contrast = tni_lay_take(l, all, 1);
+    j->work = tni_lay_take(l, tni_max(tni_axis_work(f, n), tni_eigh_work(all)), 1);
+    tni_lay_host(l, ctx, tni_max(n, f + tni_axis_chunk(f)), &j->host);
 }
 
 /* Centres x, and makes K [k,f] and Z [k,n]. */

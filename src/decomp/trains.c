@@ -91,11 +91,11 @@ TNI_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
 /* Room for bonds of C [m,n], at most. */
 TNI_FN void tni_tt_lay(tni_lay *l, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work)
 {
-    j->c = tni_take(l, c, 1);
-    j->u = tni_take(l, u, 1);
-    j->s = tni_take(l, s, 1);
-    j->vt = tni_take(l, vt, 1);
-    j->work = tni_take(l, work, 1);
+    j->c = tni_lay_take(l, c, 1);
+    j->u = tni_lay_take(l, u, 1);
+    j->s = tni_lay_take(l, s, 1);
+    j->vt = tni_lay_take(l, vt, 1);
+    j->work = tni_lay_take(l, work, 1);
 }
 
 static void tni_tt_svd_lay(tni_lay *l, tn_ctx *ctx, tni_tt_job *j, int64_t count, const int64_t *n, int64_t all)
@@ -113,7 +113,7 @@ static void tni_tt_svd_lay(tni_lay *l, tn_ctx *ctx, tni_tt_job *j, int64_t count
         r = tni_max(tni_min(least, j->limit), 1);
     }
     tni_tt_lay(l, j, tni_max(all, vt), u, s, vt, work);
-    tni_take_host(l, ctx, extent, &j->host);
+    tni_lay_host(l, ctx, extent, &j->host);
 }
 
 static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const int64_t *n, double eps)
@@ -222,8 +222,8 @@ TNI_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exp
 static void tni_tt_round_lay(tni_lay *l, const tn_tt *tt, tni_tt_round_job *j)
 {
     int64_t all = 0, c = 1, u = 1, s = 1, vt = 1, work = 1, extent = 1, left = 1;
-    j->at = tni_take_int(l, tt->count);
-    j->r = tni_take_int(l, tt->count + 1);
+    j->at = tni_lay_int(l, tt->count);
+    j->r = tni_lay_int(l, tt->count + 1);
     for (int64_t k = 0; k < tt->count; k++) {
         const int64_t *n = tt->core[k]->shape, m = n[0] * n[1];
         if (j->at) j->at[k] = all;
@@ -238,10 +238,10 @@ static void tni_tt_round_lay(tni_lay *l, const tn_tt *tt, tni_tt_round_job *j)
         extent = tni_max(extent, tni_max(m, n[1] * n[2]));
         work = tni_max(work, tni_max(tni_svd_work(m, n[2]), tni_max(tni_qr_work(m, n[2]), tni_qr_work(n[1] * n[2], n[0]))));
     }
-    j->cores = tni_take(l, all, 1);
-    j->left = tni_take(l, left, 1);
+    j->cores = tni_lay_take(l, all, 1);
+    j->left = tni_lay_take(l, left, 1);
     tni_tt_lay(l, &j->cut, c, u, s, vt, work);
-    tni_take_host(l, tt->ctx, extent, &j->cut.host);
+    tni_lay_host(l, tt->ctx, extent, &j->cut.host);
 }
 
 /* Core k [r,n s] = L Q with orthonormal rows of Q, which replaces it; L moves into core k - 1. */
@@ -463,11 +463,11 @@ static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_hos
     int64_t ra = tni_tt_largest_rank(a), rb = tni_tt_largest_rank(b), product = 1;
     for (int64_t k = 0; k < a->count; k++)
         product = tni_max(product, b->core[k]->shape[0] * a->core[k]->shape[1] * a->core[k]->shape[2]);
-    p[0] = tni_take(l, tni_tt_largest_core(a), 1);
-    p[1] = tni_take(l, tni_tt_largest_core(b), 1);
-    p[2] = tni_take(l, ra, rb);
-    p[3] = tni_take(l, product, 1);
-    tni_take_host(l, a->ctx, product, h);
+    p[0] = tni_lay_take(l, tni_tt_largest_core(a), 1);
+    p[1] = tni_lay_take(l, tni_tt_largest_core(b), 1);
+    p[2] = tni_lay_take(l, ra, rb);
+    p[3] = tni_lay_take(l, product, 1);
+    tni_lay_host(l, a->ctx, product, h);
 }
 
 /* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right: the inner product is *inner 2^*exponent. */
@@ -599,10 +599,10 @@ static bool tni_tt_dense_lay(tni_lay *l, const tn_tt *tt, tni_host *h, double *p
         extent = tni_max(extent, tni_max(rows, n[1] * n[2]));
     }
     *all = rows;
-    p[0] = tni_take(l, tni_tt_largest_core(tt), 1);
-    p[1] = tni_take(l, most, 1);
-    p[2] = tni_take(l, most, 1);
-    tni_take_host(l, tt->ctx, extent, h);
+    p[0] = tni_lay_take(l, tni_tt_largest_core(tt), 1);
+    p[1] = tni_lay_take(l, most, 1);
+    p[2] = tni_lay_take(l, most, 1);
+    tni_lay_host(l, tt->ctx, extent, h);
     return true;
 }
 

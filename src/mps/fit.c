@@ -13,9 +13,9 @@ typedef struct tni_tt_swap_job { tni_tt_round_job j; tni_tt_job cut; double *pai
 static void tni_tt_swap_lay(tni_lay *l, tn_ctx *ctx, tni_tt_swap_job *w)
 {
     const int64_t rows = w->r * w->m, columns = w->n * w->c, least = tni_min(rows, columns);
-    w->pair = tni_take(l, rows, columns);
+    w->pair = tni_lay_take(l, rows, columns);
     tni_tt_lay(l, &w->cut, rows * columns, rows * least, least, columns * least, tni_svd_work(rows, columns));
-    tni_take_host(l, ctx, tni_max(tni_max(rows, columns), tni_max(w->r * w->n, w->m * w->c)), &w->cut.host);
+    tni_lay_host(l, ctx, tni_max(tni_max(rows, columns), tni_max(w->r * w->n, w->m * w->c)), &w->cut.host);
 }
 
 /* [r,n,m,c] of both cores as [r m,n c], divided again, and all cores written. */
@@ -448,26 +448,26 @@ static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error
 static void tni_fit_lay(tni_lay *l, tni_fit *f)
 {
     const int64_t side = f->most * f->dim, width = f->out * side, x = side * width, cap = f->d.rank;
-    f->phi = tni_take(l, f->rows * f->sites, f->dim);
-    f->y = tni_take(l, f->rows, f->out);
-    f->p = tni_take(l, f->rows, side);
-    f->q = tni_take(l, f->rows, side);
-    f->w = tni_take(l, f->rows, width);
-    f->z = tni_take(l, f->rows, f->out * cap);
-    f->x = tni_take(l, x, 1);
-    f->g = tni_take(l, x, 2);
-    f->dir = tni_take(l, x, 1);
-    f->u = tni_take(l, width, cap);
-    f->v = tni_take(l, width, cap);
-    f->keep = tni_take(l, side + width, cap);
-    f->res = tni_take(l, f->rows, 2 * f->out);
-    f->s = tni_take(l, side, f->out);
-    f->svd = tni_take(l, tni_max(tni_svd_work(side, width), tni_svd_work(width, side)), 1);
-    f->r = tni_take_int(l, f->sites + 1);
-    f->exponent = tni_take_int(l, f->sites + 1);
-    f->core = (tni_fit_slot *)(void *)tni_take(l, f->sites, (int64_t)(sizeof *f->core / 8));
-    f->env = (tni_fit_slot *)(void *)tni_take(l, f->sites + 1, (int64_t)(sizeof *f->env / 8));
-    tni_take_host(l, f->ctx, tni_max(width, f->rows), &f->host);
+    f->phi = tni_lay_take(l, f->rows * f->sites, f->dim);
+    f->y = tni_lay_take(l, f->rows, f->out);
+    f->p = tni_lay_take(l, f->rows, side);
+    f->q = tni_lay_take(l, f->rows, side);
+    f->w = tni_lay_take(l, f->rows, width);
+    f->z = tni_lay_take(l, f->rows, f->out * cap);
+    f->x = tni_lay_take(l, x, 1);
+    f->g = tni_lay_take(l, x, 2);
+    f->dir = tni_lay_take(l, x, 1);
+    f->u = tni_lay_take(l, width, cap);
+    f->v = tni_lay_take(l, width, cap);
+    f->keep = tni_lay_take(l, side + width, cap);
+    f->res = tni_lay_take(l, f->rows, 2 * f->out);
+    f->s = tni_lay_take(l, side, f->out);
+    f->svd = tni_lay_take(l, tni_max(tni_svd_work(side, width), tni_svd_work(width, side)), 1);
+    f->r = tni_lay_int(l, f->sites + 1);
+    f->exponent = tni_lay_int(l, f->sites + 1);
+    f->core = (tni_fit_slot *)(void *)tni_lay_take(l, f->sites, (int64_t)(sizeof *f->core / 8));
+    f->env = (tni_fit_slot *)(void *)tni_lay_take(l, f->sites + 1, (int64_t)(sizeof *f->env / 8));
+    tni_lay_host(l, f->ctx, tni_max(width, f->rows), &f->host);
 }
 
 /* Checks the arguments, and fills in what does not depend on the train's numbers. */
