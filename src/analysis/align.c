@@ -87,9 +87,8 @@ static bool tni_units_fit(const tni_units *u, const char *op)
     const tn_dtype dtype = u->cp->ctx->desc.dtype;
     const double largest = tni_largest(u->cp->terms, u->cp->out, tni_rows(u->p, u->cp->out));
     if (u->zero || (largest >= tni_dtype_least(dtype) && largest <= tni_dtype_most(dtype))) return true;
-    tni_fail(u->cp->ctx, TN_ERR_NONFINITE, "%s: with factors of these lengths the largest element of p is %g, beyond the "
-             "range of %s", op, largest, tn_dtype_name(dtype));
-    return false;
+    return tni_fail(u->cp->ctx, TN_ERR_NONFINITE, "%s: with factors of these lengths the largest element of p is %g, beyond "
+                    "the range of %s", op, largest, tn_dtype_name(dtype)), false;
 }
 
 /* Whether row a comes after row b: by the place of its largest component, then by the components. */

@@ -14,17 +14,13 @@ tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor
     tn_ctx *ctx = cp->ctx;
     if (!tni_is_matrix(ctx, d, "dictionary", "d") || !tni_is_vector(ctx, u, cp->out, "dictionary", "u")) return NULL;
     int64_t m = d->shape[0] + cp->constant;
-    if (d->shape[1] != cp->in[0] - cp->constant) {
-        tni_fail(ctx, TN_ERR_SHAPE, "dictionary: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
-                 (long long)cp->in[0] - cp->constant);
-        return NULL;
-    }
+    if (d->shape[1] != cp->in[0] - cp->constant)
+        return tni_fail(ctx, TN_ERR_SHAPE, "dictionary: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
+                        (long long)cp->in[0] - cp->constant), (tn_tensor *)NULL;
     if (moment && !tni_is_matrix(ctx, moment, "dictionary", "moment")) return NULL;
-    if (moment && (moment->shape[0] != m || moment->shape[1] != m)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "dictionary: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
-                 (long long)m);
-        return NULL;
-    }
+    if (moment && (moment->shape[0] != m || moment->shape[1] != m))
+        return tni_fail(ctx, TN_ERR_SHAPE, "dictionary: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
+                        (long long)m), (tn_tensor *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
     tn_tensor *t = tni_view_of((tn_tensor *)d);
     t = t ? tn_transpose(t, 0, 1) : NULL;
@@ -44,11 +40,9 @@ tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tens
 {
     if (!tni_is_real(ctx, w, "modified_features", "w") || !tni_is_real(ctx, d, "modified_features", "d")
         || !tni_is_real(ctx, u, "modified_features", "u")) return NULL;
-    if (w->rank != 2 || d->rank != 2 || u->rank != 2 || d->shape[1] != w->shape[1] || u->shape[0] != w->shape[0]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "modified_features: w is %s, d is %s, u is %s, expected [h,n], [m,n] and [h,l]",
-                 TNI_SHAPE(w), TNI_SHAPE(d), TNI_SHAPE(u));
-        return NULL;
-    }
+    if (w->rank != 2 || d->rank != 2 || u->rank != 2 || d->shape[1] != w->shape[1] || u->shape[0] != w->shape[0])
+        return tni_fail(ctx, TN_ERR_SHAPE, "modified_features: w is %s, d is %s, u is %s, expected [h,n], [m,n] and [h,l]",
+                        TNI_SHAPE(w), TNI_SHAPE(d), TNI_SHAPE(u)), (tn_tensor *)NULL;
     tn_tensor *rest = tn_sub(ctx, tn_full(ctx, 0, NULL, 1), tn_affine(ctx, d, w, NULL));
     rest = rest ? tn_matmul(ctx, tn_mul(ctx, rest, rest), tn_mul(ctx, u, u)) : NULL;
     return rest ? tn_sqrt(ctx, rest) : NULL;

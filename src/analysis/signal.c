@@ -96,9 +96,8 @@ static bool tni_signal_fits(const tn_cp *cp, const tn_signal_desc *d, int64_t dr
         const tn_cp *null = d->nulls[i];
         if (null && null->ctx == cp->ctx && tni_cp_is_bilinear(null, "signal") && null->out == cp->out
             && null->in[0] == cp->in[0]) continue;
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "signal: operator %lld of nulls differs, expected %lld outputs, %lld inputs and the "
-                 "same context", (long long)i, (long long)cp->out, (long long)cp->in[0]);
-        return false;
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "signal: operator %lld of nulls differs, expected %lld outputs, %lld inputs and "
+                        "the same context", (long long)i, (long long)cp->out, (long long)cp->in[0]), false;
     }
     return true;
 }

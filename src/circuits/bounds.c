@@ -83,8 +83,7 @@ static bool tni_bound_finite(const tni_bound *b)
     most = tni_max_f64(most, tni_largest_of(b->V * b->hidden, b->form));
     tni_analysis_free(b->keys, key);
     if (most < HUGE_VAL) return true;
-    tni_fail(b->ctx, TN_ERR_NONFINITE, "circuit_bound: what a token adds is not finite, expected finite weights");
-    return false;
+    return tni_fail(b->ctx, TN_ERR_NONFINITE, "circuit_bound: what a token adds is not finite, expected finite weights"), false;
 }
 
 /* What depends on the weights alone. f: any frozen text, for its folded weights */
@@ -353,21 +352,16 @@ static bool tni_bound_counted(const tni_bound *b, int64_t N, const int32_t *next
     const char *op = "circuit_bound";
     double      all = 0;
     for (int64_t i = 0; i < N; i++) {
-        if (next[i] < 0 || next[i] >= b->V) {
-            tni_fail(b->ctx, TN_ERR_ARG, "%s: next[%lld] is %d, expected 0 to %lld", op, (long long)i, (int)next[i],
-                     (long long)b->V - 1);
-            return false;
-        }
-        if (weight && !(weight[i] >= 0 && weight[i] < HUGE_VAL)) {
-            tni_fail(b->ctx, TN_ERR_ARG, "%s: weights[%lld] is %g, expected finite numbers >= 0", op, (long long)i,
-                     weight[i]);
-            return false;
-        }
+        if (next[i] < 0 || next[i] >= b->V)
+            return tni_fail(b->ctx, TN_ERR_ARG, "%s: next[%lld] is %d, expected 0 to %lld", op, (long long)i, (int)next[i],
+                            (long long)b->V - 1), false;
+        if (weight && !(weight[i] >= 0 && weight[i] < HUGE_VAL))
+            return tni_fail(b->ctx, TN_ERR_ARG, "%s: weights[%lld] is %g, expected finite numbers >= 0", op, (long long)i,
+                            weight[i]), false;
         all += weight ? weight[i] : 1;
     }
     if (all > 0) return true;
-    tni_fail(b->ctx, TN_ERR_ARG, "%s: the sum of the weights is 0, expected more", op);
-    return false;
+    return tni_fail(b->ctx, TN_ERR_ARG, "%s: the sum of the weights is 0, expected more", op), false;
 }
 
 static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const tn_tensor *weights, tn_circuit_bound *out)

@@ -200,9 +200,8 @@ static bool tni_circuit_bilinear(tn_ctx *ctx, const tn_transformer *m, int64_t b
 {
     const tn_mlp_kind kind = m->blocks[block].mlp.desc.kind;
     if (kind == TN_MLP_BILINEAR) return !tni_circuit_normed_after(ctx, m, op);
-    tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear: of other kinds the modifier has to be "
-             "held constant, see tn_mlp_modifier", op, (long long)block, tn_mlp_kind_name(kind));
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear: of other kinds the modifier has to "
+                    "be held constant, see tn_mlp_modifier", op, (long long)block, tn_mlp_kind_name(kind)), false;
 }
 
 /* The norm as a map E x + b; b only where it is not 0 */
@@ -378,11 +377,9 @@ tn_cp *tn_circuit_block_term(const tn_circuit_block *o, int64_t g, int64_t k)
     if (!o || !o->b) return NULL;
     tn_ctx *ctx = o->b->ctx;
     int64_t pair[2] = {g, k};
-    if (g < 0 || k < 0 || g > o->heads || k > o->heads) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_block_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
-                 (long long)k, (long long)o->heads);
-        return NULL;
-    }
+    if (g < 0 || k < 0 || g > o->heads || k > o->heads)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_block_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
+                        (long long)k, (long long)o->heads), (tn_cp *)NULL;
     tni_scope scope = tni_scope_begin(ctx);
     int64_t   shape[2] = {o->m->shape[1], o->m->shape[1]};
     for (int i = 0; i < 2; i++) {

@@ -201,12 +201,10 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
     if (d.top == 0) d.top = 10;
     if (d.features < 1 || d.top < 1 || d.bins < 0 || d.features > INT32_MAX || d.top > INT32_MAX / 8
         || d.bins > INT32_MAX / 8 || (unsigned)d.order > TN_ORDER_MAGNITUDE
-        || (d.bins > 0 && !(d.low < d.high && d.high - d.low < HUGE_VAL))) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_evidence: features is %lld, top %lld, order %d, bins %lld, low %g and high %g, "
-                 "expected features and top at least 1 and low < high", (long long)d.features, (long long)d.top,
-                 (int)d.order, (long long)d.bins, d.low, d.high);
-        return NULL;
-    }
+        || (d.bins > 0 && !(d.low < d.high && d.high - d.low < HUGE_VAL)))
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_evidence: features is %lld, top %lld, order %d, bins %lld, low %g and high "
+                        "%g, expected features and top at least 1 and low < high", (long long)d.features, (long long)d.top,
+                        (int)d.order, (long long)d.bins, d.low, d.high), (tn_circuit_evidence *)NULL;
     if (!(e = (tn_circuit_evidence *)tni_alloc(ctx, sizeof *e, op))) return NULL;
     memset(e, 0, sizeof *e);
     e->desc = d;

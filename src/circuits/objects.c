@@ -36,20 +36,16 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
 {
     tni_circuit_box *box;
     if (!ctx || !left || !right) return NULL;
-    if (sets < 1 || sets > 2) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit: sets is %d, expected 1 or 2", sets);
-        return NULL;
-    }
+    if (sets < 1 || sets > 2)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit: sets is %d, expected 1 or 2", sets), (tn_circuit *)NULL;
     for (int s = 0; s < sets; s++) {
         if (!tni_is_matrix(ctx, left[s], "circuit", "left")) return NULL;
         if (!tni_is_matrix(ctx, right[s], "circuit", "right")) return NULL;
         if (left[s]->shape[1] != right[s]->shape[1] || left[s]->shape[0] != left[0]->shape[0]
-            || right[s]->shape[0] != right[0]->shape[0]) {
-            tni_fail(ctx, TN_ERR_SHAPE, "circuit: left %d is %s and right %d is %s, expected [%lld,rank] and [%lld,rank]", s,
-                     TNI_SHAPE(left[s]), s, TNI_SHAPE(right[s]), (long long)left[0]->shape[0],
-                     (long long)right[0]->shape[0]);
-            return NULL;
-        }
+            || right[s]->shape[0] != right[0]->shape[0])
+            return tni_fail(ctx, TN_ERR_SHAPE, "circuit: left %d is %s and right %d is %s, expected [%lld,rank] and "
+                            "[%lld,rank]", s, TNI_SHAPE(left[s]), s, TNI_SHAPE(right[s]), (long long)left[0]->shape[0],
+                            (long long)right[0]->shape[0]), (tn_circuit *)NULL;
     }
     if (!(box = (tni_circuit_box *)tni_alloc(ctx, sizeof *box, "circuit"))) return NULL;
     memset(box, 0, sizeof *box);
@@ -73,11 +69,9 @@ tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int6
 {
     tn_tensor *y = NULL;
     if (!ctx || !c) return NULL;
-    if (first < 0 || count < 0 || first > c->rows - count) {
-        tni_fail(ctx, TN_ERR_SHAPE, "circuit_rows: first is %lld and count %lld, expected rows from 0 to %lld",
-                 (long long)first, (long long)count, (long long)c->rows - 1);
-        return NULL;
-    }
+    if (first < 0 || count < 0 || first > c->rows - count)
+        return tni_fail(ctx, TN_ERR_SHAPE, "circuit_rows: first is %lld and count %lld, expected rows from 0 to %lld",
+                        (long long)first, (long long)count, (long long)c->rows - 1), (tn_tensor *)NULL;
     for (int s = 0; s < c->sets; s++) {
         tn_tensor *part = tn_affine(ctx, tn_slice(c->left[s], 0, first, first + count), c->right[s], NULL);
         y = s ? tn_mul(ctx, y, part) : part;
@@ -90,13 +84,12 @@ tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int6
 TNI_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
 {
     if (!ctx) return false;
-    if (!m || !m->blocks || !tni_alive(m->embed.w)) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, !m ? "NULL" : m->blocks ? "destroyed" : "not initialised");
-        return false;
-    }
+    if (!m || !m->blocks || !tni_alive(m->embed.w))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op,
+                        !m ? "NULL" : m->blocks ? "destroyed" : "not initialised"), false;
     if (block >= 0 && block < m->desc.layers) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: block is %lld, expected 0 to %lld", op, (long long)block, (long long)m->desc.layers - 1);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: block is %lld, expected 0 to %lld", op, (long long)block,
+                    (long long)m->desc.layers - 1), false;
 }
 
 static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, const char *op)
@@ -175,11 +168,9 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
             || tni_circuit_refused(ctx, op, m->desc.norm_place == TN_PLACE_POST, "post norms",
                                    "tokens reach a later block through them, expected directions of the stream"))
             return NULL;
-        if (normed && !(d->factor > 0 && d->factor < HUGE_VAL)) {
-            tni_fail(ctx, TN_ERR_ARG, "%s: factor is %g, expected a number > 0: the denominator of norm1 in block %lld "
-                     "depends on the text", op, d->factor, (long long)d->block);
-            return NULL;
-        }
+        if (normed && !(d->factor > 0 && d->factor < HUGE_VAL))
+            return tni_fail(ctx, TN_ERR_ARG, "%s: factor is %g, expected a number > 0: the denominator of norm1 in block %lld "
+                            "depends on the text", op, d->factor, (long long)d->block), (tn_tensor *)NULL;
     }
     x = x0 = tni_circuit_stream(ctx, m, position);
     if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0, NULL);
@@ -233,10 +224,8 @@ TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn
     tn_tensor  *side[2][2] = {{NULL, NULL}, {NULL, NULL}};
     double      scale = a->scale;
     int         n = 0;
-    if (d->set < 0 || d->set > sets) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: set is %d, expected 0 to %d", op, d->set, sets);
-        return NULL;
-    }
+    if (d->set < 0 || d->set > sets)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: set is %d, expected 0 to %d", op, d->set, sets), (tn_circuit *)NULL;
     if (tni_circuit_refused(ctx, op, d->set == 0 && tni_attention_kinds[a->kind].differential, "differential attention",
                             "its two sets are not multiplied, expected set 1 or 2")
         || tni_circuit_refused(ctx, op, a->qk_norm && d->tokens && d->block > 0, "QK-norm",

@@ -185,8 +185,8 @@ static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
 TNI_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
 {
     if (f->logits) return true;
-    tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail", op);
-    return false;
+    return tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail",
+                    op), false;
 }
 
 /* weights [1,vocab] of the logits, and their covector [n+1] on the last residual stream at the target's position */
@@ -199,12 +199,11 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
     tn_tensor    *t = NULL;
     if (!tni_frozen_whole(f, op)) return NULL;
     if ((unsigned)target->aim > TN_CIRCUIT_AIM_LOSS || target->position < 0 || target->position >= f->tokens || target->token < 0
-        || target->token >= V || (two && (target->other < 0 || target->other >= V))) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the target is aim %d, position %lld, token %lld, other %lld, expected an aim from 0 "
-                 "to 2, a position below %lld and tokens below %lld", op, (int)target->aim, (long long)target->position,
-                 (long long)target->token, (long long)target->other, (long long)f->tokens, (long long)V);
-        return NULL;
-    }
+        || target->token >= V || (two && (target->other < 0 || target->other >= V)))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the target is aim %d, position %lld, token %lld, other %lld, expected an aim "
+                        "from 0 to 2, a position below %lld and tokens below %lld", op, (int)target->aim,
+                        (long long)target->position, (long long)target->token, (long long)target->other, (long long)f->tokens,
+                        (long long)V), (tn_tensor *)NULL;
     if (!(w = tni_alloc_f64(ctx, V, 1, op))) return NULL;
     if (target->aim == TN_CIRCUIT_AIM_LOSS) {
         t = tn_softmax(ctx, tn_slice(f->logits, 0, target->position, target->position + 1));

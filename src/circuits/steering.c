@@ -181,9 +181,8 @@ static bool tni_steering_given(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
         for (int64_t l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
             const tn_mlp_kind kind = m->blocks[l].mlp.desc.kind;
             if (kind == TN_MLP_BILINEAR) continue;
-            tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others are "
-                     "no polynomial", op, (long long)l, tn_mlp_kind_name(kind));
-            return false;
+            return tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others "
+                            "are no polynomial", op, (long long)l, tn_mlp_kind_name(kind)), false;
         }
         return true;
     }

@@ -34,11 +34,9 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
     tn_tensor  *stream, *x;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, 0, "circuit_bigrams")) return NULL;
-    if (blocks < 0 || blocks > m->desc.layers || position < 0 || position > INT32_MAX) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_bigrams: blocks is %lld and position %lld, expected 0 to %lld and 0 to %d",
-                 (long long)blocks, (long long)position, (long long)m->desc.layers, INT32_MAX);
-        return NULL;
-    }
+    if (blocks < 0 || blocks > m->desc.layers || position < 0 || position > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_bigrams: blocks is %lld and position %lld, expected 0 to %lld and 0 to %d",
+                        (long long)blocks, (long long)position, (long long)m->desc.layers, INT32_MAX), (tn_circuit *)NULL;
     tni_scope scope = tni_scope_begin(ctx);
     x = stream = tni_circuit_alone(ctx, m, blocks, position);
     if (x && m->desc.norm_place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
@@ -54,9 +52,8 @@ static bool tni_circuit_vectors(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *x
 {
     if (!tni_is_matrix(ctx, x, "circuit_interactions", what)) return false;
     if (x->shape[1] == cp->in[0]) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "circuit_interactions: %s is %s, expected [vectors,%lld], the operator's inputs%s", what,
-             TNI_SHAPE(x), (long long)cp->in[0], cp->constant ? " with the one" : "");
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "circuit_interactions: %s is %s, expected [vectors,%lld], the operator's inputs%s", what,
+                    TNI_SHAPE(x), (long long)cp->in[0], cp->constant ? " with the one" : ""), false;
 }
 
 tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *u, tn_tensor *x, tn_tensor *y)
@@ -91,11 +88,9 @@ tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block
     tn_cp      *cp;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, block, "circuit_pairs")) return NULL;
-    if (out < 0 || out >= m->desc.vocab) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_pairs: out is %lld, expected 0 to %lld", (long long)out,
-                 (long long)m->desc.vocab - 1);
-        return NULL;
-    }
+    if (out < 0 || out >= m->desc.vocab)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_pairs: out is %lld, expected 0 to %lld", (long long)out,
+                        (long long)m->desc.vocab - 1), (tn_circuit *)NULL;
     if (tni_circuit_refused(ctx, "circuit_pairs", m->blocks[block].lambdas != NULL, "x0_residual",
                             "tokens reach the MLP in several ways")
         || !(cp = tn_circuit_mlp(ctx, m, block))) return NULL;

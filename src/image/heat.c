@@ -135,11 +135,9 @@ TNI_FN bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t ro
 {
     size_t bytes;
     memset(h, 0, sizeof *h);
-    if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: %lld x %lld values are larger than the address space", what, (long long)rows,
-                 (long long)columns);
-        return false;
-    }
+    if (!tni_area_size(rows, columns, sizeof(double), &bytes))
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: %lld x %lld values are larger than the address space", what, (long long)rows,
+                        (long long)columns), false;
     h->rows = rows;
     h->columns = columns;
     h->block_h = h->block_w = 1;
@@ -161,11 +159,9 @@ TNI_FN bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t ro
         h->cell_h = tni_max(h->cell_h, TNI_THIN * scale / h->down);
         h->cell_w = tni_max(h->cell_w, TNI_THIN * scale / h->across);
     }
-    if (h->down > TNI_SIDE_MAX / h->cell_h || h->across > TNI_SIDE_MAX / h->cell_w) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: there are %lld x %lld cells of %lld pixels, expected at most %d pixels per side",
-                 what, (long long)h->down, (long long)h->across, (long long)h->cell_h, TNI_SIDE_MAX);
-        return false;
-    }
+    if (h->down > TNI_SIDE_MAX / h->cell_h || h->across > TNI_SIDE_MAX / h->cell_w)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: there are %lld x %lld cells of %lld pixels, expected at most %d pixels per "
+                        "side", what, (long long)h->down, (long long)h->across, (long long)h->cell_h, TNI_SIDE_MAX), false;
     h->height = h->down * h->cell_h;
     h->width = h->across * h->cell_w;
     return true;

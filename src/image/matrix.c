@@ -20,23 +20,20 @@ static bool tni_figure_shape(tn_ctx *ctx, const char *what, const char *down, in
                              int64_t columns)
 {
     if (rows >= 0 && columns >= 0) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %lld, expected 0 or more", what, rows < 0 ? down : across,
-             (long long)(rows < 0 ? rows : columns));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %lld, expected 0 or more", what, rows < 0 ? down : across,
+                    (long long)(rows < 0 ? rows : columns)), false;
 }
 
 static bool tni_figure_number(tn_ctx *ctx, const char *what, const char *name, double v, double low, double high)
 {
     if (v >= low && v <= high) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected %g to %g", what, name, v, low, high);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected %g to %g", what, name, v, low, high), false;
 }
 
 TNI_FN bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
 {
     if (!needed || array) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL, expected an array", what, name);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL, expected an array", what, name), false;
 }
 
 /* The ends of a scale: both 0, low < high, or, on a scale that is symmetric about zero, any two numbers. */
@@ -48,9 +45,8 @@ TNI_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, dou
     if (!tni_figure_number(ctx, what, name[0], low, -TNI_HUGE, TNI_HUGE)
         || !tni_figure_number(ctx, what, name[1], high, -TNI_HUGE, TNI_HUGE)) return false;
     if ((low == 0 && high == 0) || symmetric || high - low > 1e-9 * fmax(fabs(low), fabs(high))) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g and %s is %g, expected %s < %s", what, name[0], low, name[1], high, name[0],
-             name[1]);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g and %s is %g, expected %s < %s", what, name[0], low, name[1], high, name[0],
+                    name[1]), false;
 }
 
 static bool tni_figure_cells(tn_ctx *ctx, const char *what, int64_t cell, int64_t size, int scale, const tni_scale *colours)
@@ -150,11 +146,9 @@ TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     f->caption_height = tni_figure_text(NULL, f, f->caption, 0, tni_medium * u);
     f->top = ceil(f->top + tni_pad * u + f->title_height + (f->title_height > 0 ? 6 * u : 0));
     f->height = f->top + f->body_height + f->bottom + f->caption_height + (f->caption_height > 0 ? 6 * u : 0) + tni_pad * u;
-    if (f->width * f->height > tni_area_most) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: the picture has %lld x %lld pixels, expected at most %lld in all", f->what,
-                 (long long)ceil(f->width), (long long)ceil(f->height), (long long)tni_area_most);
-        return false;
-    }
+    if (f->width * f->height > tni_area_most)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: the picture has %lld x %lld pixels, expected at most %lld in all", f->what,
+                        (long long)ceil(f->width), (long long)ceil(f->height), (long long)tni_area_most), false;
     if (!tni_canvas_open(c, ctx, f->width, f->height, u)) return false;
     tni_figure_text(c, f, f->title, tni_pad * u, tni_large * u);
     tni_figure_text(c, f, f->caption, f->height - f->caption_height - tni_pad * u, tni_medium * u);
@@ -272,11 +266,9 @@ static bool tni_tiles_grid(tn_ctx *ctx, tn_image_tiles_desc *d, int64_t count)
         || !tni_figure_whole(ctx, "image_tiles", "count", count, 0, INT64_MAX)) return false;
     int64_t rows = d->rows > 0 ? d->rows : most;
     int64_t columns = d->columns > 0 ? d->columns : most;
-    if (count > rows * columns) {
-        tni_fail(ctx, TN_ERR_ARG, "image_tiles: count is %lld, expected at most %lld, in %lld rows of %lld",
-                 (long long)count, (long long)(rows * columns), (long long)rows, (long long)columns);
-        return false;
-    }
+    if (count > rows * columns)
+        return tni_fail(ctx, TN_ERR_ARG, "image_tiles: count is %lld, expected at most %lld, in %lld rows of %lld",
+                        (long long)count, (long long)(rows * columns), (long long)rows, (long long)columns), false;
     if (d->columns == 0) d->columns = d->rows > 0 ? tni_ceil_div(count, d->rows) : (int64_t)ceil(sqrt((double)count));
     d->columns = tni_max(d->columns, 1);
     if (d->rows == 0) d->rows = tni_max(tni_ceil_div(count, d->columns), 1);
@@ -313,9 +305,8 @@ static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int
         return false;
     if (tni_area_size(t->count, height * width, sizeof(double), &bytes))
         return tni_figure_array(ctx, "image_tiles", "values", bytes > 0, values);
-    tni_fail(ctx, TN_ERR_SHAPE, "image_tiles: %lld x %lld x %lld values are larger than the address space",
-             (long long)t->count, (long long)height, (long long)width);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "image_tiles: %lld x %lld x %lld values are larger than the address space",
+                    (long long)t->count, (long long)height, (long long)width), false;
 }
 
 /* From the left: y title, names of the grid's rows, names of a tile's rows. From above: names of the grid's columns, those

@@ -96,8 +96,8 @@ static bool tni_utf8_valid(const char *s)
 static bool tni_string_check(tn_ctx *ctx, const char *s, const char *what)
 {
     if (s && tni_utf8_valid(s)) return true;
-    tni_fail(ctx, TN_ERR_ARG, "safetensors: a %s is %s, expected a string in UTF-8", what, s ? "invalid UTF-8" : "NULL");
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "safetensors: a %s is %s, expected a string in UTF-8", what,
+                    s ? "invalid UTF-8" : "NULL"), false;
 }
 
 static tn_status tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t each)
@@ -115,17 +115,15 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named_tensor *tensors, int64_t
 {
     if (n < 0 || note_count < 0 || (n > 0 && !tensors) || (note_count > 0 && !notes)) {
         const bool named = n < 0 || (n > 0 && !tensors);
-        tni_fail(ctx, TN_ERR_ARG, "safetensors: %lld %s at %s, expected a list of 0 or more",
-                 (long long)(named ? n : note_count), named ? "tensors" : "notes",
-                 (named ? (const void *)tensors : (const void *)notes) ? "an address" : "NULL");
-        return false;
+        return tni_fail(ctx, TN_ERR_ARG, "safetensors: %lld %s at %s, expected a list of 0 or more",
+                        (long long)(named ? n : note_count), named ? "tensors" : "notes",
+                        (named ? (const void *)tensors : (const void *)notes) ? "an address" : "NULL"), false;
     }
     for (int64_t i = 0; i < n; i++) {
         if (!tni_string_check(ctx, tensors[i].name, "name")
             || !tni_usable(ctx, tensors[i].tensor, "safetensors", tensors[i].name)) return false;
         if (strcmp(tensors[i].name, "__metadata__") != 0) continue;
-        tni_fail(ctx, TN_ERR_ARG, "safetensors: a tensor is named __metadata__, expected another name");
-        return false;
+        return tni_fail(ctx, TN_ERR_ARG, "safetensors: a tensor is named __metadata__, expected another name"), false;
     }
     for (int64_t i = 0; i < note_count; i++)
         if (!tni_string_check(ctx, notes[i].key, "metadata key") || !tni_string_check(ctx, notes[i].value, "metadata value"))

@@ -145,10 +145,9 @@ TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
     tn_tensor *v = tni_attention_split(tn_affine(ctx, x, layer->v, layer->vb), d->heads, d->d_v);
     if (!v || !earlier || !d->mix_values) return v;
     if (!tni_is_real(ctx, earlier, "attention", "values")) return NULL;
-    if (!tni_same_shape(earlier, v)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, expected %s as v", TNI_SHAPE(earlier), TNI_SHAPE(v));
-        return NULL;
-    }
+    if (!tni_same_shape(earlier, v))
+        return tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, expected %s as v", TNI_SHAPE(earlier),
+                        TNI_SHAPE(v)), (tn_tensor *)NULL;
     earlier = tn_mul(ctx, earlier, tn_slice(layer->mix, 0, 1, 2));
     v = earlier ? tn_mul(ctx, v, tn_slice(layer->mix, 0, 0, 1)) : NULL;
     return v ? tn_add(ctx, v, earlier) : NULL;
@@ -312,8 +311,7 @@ static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn
     if (!tni_layer_given(ctx, layer, op) || !tni_usable(ctx, layer->qk, op, "qk") || !tni_usable(ctx, layer->v, op, "v")
         || !tni_usable(ctx, layer->o, op, "o") || !tni_is_real(ctx, x, op, "x")) return false;
     if (x->rank == 3 && x->shape[2] == layer->desc.dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected [B,T,%lld]", op, TNI_SHAPE(x), (long long)layer->desc.dim);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected [B,T,%lld]", op, TNI_SHAPE(x), (long long)layer->desc.dim), false;
 }
 
 /* Shows the sets of q or k [B,T,s heads,d_qk] one by one. */
@@ -372,17 +370,13 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
 {
     if (!layer || !tni_alive(layer->qk) || !tni_alive(layer->v) || !tni_alive(layer->o)) return NULL;
     const tn_attention_desc *d = &layer->desc;
-    if (h < 0 || h >= d->heads) {
-        tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: h is %lld, expected 0 to %lld", (long long)h,
-                 (long long)d->heads - 1);
-        return NULL;
-    }
+    if (h < 0 || h >= d->heads)
+        return tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: h is %lld, expected 0 to %lld", (long long)h,
+                        (long long)d->heads - 1), (tn_tensor *)NULL;
     int64_t s = layer->qk->shape[0] / 2;
-    if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2))) {
-        tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
-                 s == 1 ? ", for this layer has one set of scores" : ", Q2 or K2");
-        return NULL;
-    }
+    if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2)))
+        return tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
+                        s == 1 ? ", for this layer has one set of scores" : ", Q2 or K2"), (tn_tensor *)NULL;
     if (part == TN_HEAD_V) return tn_slice(layer->v, 0, h * d->d_v, (h + 1) * d->d_v);
     if (part == TN_HEAD_O) return tn_slice(layer->o, 1, h * d->d_v, (h + 1) * d->d_v);
     int64_t    at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);

@@ -151,14 +151,12 @@ tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t
 {
     tn_ctx *ctx = tn_params_ctx(ps);
     if (!ctx) return NULL;
-    if (!name || !name[0]) {
-        tni_fail(ctx, TN_ERR_ARG, "params: the name of a parameter is %s, expected a name", name ? "empty" : "NULL");
-        return NULL;
-    }
-    if (tn_params_find(ps, name)) {
-        tni_fail(ctx, TN_ERR_ARG, "params: the parameter %s exists already, expected a new name", name);
-        return NULL;
-    }
+    if (!name || !name[0])
+        return tni_fail(ctx, TN_ERR_ARG, "params: the name of a parameter is %s, expected a name",
+                        name ? "empty" : "NULL"), (tn_param *)NULL;
+    if (tn_params_find(ps, name))
+        return tni_fail(ctx, TN_ERR_ARG, "params: the parameter %s exists already, expected a new name",
+                        name), (tn_param *)NULL;
     if (!tni_params_grow(ps)) return NULL;
     size_t    length = strlen(name) + 1;
     tn_param *p = (tn_param *)tni_alloc(ctx, sizeof *p + length, "parameter");
@@ -376,11 +374,9 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
         n++;
         {
             tn_param *p = tn_params_find(to, from->item[i]->name);
-            if (!p || !tni_same_shape(p->value, t)) {
-                tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: the target has no parameter %s of shape %s",
-                         from->item[i]->name, TNI_SHAPE(t));
-                return -1;
-            }
+            if (!p || !tni_same_shape(p->value, t))
+                return tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: the target has no parameter %s of shape %s",
+                                from->item[i]->name, TNI_SHAPE(t)), -1;
             if (write) memcpy(at, &p->value, sizeof p->value);
         }
     }
@@ -390,10 +386,8 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
 int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes)
 {
     const tni_layers *before = to ? to->layers : NULL;
-    if (!to || !from || !layers) {
-        tni_fail(tn_params_ctx(to), TN_ERR_ARG, "rebind: %s is NULL", !layers ? "layers" : "a set of parameters");
-        return -1;
-    }
+    if (!to || !from || !layers)
+        return tni_fail(tn_params_ctx(to), TN_ERR_ARG, "rebind: %s is NULL", !layers ? "layers" : "a set of parameters"), -1;
     int64_t n = tni_rebind(to, from, (char *)layers, bytes, false);
     if (n >= 0) tni_rebind(to, from, (char *)layers, bytes, true);
     else while (to->layers != before) tni_layers_drop(to);
@@ -408,9 +402,8 @@ static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, cons
     tn_tensor want = TNI_ZERO;
     want.rank = rank;
     memcpy(want.shape, shape, sizeof *shape * (size_t)rank);
-    tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s is tied to %s, which is %s, expected %s", name, p->name,
-             TNI_SHAPE(p->value), TNI_SHAPE(&want));
-    return NULL;
+    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s is tied to %s, which is %s, expected %s", name, p->name,
+                    TNI_SHAPE(p->value), TNI_SHAPE(&want)), (tn_tensor *)NULL;
 }
 
 /* "name.part" as a parameter of a layer; biases and gains have no weight decay. */
@@ -418,11 +411,9 @@ TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
                                   tn_init init, bool decays)
 {
     char full[256];
-    if (tni_print(full, sizeof full, "%s.%s", name ? name : "", part) >= sizeof full) {
-        tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s... is too long, expected at most %d bytes", full,
-                 (int)sizeof full - 1);
-        return NULL;
-    }
+    if (tni_print(full, sizeof full, "%s.%s", name ? name : "", part) >= sizeof full)
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s... is too long, expected at most %d bytes", full,
+                        (int)sizeof full - 1), (tn_tensor *)NULL;
     if (!name || !name[0]) tni_print(full, sizeof full, "%s", part);
     if (tni_alias_find(ps, full)) return tni_layer_tied(ps, full, rank, shape);
     tn_param *p = tn_params_add(ps, full, rank, shape, init);

@@ -402,11 +402,9 @@ tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_
     if (!tni_tna_decodes(ctx, layer) || !tni_tna_given(ctx, layer, x) || !tni_is_real(ctx, state, "tn_attention", "state"))
         return NULL;
     int64_t n = x->shape[1], D = layer->desc.bond;
-    if (state->rank != 2 || state->shape[0] != x->shape[0] || state->shape[1] != D + 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: state is %s, expected [%lld,%lld], as x is %s", TNI_SHAPE(state),
-                 (long long)x->shape[0], (long long)(D + 1), TNI_SHAPE(x));
-        return NULL;
-    }
+    if (state->rank != 2 || state->shape[0] != x->shape[0] || state->shape[1] != D + 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: state is %s, expected [%lld,%lld], as x is %s", TNI_SHAPE(state),
+                        (long long)x->shape[0], (long long)(D + 1), TNI_SHAPE(x)), (tn_tensor *)NULL;
     ctx->made = ctx->desc.dtype;
     tn_tensor *w = tni_tna_causal(ctx, layer, tni_tna_features(ctx, layer, x), tn_copy(ctx, tn_slice(state, 1, 0, D)), &l, &logs);
     logs = w ? tn_add(ctx, logs, tn_slice(state, 1, D, D + 1)) : NULL;

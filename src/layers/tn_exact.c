@@ -73,9 +73,8 @@ static bool tni_tna_numbers_of(tn_ctx *ctx, const tn_tensor *t, const char *what
 {
     if (!tni_is_real(ctx, t, "tn_attention_from_linear", what)) return false;
     if (t->rank == 2 && t->shape[0] == rows && t->shape[1] == columns) return tn_read(t, TN_F64, v, rows * columns) == TN_OK;
-    tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
-             (long long)rows, (long long)columns);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
+                    (long long)rows, (long long)columns), false;
 }
 
 /* Bond 0 until the pair (v[a],k[b]) of one site is taken, then 1 + a m + b until q meets it. With a ring, or with both
@@ -170,8 +169,8 @@ static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t 
     for (int64_t i = 0; i < strings * n; i++) {
         largest = fmax(largest, fabs(z[i]));
         if (fabs(z[i]) < HUGE_VAL) continue;
-        tni_fail(ctx, TN_ERR_NONFINITE, "tn_attention_rule: an output of the layer is %g, expected finite numbers", z[i]);
-        return false;
+        return tni_fail(ctx, TN_ERR_NONFINITE, "tn_attention_rule: an output of the layer is %g, expected finite numbers",
+                        z[i]), false;
     }
     for (int64_t i = 0; i < strings * n && largest > 0; i++) z[i] /= largest;
     return true;

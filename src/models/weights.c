@@ -357,8 +357,8 @@ static bool tni_mapped_prefix(tni_mapped *m)
         memcpy(m->prefix, p->name, n - part);
         return true;
     }
-    tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model's embedding is not one of these parameters");
-    return false;
+    return tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model's embedding is not one of these "
+                    "parameters"), false;
 }
 
 tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,

@@ -216,10 +216,9 @@ tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
 {
     const int64_t one = 1;
     if (!tni_layer_given(ctx, m, "mps_log_partition") || !tni_usable(ctx, m->cores, "mps_log_partition", "cores")) return NULL;
-    if (m->desc.sites == 0) {
-        tni_fail(ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites in the layer's desc");
-        return NULL;
-    }
+    if (m->desc.sites == 0)
+        return tni_fail(ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites in the layer's "
+                        "desc"), (tn_tensor *)NULL;
     tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;
     int64_t    bond = m->desc.bond, place = tni_mps_place(&m->desc, m->desc.sites);
@@ -249,11 +248,9 @@ tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
 {
     tn_tensor *logs;
     if (!tni_layer_given(ctx, m, "mps_log_probability")) return NULL;
-    if (m->desc.out > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "mps_log_probability: out is %lld, expected 0: a layer without a label",
-                 (long long)m->desc.out);
-        return NULL;
-    }
+    if (m->desc.out > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "mps_log_probability: out is %lld, expected 0: a layer without a label",
+                        (long long)m->desc.out), (tn_tensor *)NULL;
     tn_tensor *y = tn_mps_forward(ctx, m, x, &logs);
     tn_tensor *norm = tn_mps_log_partition(ctx, m);
     tn_dtype   made = ctx->made;

@@ -70,11 +70,9 @@ tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tenso
     if (!tni_layer_given(ctx, layer, "tt_linear") || !tni_usable(ctx, layer->core[0], "tt_linear", "core 0")) return NULL;
     int64_t in = tni_tt_linear_size(d, d->in);
     if (!(x = tni_contiguous(ctx, x, "tt_linear", "x"))) return NULL;
-    if (x->rank < 1 || x->shape[x->rank - 1] != in) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tt_linear: x is %s, expected %lld numbers on its last axis", TNI_SHAPE(x),
-                 (long long)in);
-        return NULL;
-    }
+    if (x->rank < 1 || x->shape[x->rank - 1] != in)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tt_linear: x is %s, expected %lld numbers on its last axis", TNI_SHAPE(x),
+                        (long long)in), (tn_tensor *)NULL;
     int rank = x->rank;
     memcpy(shape, x->shape, sizeof shape);
     shape[rank - 1] = tni_tt_linear_size(d, d->out);
@@ -119,20 +117,17 @@ static bool tni_tt_extents(tn_ctx *ctx, const char *op, int64_t count, const int
                            int64_t *columns)
 {
     *rows = *columns = 1;
-    if (count < 1 || !out || !in) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: %s, expected extents of rows and columns", op,
-                 count < 1 ? "count is below 1" : out ? "in is NULL" : "out is NULL");
-        return false;
-    }
+    if (count < 1 || !out || !in)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s, expected extents of rows and columns", op,
+                        count < 1 ? "count is below 1" : out ? "in is NULL" : "out is NULL"), false;
     for (int64_t k = 0; k < count; k++) {
         if (tni_is_extent(out[k]) && tni_is_extent(in[k]) && *rows < INT32_MAX / out[k] && *columns < INT32_MAX / in[k]) {
             *rows *= out[k];
             *columns *= in[k];
             continue;
         }
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %lld are %lld and %lld, expected 1 or more, and products below "
-                 "2^31 - 1", op, (long long)k, (long long)out[k], (long long)in[k]);
-        return false;
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %lld are %lld and %lld, expected 1 or more, and products "
+                        "below 2^31 - 1", op, (long long)k, (long long)out[k], (long long)in[k]), false;
     }
     return true;
 }
@@ -146,11 +141,9 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
     tn_tt     *tt = NULL;
     if (!tni_usable(ctx, w, "tt_from_matrix", "w")
         || !tni_tt_extents(ctx, "tt_from_matrix", count, out, in, &rows, &columns)) return NULL;
-    if (w->rank != 2 || w->shape[0] != rows || w->shape[1] != columns) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tt_from_matrix: w is %s, expected [%lld,%lld], the products of the extents",
-                 TNI_SHAPE(w), (long long)rows, (long long)columns);
-        return NULL;
-    }
+    if (w->rank != 2 || w->shape[0] != rows || w->shape[1] != columns)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tt_from_matrix: w is %s, expected [%lld,%lld], the products of the extents",
+                        TNI_SHAPE(w), (long long)rows, (long long)columns), (tn_tt *)NULL;
     int64_t size = rows * columns;
     if (!(room = tni_scratch_f64(ctx, 1, tni_plus(tni_area(2, size), count), "tt_from_matrix"))) return NULL;
     int64_t *both = (int64_t *)(void *)(room + 2 * size);
@@ -169,11 +162,9 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
 static bool tni_tt_is_matrix(const tn_tt *tt, const char *op, const int64_t *out, const int64_t *in)
 {
     for (int64_t k = 0; k < tt->count; k++)
-        if (tt->core[k]->shape[1] != out[k] * in[k]) {
-            tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected %lld x %lld elements", op, (long long)k,
-                     TNI_SHAPE(tt->core[k]), (long long)out[k], (long long)in[k]);
-            return false;
-        }
+        if (tt->core[k]->shape[1] != out[k] * in[k])
+            return tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected %lld x %lld elements", op, (long long)k,
+                            TNI_SHAPE(tt->core[k]), (long long)out[k], (long long)in[k]), false;
     return true;
 }
 

@@ -75,10 +75,9 @@ tn_tt *tn_tt_from_mps(const tn_mps *m)
     tn_tt        *tt = NULL;
     if (!m || !tni_alive(m->cores)) return NULL;
     tn_ctx *ctx = m->cores->ctx;
-    if (m->desc.sites == 0) {
-        tni_fail(ctx, TN_ERR_ARG, "tt_from_mps: sites is 0, expected a number of sites in the layer's desc");
-        return NULL;
-    }
+    if (m->desc.sites == 0)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_from_mps: sites is 0, expected a number of sites in the layer's "
+                        "desc"), (tn_tt *)NULL;
     int64_t   count = m->desc.sites + (m->label != NULL);
     int64_t   wide = m->desc.periodic ? m->desc.bond : 1;
     int64_t   most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
@@ -156,17 +155,14 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
     double    unused;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
-    if (count < 1 || !extents || rank < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more", count < 1 ? "count" : rank < 1 ? "rank"
-                 : "extents", (long long)(count < 1 ? count : rank < 1 ? rank : 0));
-        return NULL;
-    }
+    if (count < 1 || !extents || rank < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more",
+                        count < 1 ? "count" : rank < 1 ? "rank" : "extents",
+                        (long long)(count < 1 ? count : rank < 1 ? rank : 0)), (tn_tt *)NULL;
     for (k = 0; k < count; k++) {
-        if (!tni_is_extent(extents[k])) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
-                     (long long)extents[k]);
-            return NULL;
-        }
+        if (!tni_is_extent(extents[k]))
+            return tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
+                            (long long)extents[k]), (tn_tt *)NULL;
     }
     if (!(bond = (int64_t *)tni_array(ctx, tni_plus(count, 1), sizeof *bond, "tt_random"))) return NULL;
     bond[count] = 1;
@@ -197,11 +193,10 @@ tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
     double   *f;
     tn_status s = TN_OK;
     if (!cp || !tni_alive(cp->p)) return NULL;
-    if (place < 0 || place > cp->order || cp->terms < 1) {
-        tni_fail(cp->ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s", cp->terms < 1 ? "the number of terms" : "place",
-                 (long long)(cp->terms < 1 ? cp->terms : place), cp->terms < 1 ? "1 or more" : "0 to the operator's order");
-        return NULL;
-    }
+    if (place < 0 || place > cp->order || cp->terms < 1)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s",
+                        cp->terms < 1 ? "the number of terms" : "place", (long long)(cp->terms < 1 ? cp->terms : place),
+                        cp->terms < 1 ? "1 or more" : "0 to the operator's order"), (tn_tt *)NULL;
     int64_t most = cp->out;
     for (int64_t k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
     if (!(f = tni_scratch_f64(cp->ctx, tni_area(most, cp->terms), cp->terms + 1, "tt_from_cp"))) return NULL;
@@ -254,11 +249,9 @@ tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
     for (int64_t k = 0; k < x->count; k++) {
         const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
         size_t         bytes;
-        if (m[1] < 1 || n[1] % m[1] != 0) {
-            tni_fail(x->ctx, TN_ERR_SHAPE, "tt_apply: axis %lld of the matrix has %lld elements, expected a multiple of "
-                     "the %lld of x", (long long)k, (long long)n[1], (long long)m[1]);
-            return NULL;
-        }
+        if (m[1] < 1 || n[1] % m[1] != 0)
+            return tni_fail(x->ctx, TN_ERR_SHAPE, "tt_apply: axis %lld of the matrix has %lld elements, expected a multiple of "
+                            "the %lld of x", (long long)k, (long long)n[1], (long long)m[1]), (tn_tt *)NULL;
         int64_t size = tni_area_size(tni_area(tni_area(n[0], m[0]), n[1] / m[1]), tni_area(n[2], m[2]), 8, &bytes)
                    ? (int64_t)(bytes / 8) : INT64_MAX / 8;
         most = tni_max(most, size);
@@ -329,11 +322,9 @@ tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
     tn_status s;
     if (log_norm) *log_norm = (double)NAN;
     if (!from) return NULL;
-    if (site < 0 || site >= from->count) {
-        tni_fail(from->ctx, TN_ERR_ARG, "tt_canonical: site is %lld, expected 0 to %lld", (long long)site,
-                 (long long)from->count - 1);
-        return NULL;
-    }
+    if (site < 0 || site >= from->count)
+        return tni_fail(from->ctx, TN_ERR_ARG, "tt_canonical: site is %lld, expected 0 to %lld", (long long)site,
+                        (long long)from->count - 1), (tn_tt *)NULL;
     double *room = tni_tt_canonical(from, "tt_canonical", site, &j, &norm, &size, &s);
     if (s == TN_OK && !(tt = tni_tt_make(from->ctx, "tt_canonical", from->count))) s = TN_ERR_MEMORY;
     for (int64_t k = 0; s == TN_OK && k < from->count; k++) {

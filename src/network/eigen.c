@@ -13,10 +13,9 @@
 /* The net of u's interaction matrix: its two legs are the two of the net, or with x, one leg and x at the other. */
 static tn_net *tni_net_matrix(const tn_net *net, const tn_tensor *u, tn_tensor *x, int at, const char *op)
 {
-    if (net->legs != 2) {
-        tni_fail(net->ctx, TN_ERR_SHAPE, "%s: the net has %d input legs, expected 2: freeze the others", op, net->legs);
-        return NULL;
-    }
+    if (net->legs != 2)
+        return tni_fail(net->ctx, TN_ERR_SHAPE, "%s: the net has %d input legs, expected 2: freeze the others", op,
+                        net->legs), (tn_net *)NULL;
     tn_net *q = tni_net_make(net->ctx, net->nodes + (net->outs > 0) + (x != NULL), 0, 2 - (x != NULL));
     if (!q) return NULL;
     tni_net_take_all(q, 0, net, 0);

@@ -119,11 +119,9 @@ static bool tni_net_attends(tn_ctx *ctx, const tn_attention *layer)
     const char *what = NULL;
     if (!tni_usable(ctx, layer ? layer->qk : NULL, "net_from_attention", "the layer")) return false;
     const tn_attention_desc *d = &layer->desc;
-    if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR) {
-        tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer's kind is %s, expected squared or bilinear: no other one "
-                 "is a tensor", tn_attention_kind_name(d->kind));
-        return false;
-    }
+    if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR)
+        return tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer's kind is %s, expected squared or bilinear: no other "
+                        "one is a tensor", tn_attention_kind_name(d->kind)), false;
     if (d->qk_norm) what = "qk_norm";
     else if (d->head_norm) what = "head_norm";
     else if (d->mix_values) what = "mix_values";
@@ -182,17 +180,13 @@ tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
     }
     for (i = 0; i < n; i++) if (!tni_is_real(ctx, cores[i], "net_from_cores", "a core")) return NULL;
     for (i = 0; i < n; i++) {
-        if (cores[i]->rank < 2 || cores[i]->rank > 4) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
-                     TNI_SHAPE(cores[i]));
-            return NULL;
-        }
-        if (cores[i]->shape[cores[i]->rank - 1] != cores[(i + 1) % n]->shape[0]) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s and core %d begins with %lld, expected equal bonds%s",
-                     i, TNI_SHAPE(cores[i]), (i + 1) % n, (long long)cores[(i + 1) % n]->shape[0],
-                     i + 1 < n ? "" : ", which are 1 at both ends of an open chain");
-            return NULL;
-        }
+        if (cores[i]->rank < 2 || cores[i]->rank > 4)
+            return tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
+                            TNI_SHAPE(cores[i])), (tn_net *)NULL;
+        if (cores[i]->shape[cores[i]->rank - 1] != cores[(i + 1) % n]->shape[0])
+            return tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s and core %d begins with %lld, expected equal "
+                            "bonds%s", i, TNI_SHAPE(cores[i]), (i + 1) % n, (long long)cores[(i + 1) % n]->shape[0],
+                            i + 1 < n ? "" : ", which are 1 at both ends of an open chain"), (tn_net *)NULL;
         legs += cores[i]->rank > 2;
         outs += cores[i]->rank > 3;
     }

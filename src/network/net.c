@@ -205,9 +205,8 @@ TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
 static bool tni_net_leg_given(const tn_net *net, int leg, const char *op)
 {
     if (leg >= 0 && leg < net->legs) return true;
-    tni_fail(net->ctx, TN_ERR_ARG, "%s: leg is %d, expected one of the net's %d input legs, which count from 0", op, leg,
-             net->legs);
-    return false;
+    return tni_fail(net->ctx, TN_ERR_ARG, "%s: leg is %d, expected one of the net's %d input legs, which count from 0", op, leg,
+                    net->legs), false;
 }
 
 /* ---- made from arrays ------------------------------------------------------- >>net-expression */
@@ -250,16 +249,12 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
     t.at = 0;
     for (i = 0; i < n; i++) {                                        /* the nodes, to find the legs after them */
         int k = tni_net_letters(&t, 52, label);
-        if (tni_net_peek(&t) != (i < n - 1 ? ',' : '-')) {
-            tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s after the labels of tensor %d of %d",
-                     expression, t.at + 1, i < n - 1 ? "a comma" : "\"->\"", i, n);
-            return NULL;
-        }
-        if (k != tensors[i]->rank) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d label%s for tensor %d, which is %s",
-                     expression, t.at + 1, k, k == 1 ? "" : "s", i, TNI_SHAPE(tensors[i]));
-            return NULL;
-        }
+        if (tni_net_peek(&t) != (i < n - 1 ? ',' : '-'))
+            return tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s after the labels of tensor %d of "
+                            "%d", expression, t.at + 1, i < n - 1 ? "a comma" : "\"->\"", i, n), (tn_net *)NULL;
+        if (k != tensors[i]->rank)
+            return tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d label%s for tensor %d, which is %s",
+                            expression, t.at + 1, k, k == 1 ? "" : "s", i, TNI_SHAPE(tensors[i])), (tn_net *)NULL;
         t.at++;
     }
     whole = t.text[t.at] == '>';
@@ -272,11 +267,9 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
         ins += k;
         inputs++;
     }
-    if (!whole || tni_net_peek(&t) != 0) {
-        tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s", expression, t.at + 1,
-                 whole ? "letters, '|' or the end" : "\"->\"");
-        return NULL;
-    }
+    if (!whole || tni_net_peek(&t) != 0)
+        return tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s", expression, t.at + 1,
+                        whole ? "letters, '|' or the end" : "\"->\""), (tn_net *)NULL;
     tn_net *net = tni_net_make(ctx, n, outs, ins);
     if (!net) return NULL;
     for (int k = 0; k < outs + ins; k++) {
@@ -301,10 +294,8 @@ TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const c
     const int64_t nodes = outer->nodes + (int64_t)outer->legs * inner->nodes;
     const int64_t labels = outer->labels + (int64_t)outer->legs * inner->labels;
     int           at, inputs = 0;
-    if (outer->ctx != inner->ctx) {
-        tni_fail(outer->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op);
-        return NULL;
-    }
+    if (outer->ctx != inner->ctx)
+        return tni_fail(outer->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op), (tn_net *)NULL;
     if (inner->outs != 1 || nodes > 1 << 20 || labels > 1 << 20) {
         if (inner->outs != 1)
             tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %d output legs, expected 1", op, inner->outs);
@@ -313,12 +304,10 @@ TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const c
         return NULL;
     }
     for (int k = 0; k < outer->legs; k++)
-        if (outer->in[k].extent != inner->out[0].extent) {
-            tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %lld outputs, expected %lld as leg %d of outer has elements%s",
-                     op, (long long)inner->out[0].extent, (long long)outer->in[k].extent, k,
-                     outer->constant ? ", the constant one included (tn_net_from_stack passes it on)" : "");
-            return NULL;
-        }
+        if (outer->in[k].extent != inner->out[0].extent)
+            return tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %lld outputs, expected %lld as leg %d of outer has "
+                            "elements%s", op, (long long)inner->out[0].extent, (long long)outer->in[k].extent, k,
+                            outer->constant ? ", the constant one included (tn_net_from_stack passes it on)" : ""), (tn_net *)NULL;
     tn_net *net = tni_net_make(outer->ctx, (int)nodes, outer->outs, outer->legs * inner->legs);
     if (!net) return NULL;
     net->constant = inner->constant;
@@ -379,17 +368,14 @@ tn_net *tn_net_fold_in(const tn_net *net, int leg, const tn_tensor *e, const tn_
         || !tni_is_matrix(net->ctx, e, "net_fold_in", "e")) return NULL;
     int64_t m = net->in[first].extent - net->constant;
     for (int k = 0; k < count; k++)
-        if (e->shape[0] != net->in[first + k].extent - net->constant) {
-            tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_in: e is %s, expected %lld rows as leg %d has elements%s",
-                     TNI_SHAPE(e), (long long)net->in[first + k].extent - net->constant, first + k,
-                     net->constant ? " without the one" : "");
-            return NULL;
-        }
+        if (e->shape[0] != net->in[first + k].extent - net->constant)
+            return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_in: e is %s, expected %lld rows as leg %d has elements%s",
+                            TNI_SHAPE(e), (long long)net->in[first + k].extent - net->constant, first + k,
+                            net->constant ? " without the one" : ""), (tn_net *)NULL;
     if (b && !tni_is_vector(net->ctx, b, m, "net_fold_in", "b")) return NULL;
-    if (b && !net->constant && leg != TN_NET_ALL) {
-        tni_fail(net->ctx, TN_ERR_ARG, "net_fold_in: b is given for leg %d alone, but the net has no constant input", leg);
-        return NULL;
-    }
+    if (b && !net->constant && leg != TN_NET_ALL)
+        return tni_fail(net->ctx, TN_ERR_ARG, "net_fold_in: b is given for leg %d alone, but the net has no constant input",
+                        leg), (tn_net *)NULL;
     tn_net *to = tni_net_like(net, count, -1);
     bool    whole = to != NULL;
     for (int k = 0; k < count && whole; k++) {

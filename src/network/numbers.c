@@ -67,11 +67,9 @@ TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
     tn_plan         *once = NULL;
     tn_tensor       *t = NULL;
     for (int i = 0; i < net->nodes; i++) if (!tni_usable(ctx, net->node[i].tensor, op, "a node")) return NULL;
-    if (net->outs + net->legs > TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d: freeze some legs first", op,
-                 net->outs + net->legs, TN_MAX_RANK);
-        return NULL;
-    }
+    if (net->outs + net->legs > TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d: freeze some legs first", op,
+                        net->outs + net->legs, TN_MAX_RANK), (tn_tensor *)NULL;
     tn_plan_desc d = tni_net_plan_desc(ctx);
     if (!plan && !(plan = once = tni_net_plan(net, &d, op))) return NULL;
     if (tni_net_operands_of(net, op, &o)) {
@@ -124,11 +122,9 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
     int64_t       rows = 1;
     if (!tni_is_real(ctx, x, op, "x")) return false;
     if (net->constant && x->rank > 0 && x->shape[x->rank - 1] == n - 1 && !(x = tn_append_one(ctx, x))) return false;
-    if (x->rank < 1 || x->shape[x->rank - 1] != n) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected %lld elements in its last axis for leg %d%s", op, TNI_SHAPE(x),
-                 (long long)n, k, net->constant ? ", or one less without the one" : "");
-        return false;
-    }
+    if (x->rank < 1 || x->shape[x->rank - 1] != n)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected %lld elements in its last axis for leg %d%s", op,
+                        TNI_SHAPE(x), (long long)n, k, net->constant ? ", or one less without the one" : ""), false;
     int label[2] = {net->labels, net->in[k].label};
     if (x->rank == 1) {
         tni_net_refer(q, net->nodes + k, x, label + 1);
@@ -136,11 +132,9 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
     }
     if (!*lead) *lead = x;
     for (int a = 0; a < x->rank - 1; a++) rows *= x->shape[a];
-    if (x->rank != (*lead)->rank || memcmp(x->shape, (*lead)->shape, sizeof *x->shape * (size_t)(x->rank - 1)) != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s for leg %d and %s for an earlier one, expected equal axes but the last", op,
-                 TNI_SHAPE(x), k, TNI_SHAPE(*lead));
-        return false;
-    }
+    if (x->rank != (*lead)->rank || memcmp(x->shape, (*lead)->shape, sizeof *x->shape * (size_t)(x->rank - 1)) != 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s for leg %d and %s for an earlier one, expected equal axes but the last",
+                        op, TNI_SHAPE(x), k, TNI_SHAPE(*lead)), false;
     if (!tn_tensor_is_contiguous(x)) x = tn_copy(ctx, x);
     x = x ? tn_reshape_2d(x, rows, n) : NULL;
     if (x) tni_net_refer(q, net->nodes + k, x, label);

@@ -557,10 +557,9 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigenpairs *e, int64_t k)
     tn_status s = TN_OK;
     if (!e || !tni_usable(ctx, e->values, "from_eigen", "values") || !tni_usable(ctx, e->vectors, "from_eigen", "vectors"))
         return NULL;
-    if (k < 0 || k > e->count) {
-        tni_fail(ctx, TN_ERR_ARG, "from_eigen: k is %lld, expected 0 to %lld pairs", (long long)k, (long long)e->count);
-        return NULL;
-    }
+    if (k < 0 || k > e->count)
+        return tni_fail(ctx, TN_ERR_ARG, "from_eigen: k is %lld, expected 0 to %lld pairs", (long long)k,
+                        (long long)e->count), (tn_cp *)NULL;
     int64_t in[2] = {e->n, e->n};
     tn_cp  *cp = tni_cp_make(ctx, 2, e->outputs, e->outputs * k, in, e->constant);
     if (!cp) return NULL;

@@ -13,9 +13,8 @@ static bool tni_fold_takes(const tn_cp *cp, int slot, const tn_tensor *e, const 
     int64_t m = cp->in[slot] - cp->constant;
     if (!tni_is_matrix(cp->ctx, e, op, "e")) return false;
     if (e->shape[0] == m) return !b || tni_is_vector(cp->ctx, b, m, op, "b");
-    tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: e is %s, expected %lld rows, the operator's inputs%s", op, TNI_SHAPE(e),
-             (long long)m, cp->constant ? " without the constant one" : "");
-    return false;
+    return tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: e is %s, expected %lld rows, the operator's inputs%s", op, TNI_SHAPE(e),
+                    (long long)m, cp->constant ? " without the constant one" : ""), false;
 }
 
 /* F [E b; 0 one] */
@@ -115,18 +114,15 @@ tn_cp *tn_cp_fold_slot(const tn_cp *cp, int slot, const tn_tensor *e, const tn_t
     if (!cp) return NULL;
     if (slot >= 0 && slot < cp->order)
         return tni_fold_takes(cp, slot, e, b, "fold_slot") ? tni_cp_fold(cp, slot, slot + 1, e, b, NULL, "fold_slot") : NULL;
-    tni_fail(cp->ctx, TN_ERR_ARG, "fold_slot: slot is %d, expected 0 to %d", slot, cp->order - 1);
-    return NULL;
+    return tni_fail(cp->ctx, TN_ERR_ARG, "fold_slot: slot is %d, expected 0 to %d", slot, cp->order - 1), (tn_cp *)NULL;
 }
 
 tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
 {
     if (!cp || !tni_is_matrix(cp->ctx, u, "fold_out", "u")) return NULL;
-    if (u->shape[1] != cp->out) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, expected %lld columns, the operator's outputs", TNI_SHAPE(u),
-                 (long long)cp->out);
-        return NULL;
-    }
+    if (u->shape[1] != cp->out)
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, expected %lld columns, the operator's outputs", TNI_SHAPE(u),
+                        (long long)cp->out), (tn_cp *)NULL;
     if (b && !tni_is_vector(cp->ctx, b, u->shape[0], "fold_out", "b")) return NULL;
     tn_cp *to = tni_cp_fold(cp, 0, 0, NULL, NULL, u, "fold_out");
     return to && b ? tni_cp_next(to, tni_cp_with_bias(to, tni_column_view(b))) : to;
@@ -137,11 +133,9 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
 {
     if (!tni_cp_one_input(cp, "residual")) return NULL;
     int64_t n = cp->in[0] - cp->constant;
-    if (cp->out != n) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: the operator has %lld outputs, expected %lld as inputs",
-                 (long long)cp->out, (long long)n);
-        return NULL;
-    }
+    if (cp->out != n)
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: the operator has %lld outputs, expected %lld as inputs",
+                        (long long)cp->out, (long long)n), (tn_cp *)NULL;
     tn_cp *to = tni_cp_extend(cp, n, true);
     if (!to) return NULL;
     tn_status s = tni_put_identity(cp->ctx, tni_block_of(to->p, 0, n, cp->terms, n));
@@ -264,11 +258,10 @@ static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
     for (k = 0; k < outer->order; k++) fits = fits && tni_mul_size(terms, (size_t)inner->terms, &terms);
     fits = fits && tni_mul_size(terms, (size_t)numbers, &bytes)
            && tni_mul_size(bytes, tni_dtype_size(ctx->desc.dtype), &bytes);
-    if (!fits || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "compose: the composition has %lld^%d terms of %lld numbers, more than %s",
-                 (long long)inner->terms, outer->order, (long long)numbers, fits ? "desc.max_bytes" : "the address space");
-        return NULL;
-    }
+    if (!fits || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes))
+        return tni_fail(ctx, TN_ERR_MEMORY, "compose: the composition has %lld^%d terms of %lld numbers, more than %s",
+                        (long long)inner->terms, outer->order, (long long)numbers,
+                        fits ? "desc.max_bytes" : "the address space"), (tn_cp *)NULL;
     tn_cp *to = tni_cp_make(ctx, order, outer->out, (int64_t)terms, in, inner->constant);
     if (!to) return NULL;
     tn_status s = terms > 0 ? tni_compose_outputs(outer, inner, to) : TN_OK;
@@ -332,21 +325,16 @@ tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
     tn_cp *to = NULL, *carried = NULL;
     if (!tni_cp_one_input(outer, "compose")) return NULL;
-    if (!inner || inner->ctx != outer->ctx) {
-        tni_fail(outer->ctx, TN_ERR_ARG, "compose: the inner operator is %s", inner ? "of another context" : "NULL");
-        return NULL;
-    }
-    if (outer->order * inner->order > TN_CP_MAX_ORDER) {
-        tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the operators have orders %d and %d, expected a product of at most %d",
-                 outer->order, inner->order, TN_CP_MAX_ORDER);
-        return NULL;
-    }
-    if (outer->in[0] - outer->constant != inner->out) {
-        tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the outer operator has %lld inputs%s, expected %lld as the inner one "
-                 "has outputs", (long long)(outer->in[0] - outer->constant),
-                 outer->constant ? " beside the constant one" : "", (long long)inner->out);
-        return NULL;
-    }
+    if (!inner || inner->ctx != outer->ctx)
+        return tni_fail(outer->ctx, TN_ERR_ARG, "compose: the inner operator is %s",
+                        inner ? "of another context" : "NULL"), (tn_cp *)NULL;
+    if (outer->order * inner->order > TN_CP_MAX_ORDER)
+        return tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the operators have orders %d and %d, expected a product of at most "
+                        "%d", outer->order, inner->order, TN_CP_MAX_ORDER), (tn_cp *)NULL;
+    if (outer->in[0] - outer->constant != inner->out)
+        return tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the outer operator has %lld inputs%s, expected %lld as the inner "
+                        "one has outputs", (long long)(outer->in[0] - outer->constant),
+                        outer->constant ? " beside the constant one" : "", (long long)inner->out), (tn_cp *)NULL;
     tni_scope scope = tni_scope_begin(outer->ctx);
     if (!outer->constant) to = tni_cp_compose(outer, inner);
     else if ((carried = tni_cp_with_one(inner)) != NULL) to = tni_cp_next(carried, tni_cp_compose(outer, carried));

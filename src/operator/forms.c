@@ -66,11 +66,9 @@ tn_tensor *tn_cp_dense(const tn_cp *cp)
     if (!cp) return NULL;
     shape[0] = cp->out;
     memcpy(shape + 1, cp->in, sizeof *shape * (size_t)cp->order);
-    if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes)) {
-        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: a tensor of %s %s is larger than the address space",
-                 tn_dtype_name(cp->ctx->desc.dtype), tni_shape_of(cp->order + 1, shape).s);
-        return NULL;
-    }
+    if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes))
+        return tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: a tensor of %s %s is larger than the address space",
+                        tn_dtype_name(cp->ctx->desc.dtype), tni_shape_of(cp->order + 1, shape).s), (tn_tensor *)NULL;
     tn_tensor *t = tni_tensor_create(cp->ctx, "dense", TN_REAL, cp->order + 1, shape);
     if (!t) return NULL;
     tni_scope scope = tni_scope_begin(cp->ctx);
@@ -113,11 +111,9 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
 {
     tn_tensor *q = NULL;
     if (!cp) return NULL;
-    if (output < 0 || output >= cp->out) {
-        tni_fail(cp->ctx, TN_ERR_ARG, "interaction: output is %lld, expected 0 to %lld", (long long)output,
-                 (long long)cp->out - 1);
-        return NULL;
-    }
+    if (output < 0 || output >= cp->out)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "interaction: output is %lld, expected 0 to %lld", (long long)output,
+                        (long long)cp->out - 1), (tn_tensor *)NULL;
     tni_scope  scope = tni_scope_begin(cp->ctx);
     tn_tensor *u = tn_full(cp->ctx, 1, &cp->out, 0);
     tn_tensor *one = u ? tn_slice(u, 0, output, output + 1) : NULL;
@@ -130,19 +126,16 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
 tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
 {
     tn_tensor *h = NULL;
-    if (!cp || !x) {
-        tni_fail(ctx, TN_ERR_ARG, "apply: %s is NULL", cp ? "x" : "the operator");
-        return NULL;
-    }
+    if (!cp || !x)
+        return tni_fail(ctx, TN_ERR_ARG, "apply: %s is NULL", cp ? "x" : "the operator"), (tn_tensor *)NULL;
     for (int k = 0; k < cp->order; k++) {
         tn_tensor *input = x[k];
         if (!tni_is_real(ctx, input, "apply", "x")) return NULL;
         int64_t columns = input->rank > 0 ? input->shape[input->rank - 1] : -1;
-        if (columns != cp->in[k] && !(cp->constant && columns == cp->in[k] - 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "apply: x is %s, expected a last extent of %lld, the operator's inputs%s",
-                     TNI_SHAPE(input), (long long)cp->in[k], cp->constant ? ", or one less, without the constant one" : "");
-            return NULL;
-        }
+        if (columns != cp->in[k] && !(cp->constant && columns == cp->in[k] - 1))
+            return tni_fail(ctx, TN_ERR_SHAPE, "apply: x is %s, expected a last extent of %lld, the operator's inputs%s",
+                            TNI_SHAPE(input), (long long)cp->in[k],
+                            cp->constant ? ", or one less, without the constant one" : ""), (tn_tensor *)NULL;
         if (columns != cp->in[k]) input = tn_append_one(ctx, input);
         tn_tensor *e = input ? tn_affine(ctx, input, cp->f[k], NULL) : NULL;
         h = k == 0 || !e ? e : tn_mul(ctx, h, e);

@@ -168,16 +168,14 @@ TNI_FN bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 2) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected a matrix", op, what, TNI_SHAPE(t));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected a matrix", op, what, TNI_SHAPE(t)), false;
 }
 
 TNI_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 1 && t->shape[0] == n) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld]", op, what, TNI_SHAPE(t), (long long)n);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld]", op, what, TNI_SHAPE(t), (long long)n), false;
 }
 
 /* Order 2 with inputs of one length: what symmetrising and everything after it needs. */
@@ -196,11 +194,9 @@ TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
 {
     if (!cp) return false;
     for (int k = 1; k < cp->order; k++)
-        if (cp->in[k] != cp->in[0]) {
-            tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: input %d has %lld elements, expected %lld as input 0", op, k,
-                     (long long)cp->in[k], (long long)cp->in[0]);
-            return false;
-        }
+        if (cp->in[k] != cp->in[0])
+            return tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: input %d has %lld elements, expected %lld as input 0", op, k,
+                            (long long)cp->in[k], (long long)cp->in[0]), false;
     return true;
 }
 
@@ -208,8 +204,7 @@ TNI_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *o
 {
     if (!ps) return false;
     if (cp->ctx == tn_params_ctx(ps)) return tni_cp_one_input(cp, op);
-    tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "%s: the operator is of another context than the parameters", op);
-    return false;
+    return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "%s: the operator is of another context than the parameters", op), false;
 }
 
 /* ---- made from arrays --------------------------------------------------- >>cp-create */
@@ -226,12 +221,10 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
     }
     for (int k = 0; k < order; k++) {
         if (!tni_is_matrix(ctx, f[k], "cp", "a factor")) return NULL;
-        if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected [%lld,in%s]: one row per term, as p, %s, has one "
-                     "column per term", k, TNI_SHAPE(f[k]), (long long)p->shape[1],
-                     constant ? " + 1 for the constant one" : "", TNI_SHAPE(p));
-            return NULL;
-        }
+        if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1))
+            return tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected [%lld,in%s]: one row per term, as p, %s, has one "
+                            "column per term", k, TNI_SHAPE(f[k]), (long long)p->shape[1],
+                            constant ? " + 1 for the constant one" : "", TNI_SHAPE(p)), (tn_cp *)NULL;
         in[k] = f[k]->shape[1];
     }
     tn_cp *cp = tni_cp_make(ctx, order, p->shape[0], p->shape[1], in, constant);

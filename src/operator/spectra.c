@@ -160,11 +160,10 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
     tn_tensor *root;
     if (!tni_cp_one_input(cp, "data_metric") || !tni_is_matrix(cp->ctx, s, "data_metric", "s")) return NULL;
     tn_ctx *ctx = cp->ctx;
-    if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, expected [%lld,%lld] as the operator's inputs%s", TNI_SHAPE(s),
-                 (long long)cp->in[0], (long long)cp->in[0], cp->constant ? ", including the constant one" : "");
-        return NULL;
-    }
+    if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0])
+        return tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, expected [%lld,%lld] as the operator's inputs%s",
+                        TNI_SHAPE(s), (long long)cp->in[0], (long long)cp->in[0],
+                        cp->constant ? ", including the constant one" : ""), (tn_cp *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
     tn_status  status = tni_quarter_root(ctx, s, &root);
     tn_tensor *half = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;

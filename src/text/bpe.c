@@ -203,16 +203,12 @@ static bool tni_bpe_encode_long(const tn_tokenizer *t, const char *text, size_t 
     tn_ctx      *ctx = t->owned.ctx;
     tni_bpe_heap h;
     size_t       bytes;
-    if (n >= TNI_BPE_NO || !tni_mul_size(n, each, &bytes)) {
-        tni_fail(ctx, TN_ERR_DATA, "encode: a word has %zu bytes, expected less than 2^32 - 1", n);
-        return false;
-    }
+    if (n >= TNI_BPE_NO || !tni_mul_size(n, each, &bytes))
+        return tni_fail(ctx, TN_ERR_DATA, "encode: a word has %zu bytes, expected less than 2^32 - 1", n), false;
     h.n = 0;
     h.item = (uint64_t *)ctx->desc.allocator.alloc(bytes, ctx->desc.allocator.user);    /* ctx may be shared: no counts */
-    if (!h.item) {
-        tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes", bytes);
-        return false;
-    }
+    if (!h.item)
+        return tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes", bytes), false;
     tni_bpe_token *w = (tni_bpe_token *)(void *)(h.item + 3 * n); /* n - 1 pairs, and at most two more for each of n - 1 merges */
     tni_bpe_bytes(t, text + begin, end - begin, space, w);
     tni_bpe_merge_long(t, w, n, &h);

@@ -52,10 +52,8 @@ static tn_status tni_shard_header(tn_shard *s)
 tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
 {
     if (!ctx) return NULL;
-    if (vocab < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "token shard: vocab is %lld, expected 1 or more", (long long)vocab);
-        return NULL;
-    }
+    if (vocab < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "token shard: vocab is %lld, expected 1 or more", (long long)vocab), (tn_shard *)NULL;
     tn_shard *s = (tn_shard *)tni_alloc(ctx, sizeof *s, "token shard");
     if (!s) return NULL;
     memset(s, 0, sizeof *s);

@@ -61,10 +61,8 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
         else tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected room for %lld", (long long)room);
         return -1;
     }
-    if (bos == TN_BOS_FIRST && t->bos < 0) {
-        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: bos is TN_BOS_FIRST, but the tokenizer has no [BOS]");
-        return -1;
-    }
+    if (bos == TN_BOS_FIRST && t->bos < 0)
+        return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: bos is TN_BOS_FIRST, but the tokenizer has no [BOS]"), -1;
     e.ids = ids; e.spans = spans; e.room = room; e.n = 0;
     if (bos == TN_BOS_FIRST) tni_encode_put(&e, t->bos, 0, 0);
     if (t->bpe.is) { if (!tni_bpe_encode(t, text, 0, bytes, 0, &e)) return -1; }
@@ -155,11 +153,9 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
     tni_text_add(&v.out, "", 0);
     tni_speech_begin(&v);
     for (int64_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= tn_tokenizer_count(t)) {
-            tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %lld is %d, expected 0 to %lld", (long long)i, ids[i],
-                     (long long)tn_tokenizer_count(t) - 1);
-            return -1;
-        }
+        if (ids[i] < 0 || ids[i] >= tn_tokenizer_count(t))
+            return tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %lld is %d, expected 0 to %lld", (long long)i, ids[i],
+                            (long long)tn_tokenizer_count(t) - 1), -1;
         if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
         else if (t->bytes) { char byte = (char)ids[i]; tni_text_add(&v.out, &byte, 1); }
         else if (t->bpe.is) tni_bpe_print(&v.out, tn_tokenizer_token(t, ids[i]));
