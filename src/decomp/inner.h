@@ -207,6 +207,7 @@ TNI_FN int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t 
 TNI_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes);
 TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale);
 TNI_FN tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work);
+TNI_FN tni_host tni_take_host(tni_scratch *w, int64_t extent);
 TNI_FN tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p);
 TNI_FN tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
                                 int64_t n, int64_t m, const double *p);

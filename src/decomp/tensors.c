@@ -62,6 +62,13 @@ TNI_FN tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
     return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
 }
 
+TNI_FN tni_host tni_take_host(tni_scratch *w, int64_t extent)
+{
+    tni_host h = TNI_ZERO;
+    double  *work = tni_take_f64(w, tni_host_work(extent), 1);
+    return work ? tni_decomp_host(w->ctx, extent, work) : h;
+}
+
 /* An owned tensor. TN_ERR_NONFINITE if its dtype does not reach to a number, unless op is NULL: infinity may be stored. */
 static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_tensor **out, int rank, const int64_t *shape,
                               const double *p)

@@ -49,30 +49,31 @@ static tn_cp *tni_cp_folded(const tn_cp *cp, int first, int last, const tn_tenso
 static tn_status tni_raise_exponent(const tn_tensor *t, int *exponent, const char *op, const char *what)
 {
     const int64_t n = tn_tensor_count(t);
-    double   *v = tni_scratch_f64(t->ctx, n, 1, op);
-    tn_status s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
-    int       e;
-    double    largest = s == TN_OK ? tni_largest(1, n, tni_rows(v, n)) : 0;
+    tni_scratch   w = tni_scratch_begin(t->ctx, op);
+    double       *v = tni_take_f64(&w, n, 1);
+    tn_status     s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
+    int           e;
+    double        largest = s == TN_OK ? tni_largest(1, n, tni_rows(v, n)) : 0;
     if (!(largest < HUGE_VAL))
         s = tni_fail(t->ctx, TN_ERR_NONFINITE, "%s: %s holds NaN or infinity, expected finite numbers", op, what);
     frexp(largest, &e);
     if (largest > 0 && e > *exponent) *exponent = e;
-    tni_free_f64(t->ctx, v, n, 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The same for numbers of any size. */
 TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
                           const char *op)
 {
-    tn_ctx    *ctx = cp->ctx;
-    const int64_t h = cp->terms, numbers = tni_area(cp->order + 2, h);
+    tn_ctx          *ctx = cp->ctx;
+    const int64_t    h = cp->terms;
     const tn_tensor *m = u ? u : e;
-    tn_tensor *scaled[2] = {NULL, NULL};
-    tn_cp     *to = NULL;
-    int       *exponents = (int *)tni_array(ctx, numbers, sizeof *exponents, op), *by = exponents + (cp->order + 1) * h;
-    int        raise = -2000, least = 0, most = 0;
-    tn_status  s = exponents ? tni_raise_exponent(m, &raise, op, u ? "u" : "e") : TN_ERR_MEMORY;
+    tn_tensor       *scaled[2] = {NULL, NULL};
+    tn_cp           *to = NULL;
+    tni_scratch      w = tni_scratch_begin(ctx, op);
+    int             *exponents = (int *)tni_take(&w, tni_area(cp->order + 1, h), sizeof *exponents);
+    int             *by = (int *)tni_take(&w, h, sizeof *by), raise = -2000, least = 0, most = 0;
+    tn_status        s = by ? tni_raise_exponent(m, &raise, op, u ? "u" : "e") : TN_ERR_MEMORY;
     if (s == TN_OK && b) s = tni_raise_exponent(b, &raise, op, "b");
     if (s == TN_OK) s = tni_cp_exponents(cp, exponents, op);
     if (s == TN_OK && raise > -2000) {
@@ -99,7 +100,7 @@ TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor 
         tn_tensor_destroy(scaled[0]);
         tn_tensor_destroy(scaled[1]);
     }
-    tni_free(ctx, exponents, sizeof *exponents * (size_t)numbers);
+    tni_scratch_release(&w, NULL);
     return to;
 }
 
@@ -277,14 +278,14 @@ static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
 /* The same for numbers of any size. Of the outer operator the terms relative to the largest are near 1, or less. */
 static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
-    tn_ctx   *ctx = outer->ctx;
-    int64_t   ho = outer->terms, hi = inner->terms, rest;
-    int64_t   numbers = tni_plus(tni_area(outer->order + 2, ho), tni_area(inner->order + 2, hi));
-    int      *eo = (int *)tni_array(ctx, numbers, sizeof *eo, "compose"), *bo = eo + (outer->order + 1) * ho;
-    int      *ei = bo + ho, *bi = ei + (inner->order + 1) * hi, *by = NULL;
-    int       least[3] = {0, 0, 0}, most[3] = {0, 0, 0}, k;
-    tn_cp    *to = NULL, *one = NULL, *two = NULL;
-    tn_status s = eo ? tni_cp_exponents(outer, eo, "compose") : TN_ERR_MEMORY;
+    tn_ctx     *ctx = outer->ctx;
+    int64_t     ho = outer->terms, hi = inner->terms, rest;
+    tni_scratch w = tni_scratch_begin(ctx, "compose");
+    int        *eo = (int *)tni_take(&w, tni_area(outer->order + 1, ho), sizeof *eo), *bo = (int *)tni_take(&w, ho, sizeof *bo);
+    int        *ei = (int *)tni_take(&w, tni_area(inner->order + 1, hi), sizeof *ei), *bi = (int *)tni_take(&w, hi, sizeof *bi);
+    int         least[3] = {0, 0, 0}, most[3] = {0, 0, 0}, k;
+    tn_cp      *to = NULL, *one = NULL, *two = NULL;
+    tn_status   s = bi ? tni_cp_exponents(outer, eo, "compose") : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_cp_exponents(inner, ei, "compose");
     if (s == TN_OK) {
         tni_exponent_range(outer->order * ho, eo, &least[0], &most[0]);
@@ -305,19 +306,14 @@ static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
         two = one ? tni_cp_near_one(inner, ei, bi) : NULL;
         for (i = 0; i < ho; i++) bo[i] = (int)tni_max(bo[i] - top, -2 * tni_range_limit(ctx));
         if (two && tni_cp_shift(one, outer->order, bo) == TN_OK) to = tni_cp_composed(one, two);
-        by = to ? (int *)tni_array(ctx, to->terms, sizeof *by, "compose") : NULL;
-        if (!by) to = to ? tni_cp_done(to, TN_ERR_MEMORY) : NULL;
-        else {
-            for (i = 0; i < to->terms; i++)
-                for (by[i] = top, rest = i, k = 0; k < outer->order; k++, rest /= hi) by[i] += bi[rest % hi];
-            i = to->terms;
-            to = tni_cp_spread(to, by, "compose");
-            tni_free(ctx, by, sizeof *by * (size_t)i);
-        }
+        int *by = to ? (int *)tni_take(&w, to->terms, sizeof *by) : NULL;
+        for (i = 0; by && i < to->terms; i++)
+            for (by[i] = top, rest = i, k = 0; k < outer->order; k++, rest /= hi) by[i] += bi[rest % hi];
+        if (to) to = by ? tni_cp_spread(to, by, "compose") : tni_cp_done(to, TN_ERR_MEMORY);
         tn_cp_destroy(one);
         tn_cp_destroy(two);
     }
-    tni_free(ctx, eo, sizeof *eo * (size_t)numbers);
+    tni_scratch_release(&w, NULL);
     return to;
 }
 
@@ -359,9 +355,10 @@ static tn_cp *tni_cp_quadratic(const tn_cp *cp)
     tn_cp    *to = NULL;
     tn_status s = TN_OK;
     int64_t   in[2] = {n, n};
-    f[0] = tni_alloc_f64(cp->ctx, cp->terms, cp->in[0], "split");
-    f[1] = tni_alloc_f64(cp->ctx, cp->terms, cp->in[0], "split");
-    bool read = f[0] && f[1] && tn_read(cp->f[0], TN_F64, f[0], cp->terms * cp->in[0]) == TN_OK
+    tni_scratch w = tni_scratch_begin(cp->ctx, "split");
+    f[0] = tni_take_zeros(&w, cp->terms, cp->in[0]);
+    f[1] = tni_take_zeros(&w, cp->terms, cp->in[0]);
+    bool read = !w.failed && tn_read(cp->f[0], TN_F64, f[0], cp->terms * cp->in[0]) == TN_OK
                 && tn_read(cp->f[1], TN_F64, f[1], cp->terms * cp->in[0]) == TN_OK;
     for (int pass = 0; read && pass < 2; pass++) {           /* count, then copy */
         if (pass == 1 && !(to = tni_cp_make(cp->ctx, 2, cp->out, kept, in, false))) break;
@@ -374,8 +371,7 @@ static tn_cp *tni_cp_quadratic(const tn_cp *cp)
             kept++;
         }
     }
-    tni_free_f64(cp->ctx, f[0], cp->terms, cp->in[0]);
-    tni_free_f64(cp->ctx, f[1], cp->terms, cp->in[0]);
+    tni_scratch_release(&w, NULL);
     return to ? tni_cp_done(to, s) : NULL;
 }
 
