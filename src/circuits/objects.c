@@ -58,9 +58,7 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
     for (int s = 0; s < sets; s++) {
         c->left[s] = tn_tensor_keep(left[s]);
         c->right[s] = tn_tensor_keep(right[s]);
-        if (c->left[s] && c->right[s]) continue;
-        tn_circuit_destroy(c);
-        return NULL;
+        if (!c->left[s] || !c->right[s]) return tn_circuit_destroy(c), (tn_circuit *)NULL;
     }
     return c;
 }
@@ -94,19 +92,15 @@ TNI_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t bloc
 
 static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, const char *op)
 {
-    if (!ctx || !d) {
-        if (ctx) tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op);
-        return false;
-    }
+    if (!ctx) return false;
+    if (!d) return tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op), false;
     if (!tni_circuit_given(ctx, m, d->block, op)) return false;
     if (d->head < 0 || d->head >= m->desc.heads)
-        tni_fail(ctx, TN_ERR_ARG, "%s: head is %lld, expected 0 to %lld", op, (long long)d->head,
-                 (long long)m->desc.heads - 1);
-    else if (d->query < 0 || d->key < 0 || d->query > INT32_MAX || d->key > INT32_MAX)
-        tni_fail(ctx, TN_ERR_ARG, "%s: query is %lld and key %lld, expected positions from 0 to %d", op,
-                 (long long)d->query, (long long)d->key, INT32_MAX);
-    else return true;
-    return false;
+        return tni_fail(ctx, TN_ERR_ARG, "%s: head is %lld, expected 0 to %lld", op, (long long)d->head,
+                        (long long)m->desc.heads - 1), false;
+    if (d->query >= 0 && d->key >= 0 && d->query <= INT32_MAX && d->key <= INT32_MAX) return true;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: query is %lld and key %lld, expected positions from 0 to %d", op,
+                    (long long)d->query, (long long)d->key, INT32_MAX), false;
 }
 
 /* What a part of the model that the caller asked for cannot be. */
@@ -145,13 +139,11 @@ TNI_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const 
 TNI_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64_t position)
 {
     const int64_t vocab = m->desc.vocab;
+    tni_scratch   w = tni_scratch_begin(ctx, "circuit");
     tn_tensor    *ids = tn_tensor_2d(ctx, TN_I32, vocab, 1);
-    int32_t      *all = (int32_t *)tni_array(ctx, vocab, sizeof *all, "circuit");
-    tn_status     s = ids && all ? TN_OK : TN_ERR_MEMORY;
+    int32_t      *all = (int32_t *)tni_take(&w, vocab, sizeof *all);
     for (int64_t i = 0; i < vocab && all; i++) all[i] = (int32_t)i;
-    if (s == TN_OK) s = tn_write(ids, TN_I32, all, vocab);
-    tni_free(ctx, all, (size_t)vocab * sizeof *all);
-    return s == TN_OK ? tni_model_embedded(ctx, m, ids, position, NULL) : NULL;
+    return tni_scratch_end(&w, ids && all ? tn_write(ids, TN_I32, all, vocab) : TN_ERR_MEMORY) == TN_OK ? tni_model_embedded(ctx, m, ids, position, NULL) : NULL;
 }
 
 /* What the attention of a block reads: rows of tokens, or of directions, ending with the one if `constant`. */
@@ -204,10 +196,8 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     rope.norm = a->desc.qk_norm && d->tokens && d->block == 0;
     if (b) b = tn_slice(b, 1, d->head * dq, (d->head + 1) * dq);
     x = tni_circuit_through(ctx, x, tn_attention_head(a, d->head, part), b);
-    if (!x) return NULL;
-    int64_t shape[4] = {x->shape[0], 1, 1, dq};
-    x = tn_rope(ctx, tn_reshape(x, 4, shape), &rope);
-    return x ? tn_reshape_2d(x, shape[0], dq) : NULL;
+    x = x ? tn_rope(ctx, tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)), &rope) : NULL;
+    return x ? tn_reshape_2d(x, -1, dq) : NULL;
 }
 
 /* ---- heads -------------------------------------------------------------- >>circuits-heads */

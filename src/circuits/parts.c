@@ -1,5 +1,5 @@
 #include "core/inner.h"
-#include "tensor/tensor.h"
+#include "tensor/inner.h"
 #include "ops/ops.h"
 #include "algebra/algebra.h"
 #include "layers/inner.h"
@@ -195,7 +195,6 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
     const int64_t V = f->u->shape[0];
     const bool    two = target->aim == TN_CIRCUIT_AIM_DIFFERENCE;
     tn_ctx       *ctx = f->ctx;
-    double       *w;
     tn_tensor    *t = NULL;
     if (!tni_frozen_whole(f, op)) return NULL;
     if ((unsigned)target->aim > TN_CIRCUIT_AIM_LOSS || target->position < 0 || target->position >= f->tokens || target->token < 0
@@ -204,16 +203,14 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
                         "from 0 to 2, a position below %lld and tokens below %lld", op, (int)target->aim,
                         (long long)target->position, (long long)target->token, (long long)target->other, (long long)f->tokens,
                         (long long)V), (tn_tensor *)NULL;
-    if (!(w = tni_alloc_f64(ctx, V, 1, op))) return NULL;
-    if (target->aim == TN_CIRCUIT_AIM_LOSS) {
-        t = tn_softmax(ctx, tn_slice(f->logits, 0, target->position, target->position + 1));
-        if (!t || tn_read(t, TN_F64, w, V) != TN_OK) { tni_free_f64(ctx, w, V, 1); return NULL; }
-        w[target->token] -= 1;
-    } else w[target->token] = 1;
-    if (two) w[target->other] -= 1;
-    int64_t shape[2] = {1, V};
-    t = tn_tensor_from(ctx, 2, shape, TN_F64, w);
-    tni_free_f64(ctx, w, V, 1);
+    const bool  loss = target->aim == TN_CIRCUIT_AIM_LOSS;
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    if (loss) t = tn_softmax(ctx, tn_slice(f->logits, 0, target->position, target->position + 1));
+    double *v = !loss ? tni_take_zeros(&w, V, 1) : t ? tni_take_numbers(&w, t) : NULL;
+    if (v) v[target->token] += loss ? -1 : 1;
+    if (v && two) v[target->other] -= 1;
+    t = v ? tn_tensor_from(ctx, 2, TNI_DIMS(1, V), TN_F64, v) : NULL;
+    tni_scratch_release(&w, NULL);
     return t;
 }
 
@@ -334,10 +331,10 @@ static double tni_parts_count(const tn_circuit_frozen *f, tn_circuit_by by, bool
 
 TNI_FN double tni_values_sum(const tn_tensor *t)
 {
-    double *v = tni_analysis_read(t, "circuit_parts"), sum = 0;
+    tni_scratch w = tni_scratch_begin(t->ctx, "circuit_parts");
+    double     *v = tni_take_numbers(&w, t), sum = v ? 0 : (double)NAN;
     for (int64_t i = 0; v && i < tn_tensor_count(t); i++) sum += v[i];
-    if (!v) sum = (double)NAN;
-    tni_analysis_free(t, v);
+    tni_scratch_release(&w, NULL);
     return sum;
 }
 
@@ -379,12 +376,7 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
     return TN_OK;
 }
 
-void tn_circuit_parts_destroy(tn_circuit_parts *p)
-{
-    if (!p) return;
-    tn_tensor_destroy(p->values);
-    memset(p, 0, sizeof *p);
-}
+void tn_circuit_parts_destroy(tn_circuit_parts *p) { tni_result_end(p, sizeof *p, offsetof(tn_circuit_parts, values), 1); }
 
 TNI_PRINTF(2, 3) TNI_FN void tni_text_print(tni_text *t, const char *fmt, ...)
 {

@@ -11,7 +11,6 @@
 
 /* The operands, labels, ranks and shapes of a net as tn_einsum_labels and tn_plan_create_labels take them. */
 typedef struct tni_net_operands {
-    size_t          bytes;
     tn_tensor     **tensor;
     const int64_t **shape;
     const int     **label;
@@ -19,17 +18,15 @@ typedef struct tni_net_operands {
     int             axes;
 } tni_net_operands;
 
-static bool tni_net_operands_of(const tn_net *net, const char *op, tni_net_operands *o)
+static bool tni_net_operands_of(const tn_net *net, tni_scratch *w, tni_net_operands *o)
 {
-    const size_t nodes = (size_t)net->nodes;
     o->axes = net->outs + net->legs;
-    o->bytes = nodes * (sizeof *o->tensor + sizeof *o->shape + sizeof *o->label + sizeof *o->rank)
-               + ((size_t)o->axes + 1) * sizeof *o->out;
-    if (!(o->tensor = (tn_tensor **)tni_alloc(net->ctx, o->bytes, op))) return false;
-    o->shape = (const int64_t **)(void *)(o->tensor + nodes);
-    o->label = (const int **)(void *)(o->shape + nodes);
-    o->rank = (int *)(void *)(o->label + nodes);
-    o->out = o->rank + nodes;
+    o->tensor = (tn_tensor **)tni_take(w, net->nodes, sizeof *o->tensor);
+    o->shape = (const int64_t **)tni_take(w, net->nodes, sizeof *o->shape);
+    o->label = (const int **)tni_take(w, net->nodes, sizeof *o->label);
+    o->rank = (int *)tni_take(w, net->nodes, sizeof *o->rank);
+    o->out = (int *)tni_take(w, o->axes, sizeof *o->out);
+    if (w->failed) return false;
     for (int i = 0; i < net->nodes; i++) {
         o->tensor[i] = net->node[i].tensor;
         o->shape[i] = net->node[i].tensor->shape;
@@ -43,9 +40,11 @@ static bool tni_net_operands_of(const tn_net *net, const char *op, tni_net_opera
 TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
 {
     tni_net_operands o;
-    if (!tni_net_operands_of(net, op, &o)) return NULL;
-    tn_plan *plan = tni_plan_create(net->ctx, op, NULL, net->nodes, o.rank, o.shape, o.label, o.axes, o.out, desc);
-    tni_free(net->ctx, o.tensor, o.bytes);
+    tni_scratch w = tni_scratch_begin(net->ctx, op);
+    tn_plan    *plan = NULL;
+    if (tni_net_operands_of(net, &w, &o))
+        plan = tni_plan_create(net->ctx, op, NULL, net->nodes, o.rank, o.shape, o.label, o.axes, o.out, desc);
+    tni_scratch_release(&w, NULL);
     return plan;
 }
 
@@ -72,10 +71,9 @@ TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
                         net->outs + net->legs, TN_MAX_RANK), (tn_tensor *)NULL;
     tn_plan_desc d = tni_net_plan_desc(ctx);
     if (!plan && !(plan = once = tni_net_plan(net, &d, op))) return NULL;
-    if (tni_net_operands_of(net, op, &o)) {
-        t = tni_plan_run(plan, net->nodes, o.tensor, op);
-        tni_free(ctx, o.tensor, o.bytes);
-    }
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    if (tni_net_operands_of(net, &w, &o)) t = tni_plan_run(plan, net->nodes, o.tensor, op);
+    tni_scratch_release(&w, NULL);
     tn_plan_destroy(once);
     return t;
 }
@@ -213,12 +211,12 @@ tn_tensor *tn_net_apply_each(tn_ctx *ctx, const tn_net *net, tn_tensor *const *x
 
 tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
 {
-    tn_tensor **all;
     if (!tni_net_given(ctx, net, x, "net_apply")) return NULL;
-    if (!(all = (tn_tensor **)tni_array(ctx, net->legs, sizeof *all, "net_apply"))) return NULL;
-    for (int k = 0; k < net->legs; k++) all[k] = x;
-    tn_tensor *y = tni_net_apply(ctx, net, all, "net_apply");
-    tni_free(ctx, all, (size_t)net->legs * sizeof *all);
+    tni_scratch w = tni_scratch_begin(ctx, "net_apply");
+    tn_tensor **all = (tn_tensor **)tni_take(&w, net->legs, sizeof *all);
+    for (int k = 0; all && k < net->legs; k++) all[k] = x;
+    tn_tensor *y = all ? tni_net_apply(ctx, net, all, "net_apply") : NULL;
+    tni_scratch_release(&w, NULL);
     return y;
 }
 

@@ -108,9 +108,7 @@ static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
 TNI_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, const double *values)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_REAL, rank, shape);
-    if (t && tn_write(t, TN_F64, values, tn_tensor_count(t)) == TN_OK) return t;
-    tn_tensor_destroy(t);
-    return NULL;
+    return t ? tni_tensor_done(t, tn_write(t, TN_F64, values, tn_tensor_count(t))) : NULL;
 }
 
 /* ---- some of many eigenpairs: by products, see >>lanczos ---------------- >>cp-eigen-some
@@ -513,13 +511,7 @@ tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigenpairs *e)
     return tni_eigen_all(cp, count, true, e, "eigen_all");
 }
 
-void tn_eigenpairs_destroy(tn_eigenpairs *e)
-{
-    if (!e) return;
-    tn_tensor_destroy(e->values);
-    tn_tensor_destroy(e->vectors);
-    memset(e, 0, sizeof *e);
-}
+void tn_eigenpairs_destroy(tn_eigenpairs *e) { tni_result_end(e, sizeof *e, offsetof(tn_eigenpairs, values), 2); }
 
 /* P[o, o k + i] = value[o,i]; both factors are the vectors. */
 tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigenpairs *e, int64_t k)
@@ -534,11 +526,8 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigenpairs *e, int64_t k)
     tn_cp  *cp = tni_cp_make(ctx, 2, e->outputs, e->outputs * k, in, e->constant);
     if (!cp) return NULL;
     for (int64_t o = 0; o < e->outputs && s == TN_OK; o++) {
-        tn_view v = tni_view(e->vectors);
-        v.data = (char *)v.data + o * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
-        v.rank = 2;
-        v.shape[0] = k; v.shape[1] = e->n;
-        v.strides[0] = e->n; v.strides[1] = 1;
+        tn_view v = tni_slice_view(e->vectors, o);
+        v.shape[0] = k;
         s = tni_put_copy(ctx, tni_block_of(cp->p, o, 1, o * k, k), tni_block_of(e->values, o, 1, 0, k));
         if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[0], o * k, k, 0, e->n), v);
         if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], o * k, k, 0, e->n), v);

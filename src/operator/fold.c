@@ -388,9 +388,7 @@ static tn_tensor *tni_cp_linear_part(const tn_cp *cp)
     if (s == TN_OK)
         s = tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[1], 0, h, 0, n), tni_block_of(cp->f[0], 0, h, n, 1), true);
     if (s == TN_OK) s = tni_put_matmul(ctx, tni_view(l), tni_view(cp->p), tni_view(d), 1, 0);
-    if (s == TN_OK) return l;
-    tn_tensor_destroy(l);
-    return NULL;
+    return tni_tensor_done(l, s);
 }
 
 static tn_tensor *tni_cp_constant_part(const tn_cp *cp)
@@ -404,9 +402,7 @@ static tn_tensor *tni_cp_constant_part(const tn_cp *cp)
                                        false)
           : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_put_matmul(ctx, tni_column_view(c), tni_view(cp->p), tni_view(d), 1, 0);
-    if (s == TN_OK) return c;
-    tn_tensor_destroy(c);
-    return NULL;
+    return tni_tensor_done(c, s);
 }
 
 tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn_tensor **constant)
@@ -433,11 +429,10 @@ tn_cp *tn_cp_fix(const tn_cp *cp, int slot, const tn_tensor *u)
     tn_cp  *to = NULL;
     int     k, at = 0;
     if (!cp) return NULL;
-    if (slot < 0 || slot >= cp->order || cp->order < 2) {
-        if (cp->order < 2) tni_fail(cp->ctx, TN_ERR_ARG, "freeze: the operator has order %d, expected 2 or more", cp->order);
-        else tni_fail(cp->ctx, TN_ERR_ARG, "freeze: slot is %d, expected 0 to %d", slot, cp->order - 1);
-        return NULL;
-    }
+    if (cp->order < 2)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "freeze: the operator has order %d, expected 2 or more", cp->order), (tn_cp *)NULL;
+    if (slot < 0 || slot >= cp->order)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "freeze: slot is %d, expected 0 to %d", slot, cp->order - 1), (tn_cp *)NULL;
     if (!tni_is_vector(cp->ctx, u, cp->in[slot], "freeze", "u")) return NULL;
     for (k = 0; k < cp->order; k++) if (k != slot) in[at++] = cp->in[k];
     tni_scope  scope = tni_scope_begin(cp->ctx);

@@ -14,9 +14,7 @@ static tn_status tni_cp_dense_slices(const tn_cp *cp, tn_tensor *k, tn_tensor *t
     tn_tensor *scaled = tn_tensor_2d(ctx, TN_REAL, cp->terms, rows);
     tn_status  s = scaled ? TN_OK : TN_ERR_MEMORY;
     for (int64_t o = 0; o < cp->out && s == TN_OK; o++) {
-        tn_view slice = tni_view(t);
-        slice.rank = 2;
-        slice.data = (char *)slice.data + o * rows * columns * (int64_t)tni_dtype_size(slice.dtype);
+        tn_view slice = tni_slice_view(t, o);
         slice.shape[0] = rows; slice.shape[1] = columns;
         slice.strides[0] = columns; slice.strides[1] = 1;
         s = tni_put_product(ctx, tni_view(scaled), tni_view(k), tni_transposed_view(tni_block_of(cp->p, o, 1, 0, cp->terms)),
@@ -53,9 +51,7 @@ TNI_FN tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)    
 static tn_tensor *tni_symmetric_slices(tn_ctx *ctx, tn_tensor *t)
 {
     tn_tensor *s = tni_tensor_create(ctx, "dense", TN_REAL, t->rank, t->shape);
-    if (s && tni_put_symmetric(ctx, s, t) == TN_OK) return s;
-    tn_tensor_destroy(s);
-    return NULL;
+    return s ? tni_tensor_done(s, tni_put_symmetric(ctx, s, t)) : NULL;
 }
 
 tn_tensor *tn_cp_dense(const tn_cp *cp)
@@ -78,9 +74,7 @@ tn_tensor *tn_cp_dense(const tn_cp *cp)
         s = k ? tni_cp_dense_slices(cp, k, t) : TN_ERR_MEMORY;
     }
     tni_scope_end(cp->ctx, scope);
-    if (s == TN_OK) return t;
-    tn_tensor_destroy(t);
-    return NULL;
+    return tni_tensor_done(t, s);
 }
 
 tn_tensor *tn_cp_dense_symmetric(const tn_cp *cp)

@@ -60,6 +60,7 @@ TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m);
 TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant);
 TNI_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s);
 TNI_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns);
+TNI_FN tn_view tni_slice_view(const tn_tensor *t, int64_t i);
 TNI_FN tn_view tni_column_view(const tn_tensor *t);
 TNI_FN tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from);
 TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value);

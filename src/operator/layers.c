@@ -8,16 +8,6 @@
 #ifndef TN_NO_OPERATOR
 /* ---- made from layers and stacks, and made into layers -------------------- >>cp-layers */
 
-static tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
-{
-    tn_view v = tni_view(t);
-    v.data = (char *)v.data + i * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
-    v.rank = 2;
-    v.shape[0] = v.shape[1]; v.shape[1] = v.shape[2];
-    v.strides[0] = v.strides[1]; v.strides[1] = v.strides[2];
-    return v;
-}
-
 /* The encoders, with the biases as their last columns where there are any; P, or I; then p as a term of its own. */
 static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
 {

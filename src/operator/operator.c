@@ -93,6 +93,16 @@ TNI_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64
     return v;
 }
 
+TNI_FN tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
+{
+    tn_view v = tni_view(t);
+    v.data = (char *)v.data + i * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
+    v.rank = 2;
+    v.shape[0] = v.shape[1]; v.shape[1] = v.shape[2];
+    v.strides[0] = v.strides[1]; v.strides[1] = v.strides[2];
+    return v;
+}
+
 TNI_FN tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1] */
 {
     tn_view v = tni_view(t);
@@ -214,11 +224,9 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
     const bool constant = input == TN_CP_INPUT_CONSTANT;
     int64_t    in[TN_CP_MAX_ORDER];
     if (!tni_is_matrix(ctx, p, "cp", "p")) return NULL;
-    if (order < 1 || order > TN_CP_MAX_ORDER || !f) {
-        if (f) tni_fail(ctx, TN_ERR_ARG, "cp: order is %d, expected 1 to %d", order, TN_CP_MAX_ORDER);
-        else tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL");
-        return NULL;
-    }
+    if (!f) return tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL"), (tn_cp *)NULL;
+    if (order < 1 || order > TN_CP_MAX_ORDER)
+        return tni_fail(ctx, TN_ERR_ARG, "cp: order is %d, expected 1 to %d", order, TN_CP_MAX_ORDER), (tn_cp *)NULL;
     for (int k = 0; k < order; k++) {
         if (!tni_is_matrix(ctx, f[k], "cp", "a factor")) return NULL;
         if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1))

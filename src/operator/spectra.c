@@ -106,15 +106,7 @@ tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
     return tni_cp_spectrum(cp, count, out, "spectrum");
 }
 
-void tn_spectrum_destroy(tn_spectrum *s)
-{
-    if (!s) return;
-    tn_tensor_destroy(s->values);
-    tn_tensor_destroy(s->norm);
-    tn_tensor_destroy(s->rank_low);
-    tn_tensor_destroy(s->rank_high);
-    memset(s, 0, sizeof *s);
-}
+void tn_spectrum_destroy(tn_spectrum *s) { tni_result_end(s, sizeof *s, offsetof(tn_spectrum, values), 4); }
 
 /* Reads s [n,n], which must be symmetric up to rounding of its dtype. */
 TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)

@@ -194,13 +194,7 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
     return s;
 }
 
-void tn_coefficients_destroy(tn_coefficients *c)
-{
-    if (!c) return;
-    tn_tensor_destroy(c->values);
-    tn_tensor_destroy(c->index);
-    memset(c, 0, sizeof *c);
-}
+void tn_coefficients_destroy(tn_coefficients *c) { tni_result_end(c, sizeof *c, offsetof(tn_coefficients, values), 2); }
 
 /* ---- Gaussian inputs ---------------------------------------------------- >>cp-gaussian-impl
    Of second moments M = E[x x^T] and a mean m, for Gaussian x:  E[x_a x_b x_c x_d] = M_ab M_cd + M_ac M_bd + M_ad M_bc

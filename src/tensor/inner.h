@@ -59,6 +59,8 @@ TNI_FN void tni_out(tn_call *c, const tn_tensor *t);
 TNI_FN tn_status tni_fill(tn_tensor *t, double value);
 TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from);
 TNI_FN tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape);
+TNI_UNUSED TNI_FN tn_tensor *tni_tensor_done(tn_tensor *t, tn_status s);
+TNI_UNUSED TNI_FN void tni_result_end(void *result, size_t bytes, size_t first, int count);
 TNI_FN void tni_compact_drop(tn_ctx *ctx, tni_compact *c);
 TNI_FN void tni_rewritten(tn_tensor *t);
 TNI_FN void tni_tape_clear(tn_ctx *ctx);
