@@ -170,11 +170,9 @@ void tn_circuit_maximum_destroy(tn_circuit_maximum *o) { tni_result_end(o, sizeo
 static void tni_evidence_free(tni_owned *owned)
 {
     tn_circuit_evidence *e = (tn_circuit_evidence *)(void *)owned;
-    tn_ctx *ctx = owned->ctx;
-    tni_disown(owned);
-    for (int64_t f = 0; f < e->desc.features && e->best; f++) if (e->best[f].found) tni_heap_end(ctx, &e->best[f]);
+    for (int64_t f = 0; f < e->desc.features && e->best; f++) if (e->best[f].found) tni_heap_end(owned->ctx, &e->best[f]);
     tni_scratch_release(&e->w, NULL);
-    tni_free(ctx, e, sizeof *e);
+    tni_object_free(owned, sizeof *e);
 }
 
 void tn_circuit_evidence_destroy(tn_circuit_evidence *e) { if (e) tni_evidence_free(&e->owned); }
@@ -193,12 +191,10 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
         return tni_fail(ctx, TN_ERR_ARG, "circuit_evidence: features is %lld, top %lld, order %d, bins %lld, low %g and high "
                         "%g, expected features and top at least 1 and low < high", (long long)d.features, (long long)d.top,
                         (int)d.order, (long long)d.bins, d.low, d.high), (tn_circuit_evidence *)NULL;
-    if (!(e = (tn_circuit_evidence *)tni_alloc(ctx, sizeof *e, op))) return NULL;
-    memset(e, 0, sizeof *e);
+    if (!(e = (tn_circuit_evidence *)tni_object(ctx, sizeof *e, op, tni_evidence_free))) return NULL;
     e->desc = d;
     e->rng.key = d.seed;
     e->rng.call = 1;
-    tni_own(ctx, &e->owned, tni_evidence_free);
     int64_t n = d.features;
     e->w = tni_scratch_begin(ctx, op);
     e->best = (tni_heap *)tni_take_zeroed(&e->w, n, sizeof *e->best);

@@ -23,8 +23,7 @@ static void tni_circuit_free(tni_owned *o)
         tn_tensor_destroy(box->circuit.left[s]);
         tn_tensor_destroy(box->circuit.right[s]);
     }
-    tni_disown(o);
-    tni_free(o->ctx, box, sizeof *box);
+    tni_object_free(o, sizeof *box);
 }
 
 void tn_circuit_destroy(tn_circuit *c)
@@ -47,9 +46,7 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
                             "[%lld,rank]", s, TNI_SHAPE(left[s]), s, TNI_SHAPE(right[s]), (long long)left[0]->shape[0],
                             (long long)right[0]->shape[0]), (tn_circuit *)NULL;
     }
-    if (!(box = (tni_circuit_box *)tni_alloc(ctx, sizeof *box, "circuit"))) return NULL;
-    memset(box, 0, sizeof *box);
-    tni_own(ctx, &box->owned, tni_circuit_free);
+    if (!(box = (tni_circuit_box *)tni_object(ctx, sizeof *box, "circuit", tni_circuit_free))) return NULL;
     tn_circuit *c = &box->circuit;
     c->ctx = ctx;
     c->sets = sets;
@@ -143,7 +140,8 @@ TNI_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64
     tn_tensor    *ids = tn_tensor_2d(ctx, TN_I32, vocab, 1);
     int32_t      *all = (int32_t *)tni_take(&w, vocab, sizeof *all);
     for (int64_t i = 0; i < vocab && all; i++) all[i] = (int32_t)i;
-    return tni_scratch_end(&w, ids && all ? tn_write(ids, TN_I32, all, vocab) : TN_ERR_MEMORY) == TN_OK ? tni_model_embedded(ctx, m, ids, position, NULL) : NULL;
+    const tn_status s = tni_scratch_end(&w, ids && all ? tn_write(ids, TN_I32, all, vocab) : TN_ERR_MEMORY);
+    return s == TN_OK ? tni_model_embedded(ctx, m, ids, position, NULL) : NULL;
 }
 
 /* What the attention of a block reads: rows of tokens, or of directions, ending with the one if `constant`. */

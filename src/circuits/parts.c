@@ -432,9 +432,8 @@ static void tni_part_text(tni_text *t, const tn_circuit_parts *p, int64_t blocks
 
 int64_t tn_circuit_part_name(const tn_circuit_parts *p, int64_t i, char *dst, size_t bytes)
 {
-    tni_text t;
+    tni_text t = {dst, bytes, 0};
     if (!p || !p->frozen || i < 0 || i >= p->count || (!dst && bytes > 0)) return -1;
-    t.dst = dst; t.room = bytes; t.length = 0;
     if (p->by == TN_CIRCUIT_BY_DEGREE) tni_text_print(&t, "degree %lld", (long long)i);
     else if (p->by == TN_CIRCUIT_BY_PATH) {
         tni_part_text(&t, p, p->frozen->layers, i);

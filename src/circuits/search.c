@@ -37,39 +37,23 @@ typedef struct tni_path_search {
 static int64_t *tni_index_at(const tni_list *l, size_t i) { return (int64_t *)l->items + i; }
 static tn_circuit_node *tni_node_at(const tni_path_search *s, int64_t i) { return (tn_circuit_node *)s->nodes.items + i; }
 
-static double tni_urgency(const tni_path_search *s, size_t i)
+static double tni_urgency(const tni_path_search *s, const void *node)
 {
-    return fabs(tni_node_at(s, *tni_index_at(&s->heap, i))->value);
+    return fabs(tni_node_at(s, *(const int64_t *)node)->value);
+}
+
+static bool tni_more_urgent(const void *s, const void *a, const void *b)
+{
+    return tni_urgency((const tni_path_search *)s, a) > tni_urgency((const tni_path_search *)s, b);
 }
 
 static bool tni_search_push(tni_path_search *s, int64_t node)
 {
-    size_t   up;
-    int64_t *at = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths"), *p = (int64_t *)s->heap.items;
+    int64_t *at = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths");
     if (!at) return false;
     *at = node;
-    for (size_t i = s->heap.count - 1; i > 0 && tni_urgency(s, i) > tni_urgency(s, up = (i - 1) / 2); i = up) {
-        const int64_t other = p[up];
-        p[up] = p[i];
-        p[i] = other;
-    }
+    tni_queue_up(&s->heap, tni_more_urgent, s);
     return true;
-}
-
-static int64_t tni_search_pop(tni_path_search *s)
-{
-    int64_t *p = (int64_t *)s->heap.items;
-    const int64_t top = p[0];
-    size_t   i = 0, child;
-    p[0] = p[--s->heap.count];
-    for (; (child = 2 * i + 1) < s->heap.count; i = child) {
-        const int64_t moving = p[i];
-        if (child + 1 < s->heap.count && tni_urgency(s, child + 1) > tni_urgency(s, child)) child++;
-        if (tni_urgency(s, child) <= tni_urgency(s, i)) break;
-        p[i] = p[child];
-        p[child] = moving;
-    }
-    return top;
 }
 
 static bool tni_search_add(tni_path_search *s, double value, int64_t next, int64_t position, int64_t block, int head)
@@ -301,8 +285,9 @@ static bool tni_search_run(tni_path_search *s, double *target, const tn_circuit_
     double **at = work ? (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths") : NULL;
     if (at) *at = target;
     bool done = at && tni_search_add(s, whole, -1, aim->position, s->layers, TN_CIRCUIT_TARGET);
-    for (*expanded = 0; done && *expanded < budget && s->heap.count > 0 && tni_urgency(s, 0) >= least; ++*expanded) {
-        int64_t i = tni_search_pop(s);
+    for (*expanded = 0; done && *expanded < budget && s->heap.count > 0 && tni_urgency(s, s->heap.items) >= least; ++*expanded) {
+        int64_t i;
+        tni_queue_pop(&s->heap, &i, tni_more_urgent, s);
         if (i == 0) *tni_index_at(&s->slot, 0) = 0;
         done = (i == 0 || tni_search_covector(s, i, work)) && tni_search_expand(s, i, work);
     }
@@ -358,9 +343,8 @@ void tn_circuit_paths_destroy(tn_circuit_paths *p)
 
 int64_t tn_circuit_path_name(const tn_circuit_paths *p, int64_t i, const char *const *names, char *dst, size_t bytes)
 {
-    tni_text t;
+    tni_text t = {dst, bytes, 0};
     if (!p || !p->frozen || i < 0 || i >= p->nodes || (!dst && bytes > 0)) return -1;
-    t.dst = dst; t.room = bytes; t.length = 0;
     const tn_circuit_node *node = &p->node[i];
     if (node->head == TN_CIRCUIT_SOURCE) {
         const int32_t id = p->frozen->id[node->position];

@@ -102,13 +102,13 @@ static bool tni_string_check(tn_ctx *ctx, const char *s, const char *what)
 
 static tn_status tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t each)
 {
-    const void **sorted = tni_sorted(ctx, items, n, each, tni_by_name);
+    tni_scratch  w = tni_scratch_begin(ctx, "safetensors");
+    const void **sorted = tni_sorted(&w, items, n, each, tni_by_name);
     const char  *twice = sorted ? tni_twice(sorted, n) : NULL;
     tn_status    s = sorted ? TN_OK : TN_ERR_MEMORY;
     if (twice) s = tni_fail(ctx, TN_ERR_ARG, "safetensors: the name %s occurs twice, expected unique names",
                             tni_quote(twice).s);
-    tni_free_sorted(ctx, sorted, n);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static bool tni_named_check(tn_ctx *ctx, const tn_named_tensor *tensors, int64_t n, const tn_metadata *notes, int64_t note_count)
@@ -132,18 +132,15 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named_tensor *tensors, int64_t
 }
 
 /* The length word and the header, in *text; the header is made twice, the first time to measure it. */
-static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n, const tn_metadata *notes, size_t note_count,
+static tn_status tni_header_text(tni_scratch *w, const void *const *order, size_t n, const tn_metadata *notes, size_t note_count,
                                  bool sealed, char **text, size_t *bytes)
 {
-    tni_text t;
-    t.dst = NULL; t.room = 0; t.length = 0;
+    tni_text t = {NULL, 0, 0};
     tni_text_header(&t, order, n, notes, note_count, sealed);
-    if (t.length > TNI_SAFETENSORS_HEADER) {
-        return tni_fail(ctx, TN_ERR_ARG, "safetensors: the header has %zu bytes, expected at most 100 MB", t.length);
-    }
+    if (t.length > TNI_SAFETENSORS_HEADER)
+        return tni_fail(w->ctx, TN_ERR_ARG, "safetensors: the header has %zu bytes, expected at most 100 MB", t.length);
     *bytes = 8 + t.length + 1;
-    *text = (char *)tni_alloc(ctx, *bytes, "safetensors header");
-    if (!*text) return TN_ERR_MEMORY;
+    if (!(*text = (char *)tni_take(w, (int64_t)*bytes, 1))) return TN_ERR_MEMORY;
     tni_store_bits((uint8_t *)*text, t.length, 8);
     t.dst = *text + 8; t.room = t.length + 1; t.length = 0;
     tni_text_header(&t, order, n, notes, note_count, sealed);
@@ -166,16 +163,17 @@ static void tni_put_sum(tni_writer *w)
 TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count,
                                      const tn_metadata *notes, int64_t note_count, const tni_seal *seal)
 {
-    char      *text = NULL;
-    size_t     bytes = 0, n = (size_t)count;
-    tni_writer w;
-    tn_status  s;
+    char       *text = NULL;
+    size_t      bytes = 0, n = (size_t)count;
+    tni_writer  w;
+    tn_status   s;
     if (!ctx || !tni_named_check(ctx, tensors, count, notes, note_count)) return TN_ERR_ARG;
     if ((s = tni_unique(ctx, tensors, n, sizeof *tensors)) != TN_OK) return s;
     if ((s = tni_unique(ctx, notes, (size_t)note_count, sizeof *notes)) != TN_OK) return s;
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
-    const void **order = tni_sorted(ctx, tensors, n, sizeof *tensors, tni_by_width);
-    s = order ? tni_header_text(ctx, order, n, notes, (size_t)note_count, seal != NULL, &text, &bytes) : TN_ERR_MEMORY;
+    tni_scratch  memory = tni_scratch_begin(ctx, "safetensors");
+    const void **order = tni_sorted(&memory, tensors, n, sizeof *tensors, tni_by_width);
+    s = order ? tni_header_text(&memory, order, n, notes, (size_t)note_count, seal != NULL, &text, &bytes) : TN_ERR_MEMORY;
     if (seal && seal->begin) s = seal->begin(seal->user, s);
     if (s == TN_OK) {
         tni_writer_open(&w, ctx, &sink);
@@ -190,9 +188,7 @@ TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_t
         if (seal && seal->end) w.status = seal->end(seal->user, w.status);
         s = tni_writer_close(&w);
     }
-    tni_free(ctx, text, bytes);
-    tni_free_sorted(ctx, order, n);
-    return s;
+    return tni_scratch_end(&memory, s);
 }
 
 tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count, const tn_metadata *notes,

@@ -389,12 +389,10 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
 static void tni_attention_cache_free(tni_owned *o)
 {
     tn_attention_cache *c = (tn_attention_cache *)(void *)o;
-    tn_ctx             *ctx = o->ctx;
     tn_tensor_destroy(c->k);
     tn_tensor_destroy(c->v);
     tn_tensor_destroy(c->state);
-    tni_disown(o);
-    tni_free(ctx, c, sizeof *c);
+    tni_object_free(o, sizeof *c);
 }
 
 void    tn_attention_cache_destroy(tn_attention_cache *c)    { if (c) tni_attention_cache_free(&c->owned); }
@@ -430,15 +428,12 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
     const tn_attention_desc *d = &layer->desc;
     if (d->bidirectional)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens would "
-                 "change earlier outputs");
-    else if (batch < 1 || length < 1)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
-                 (long long)(batch < 1 ? batch : length));
-    if (d->bidirectional || batch < 1 || length < 1) return NULL;
-    if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
-    memset(c, 0, sizeof *c);
-    tni_own(ctx, &c->owned, tni_attention_cache_free);
+        return tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens "
+                        "would change earlier outputs"), (tn_attention_cache *)NULL;
+    if (batch < 1 || length < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "attention cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
+                        (long long)(batch < 1 ? batch : length)), (tn_attention_cache *)NULL;
+    if (!(c = (tn_attention_cache *)tni_object(ctx, sizeof *c, "attention cache", tni_attention_cache_free))) return NULL;
     c->desc = *d;
     c->batch = batch;
     c->length = length;
@@ -455,8 +450,7 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     else if ((c->k = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, k)) != NULL)
         c->v = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, v);
     if (c->state || c->v) return c;
-    tn_attention_cache_destroy(c);
-    return NULL;
+    return tn_attention_cache_destroy(c), (tn_attention_cache *)NULL;
 }
 
 static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const tn_attention_cache *c)

@@ -50,8 +50,7 @@ static void tni_params_destroy(tni_owned *o)
     tni_aliases_drop(ps, NULL);
     while (ps->layers) tni_layers_drop(ps);
     tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->room);
-    tni_disown(o);
-    tni_free(ctx, ps, sizeof *ps);
+    tni_object_free(o, sizeof *ps);
 }
 
 TNI_UNUSED TNI_FN void tni_params_watch(tn_params *ps, tni_watcher *w)
@@ -71,12 +70,7 @@ TNI_UNUSED TNI_FN void tni_params_unwatch(tni_watcher *w)
 
 tn_params *tn_params_create(tn_ctx *ctx)
 {
-    if (!ctx) return NULL;
-    tn_params *ps = (tn_params *)tni_alloc(ctx, sizeof *ps, "params");
-    if (!ps) return NULL;
-    memset(ps, 0, sizeof *ps);
-    tni_own(ctx, &ps->owned, tni_params_destroy);
-    return ps;
+    return ctx ? (tn_params *)tni_object(ctx, sizeof(tn_params), "params", tni_params_destroy) : NULL;
 }
 
 void      tn_params_destroy(tn_params *ps)     { if (ps) tni_params_destroy(&ps->owned); }
@@ -167,10 +161,7 @@ tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t
     p->lr_scale = p->decay_scale = 1;
     p->value = tn_tensor_create(ctx, TN_REAL, rank, shape);
     if (init.rule == TN_INIT_DEFAULT) init.rule = TN_INIT_ZERO;
-    if (!p->value || tni_init_fill(p->value, init) != TN_OK) {
-        tni_param_free(ctx, p);
-        return NULL;
-    }
+    if (!p->value || tni_init_fill(p->value, init) != TN_OK) return tni_param_free(ctx, p), (tn_param *)NULL;
     p->value->flags |= TNI_PARAM | TNI_WANTS_GRAD;
     ps->item[ps->count++] = p;
     return p;
@@ -310,8 +301,7 @@ tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
     for (const tni_alias *a = ps->aliases; a && whole; a = a->next)
         whole = tn_params_tie(to, tni_alias_name(a), a->param->name) == TN_OK;
     if (whole) return to;
-    tn_params_destroy(to);
-    return NULL;
+    return tn_params_destroy(to), (tn_params *)NULL;
 }
 
 /* Zeroed memory for a model's array of layers. */

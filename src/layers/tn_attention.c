@@ -390,9 +390,7 @@ tn_tensor *tn_tn_attention_state(tn_ctx *ctx, const tn_tn_attention *layer, int6
     tn_tensor *state = v ? tn_tensor_create(ctx, TN_REAL, 2, shape) : NULL;
     shape[1] = layer->desc.bond;
     v = tn_add(ctx, tn_full(ctx, 2, shape, 0), v);
-    if (state && tn_assign(tn_slice(state, 1, 0, shape[1]), v) == TN_OK) return state;
-    tn_tensor_destroy(state);
-    return NULL;
+    return state ? tni_tensor_done(state, tn_assign(tn_slice(state, 1, 0, shape[1]), v)) : NULL;
 }
 
 tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x, tn_tensor *state)

@@ -9,11 +9,9 @@
 static void tni_transformer_cache_destroy(tni_owned *owned)
 {
     tn_transformer_cache *c = (tn_transformer_cache *)(void *)owned;
-    tn_ctx               *ctx = owned->ctx;
-    tni_disown(owned);
     for (int64_t l = 0; l < c->layers; l++) tn_attention_cache_destroy(c->attn[l]);
-    tni_free(ctx, c->attn, (size_t)c->layers * sizeof *c->attn);
-    tni_free(ctx, c, sizeof *c);
+    tni_free(owned->ctx, c->attn, (size_t)c->layers * sizeof *c->attn);
+    tni_object_free(owned, sizeof *c);
 }
 
 static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
@@ -24,13 +22,12 @@ static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch,
     if (m->desc.bidirectional)
         return tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is bidirectional, expected a causal one to "
                         "decode"), false;
-    if (batch > 0 && length > 0 && (!m->position || length <= m->desc.context)) return true;
     if (batch < 1 || length < 1)
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
-                 (long long)(batch < 1 ? batch : length));
-    else tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: length is %lld, expected at most %lld, the learned positions",
-                  (long long)length, (long long)m->desc.context);
-    return false;
+        return tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
+                        (long long)(batch < 1 ? batch : length)), false;
+    if (!m->position || length <= m->desc.context) return true;
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: length is %lld, expected at most %lld, the learned positions",
+                    (long long)length, (long long)m->desc.context), false;
 }
 
 tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
@@ -50,8 +47,7 @@ tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transfor
     c->length = length;
     tni_own(ctx, &c->owned, tni_transformer_cache_destroy);     /* after its parts: the context destroys it before them */
     if (whole) return c;
-    tni_transformer_cache_destroy(&c->owned);
-    return NULL;
+    return tni_transformer_cache_destroy(&c->owned), (tn_transformer_cache *)NULL;
 }
 
 void tn_transformer_cache_destroy(tn_transformer_cache *c) { if (c) tni_transformer_cache_destroy(&c->owned); }

@@ -23,8 +23,7 @@ static tn_net *tni_net_matrix(const tn_net *net, const tn_tensor *u, tn_tensor *
     if (x) tni_net_refer(q, q->nodes - 1, x, &net->in[at].label);
     else q->in[1] = net->in[1];
     if (tni_net_direction(net, q, u, op)) return q;
-    tn_net_destroy(q);
-    return NULL;
+    return tn_net_destroy(q), (tn_net *)NULL;
 }
 
 static tn_tensor *tni_net_interaction(const tn_net *net, const tn_tensor *u, const char *op)

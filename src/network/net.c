@@ -41,8 +41,7 @@ static void tni_net_destroy(tni_owned *o)
     tni_net_box *box = (tni_net_box *)(void *)o;
     for (int i = 0; i < box->net.nodes; i++) tni_net_leave(o->ctx, box->share[i]);
     tni_net_keep_plan(box, NULL);
-    tni_disown(o);
-    tni_free(o->ctx, box, (size_t)box->bytes);
+    tni_object_free(o, (size_t)box->bytes);
 }
 
 void tn_net_destroy(tn_net *net) { if (net) tni_net_destroy(&tni_net_box_of(net)->owned); }
@@ -52,9 +51,8 @@ TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
 {
     const size_t size = sizeof(tni_net_box) + (size_t)nodes * (sizeof(tn_net_node) + sizeof(tni_net_share *))
                         + (size_t)(outs + legs) * sizeof(tn_net_leg);
-    tni_net_box *box = (tni_net_box *)tni_alloc(ctx, size, "net");
+    tni_net_box *box = (tni_net_box *)tni_object(ctx, size, "net", tni_net_destroy);
     if (!box) return NULL;
-    memset(box, 0, size);
     box->bytes = (int64_t)size;
     box->net.ctx = ctx;
     box->net.nodes = nodes;
@@ -64,7 +62,6 @@ TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
     box->net.in = box->net.out + outs;
     box->net.node = (tn_net_node *)(void *)(box->net.in + legs);
     box->share = (tni_net_share **)(void *)(box->net.node + nodes);
-    tni_own(ctx, &box->owned, tni_net_destroy);
     return &box->net;
 }
 
@@ -195,8 +192,7 @@ TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
     for (int k = 0; whole && k < net->legs; k++) net->in[k].input = -1 - net->in[k].input;
     tni_scratch_release(&w, NULL);
     if (whole) return net;
-    tn_net_destroy(net);
-    return NULL;
+    return tn_net_destroy(net), (tn_net *)NULL;
 }
 
 static bool tni_net_leg_given(const tn_net *net, int leg, const char *op)

@@ -9,41 +9,20 @@
 #ifndef TN_NO_CONTRACTION
 /* ---- numbers ------------------------------------------------------------------ >>net-numbers-impl */
 
-/* The operands, labels, ranks and shapes of a net as tn_einsum_labels and tn_plan_create_labels take them. */
-typedef struct tni_net_operands {
-    tn_tensor     **tensor;
-    const int64_t **shape;
-    const int     **label;
-    int            *rank, *out;
-    int             axes;
-} tni_net_operands;
-
-static bool tni_net_operands_of(const tn_net *net, tni_scratch *w, tni_net_operands *o)
-{
-    o->axes = net->outs + net->legs;
-    o->tensor = (tn_tensor **)tni_take(w, net->nodes, sizeof *o->tensor);
-    o->shape = (const int64_t **)tni_take(w, net->nodes, sizeof *o->shape);
-    o->label = (const int **)tni_take(w, net->nodes, sizeof *o->label);
-    o->rank = (int *)tni_take(w, net->nodes, sizeof *o->rank);
-    o->out = (int *)tni_take(w, o->axes, sizeof *o->out);
-    if (w->failed) return false;
-    for (int i = 0; i < net->nodes; i++) {
-        o->tensor[i] = net->node[i].tensor;
-        o->shape[i] = net->node[i].tensor->shape;
-        o->label[i] = net->node[i].label;
-        o->rank[i] = net->node[i].tensor->rank;
-    }
-    for (int i = 0; i < o->axes; i++) o->out[i] = net->out[i].label;  /* in follows out */
-    return true;
-}
-
 TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
 {
-    tni_net_operands o;
-    tni_scratch w = tni_scratch_begin(net->ctx, op);
-    tn_plan    *plan = NULL;
-    if (tni_net_operands_of(net, &w, &o))
-        plan = tni_plan_create(net->ctx, op, NULL, net->nodes, o.rank, o.shape, o.label, o.axes, o.out, desc);
+    const int       axes = net->outs + net->legs;
+    tni_scratch     w = tni_scratch_begin(net->ctx, op);
+    const int64_t **shape = (const int64_t **)tni_take(&w, net->nodes, sizeof *shape);
+    const int     **label = (const int **)tni_take(&w, net->nodes, sizeof *label);
+    int            *rank = (int *)tni_take(&w, net->nodes, sizeof *rank), *out = (int *)tni_take(&w, axes, sizeof *out);
+    for (int i = 0; i < net->nodes && !w.failed; i++) {
+        shape[i] = net->node[i].tensor->shape;
+        label[i] = net->node[i].label;
+        rank[i] = net->node[i].tensor->rank;
+    }
+    for (int i = 0; i < axes && !w.failed; i++) out[i] = net->out[i].label;     /* in follows out */
+    tn_plan *plan = w.failed ? NULL : tni_plan_create(net->ctx, op, NULL, net->nodes, rank, shape, label, axes, out, desc);
     tni_scratch_release(&w, NULL);
     return plan;
 }
@@ -61,10 +40,9 @@ TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 /* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. */
 TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
 {
-    tn_ctx          *ctx = net->ctx;
-    tni_net_operands o;
-    tn_plan         *once = NULL;
-    tn_tensor       *t = NULL;
+    tn_ctx    *ctx = net->ctx;
+    tn_plan   *once = NULL;
+    tn_tensor *t = NULL;
     for (int i = 0; i < net->nodes; i++) if (!tni_usable(ctx, net->node[i].tensor, op, "a node")) return NULL;
     if (net->outs + net->legs > TN_MAX_RANK)
         return tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d: freeze some legs first", op,
@@ -72,7 +50,9 @@ TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
     tn_plan_desc d = tni_net_plan_desc(ctx);
     if (!plan && !(plan = once = tni_net_plan(net, &d, op))) return NULL;
     tni_scratch w = tni_scratch_begin(ctx, op);
-    if (tni_net_operands_of(net, &w, &o)) t = tni_plan_run(plan, net->nodes, o.tensor, op);
+    tn_tensor **tensor = (tn_tensor **)tni_take(&w, net->nodes, sizeof *tensor);
+    for (int i = 0; i < net->nodes && tensor; i++) tensor[i] = net->node[i].tensor;
+    if (tensor) t = tni_plan_run(plan, net->nodes, tensor, op);
     tni_scratch_release(&w, NULL);
     tn_plan_destroy(once);
     return t;

@@ -21,8 +21,7 @@ static void tni_cp_destroy(tni_owned *o)
     tni_cp_box *box = (tni_cp_box *)(void *)o;
     tn_tensor_destroy(box->cp.p);
     for (int k = 0; k < TN_CP_MAX_ORDER; k++) tn_tensor_destroy(box->cp.f[k]);
-    tni_disown(o);
-    tni_free(o->ctx, box, sizeof *box);
+    tni_object_free(o, sizeof *box);
 }
 
 void tn_cp_destroy(tn_cp *cp)
@@ -51,10 +50,8 @@ TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
 /* An operator of zeros. */
 TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
 {
-    tni_cp_box *box = (tni_cp_box *)tni_alloc(ctx, sizeof *box, "operator");
+    tni_cp_box *box = (tni_cp_box *)tni_object(ctx, sizeof *box, "operator", tni_cp_destroy);
     if (!box) return NULL;
-    memset(box, 0, sizeof *box);
-    tni_own(ctx, &box->owned, tni_cp_destroy);
     box->number = ++ctx->operators;
     tn_cp *cp = &box->cp;
     cp->ctx = ctx;
@@ -70,16 +67,14 @@ TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, co
         whole = cp->f[k] != NULL;
     }
     if (whole) return cp;
-    tn_cp_destroy(cp);
-    return NULL;
+    return tn_cp_destroy(cp), (tn_cp *)NULL;
 }
 
 /* Returns the finished operator, or destroys it where s is an error. */
 TNI_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 {
     if (s == TN_OK) return cp;
-    tn_cp_destroy(cp);
-    return NULL;
+    return tn_cp_destroy(cp), (tn_cp *)NULL;
 }
 
 /* ---- blocks ------------------------------------------------------------- >>cp-blocks */

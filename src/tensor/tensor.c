@@ -248,8 +248,7 @@ void tn_tensor_destroy(tn_tensor *t)
 TNI_UNUSED TNI_FN tn_tensor *tni_tensor_done(tn_tensor *t, tn_status s)
 {
     if (s == TN_OK) return t;
-    tn_tensor_destroy(t);
-    return NULL;
+    return tn_tensor_destroy(t), (tn_tensor *)NULL;
 }
 
 /* Destroys the `count` tensors of a result, which lie side by side from byte `first` on, and clears it. */
