@@ -7,7 +7,6 @@
 #ifndef TN_NO_ANALYSIS
 /* signal.c */
 TNI_FN tn_status tni_analysis_status(const tn_ctx *ctx);
-TNI_FN double *tni_take_numbers(tni_scratch *w, const tn_tensor *t);
 TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts);
 
 /* features.c */

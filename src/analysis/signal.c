@@ -16,14 +16,6 @@ TNI_FN tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a
     return s == TN_OK ? TN_ERR_MEMORY : s;
 }
 
-TNI_FN double *tni_take_numbers(tni_scratch *w, const tn_tensor *t)      /* [count] */
-{
-    const int64_t n = tn_tensor_count(t);
-    double       *v = tni_take_f64(w, n, 1);
-    w->failed = !v || tn_read(t, TN_F64, v, n) != TN_OK;
-    return w->failed ? NULL : v;
-}
-
 TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_I32, 1, &n);

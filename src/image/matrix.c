@@ -9,10 +9,9 @@ TNI_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, in
 {
     if (v >= low && v <= high) return true;
     if (high == INT64_MAX)
-        tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v, (long long)low);
-    else tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
-                  (long long)high);
-    return false;
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v, (long long)low), false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
+                    (long long)high), false;
 }
 
 /* The extents of an array, of which both are 0 or more. */
@@ -393,35 +392,28 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
     return ok ? image : NULL;
 }
 
-/* A tensor's values as doubles; freed by tni_free_f64(ctx, p, tn_tensor_count(t), 1). */
-static double *tni_image_values(tn_ctx *ctx, const char *what, const tn_tensor *t, int low, int high)
-{
-    if (!tni_usable(ctx, t, what, "t")) return NULL;
-    if (t->rank < low || t->rank > high) {
-        if (low < high) tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected rank %d to %d", what, TNI_SHAPE(t), low, high);
-        else tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected rank %d", what, TNI_SHAPE(t), low);
-        return NULL;
-    }
-    double *p = tni_alloc_f64(ctx, tn_tensor_count(t), 1, "image");
-    if (p && tn_read(t, TN_F64, p, tn_tensor_count(t)) == TN_OK) return p;
-    tni_free_f64(ctx, p, tn_tensor_count(t), 1);
-    return NULL;
-}
-
 tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_matrix_desc *desc)
 {
-    double   *p = tni_image_values(ctx, "image_matrix_of", t, 0, 2);
-    tn_image *image = NULL;
-    if (p) image = tn_image_matrix(ctx, p, t->rank > 1 ? t->shape[0] : 1, t->rank > 0 ? t->shape[t->rank - 1] : 1, desc);
-    if (p) tni_free_f64(ctx, p, tn_tensor_count(t), 1);
+    if (!tni_usable(ctx, t, "image_matrix_of", "t")) return NULL;
+    if (t->rank > 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "image_matrix_of: t is %s, expected rank 0 to 2", TNI_SHAPE(t)), (tn_image *)NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "image");
+    double     *p = tni_take_numbers(&w, t);
+    const int64_t rows = t->rank > 1 ? t->shape[0] : 1, columns = t->rank > 0 ? t->shape[t->rank - 1] : 1;
+    tn_image   *image = p ? tn_image_matrix(ctx, p, rows, columns, desc) : NULL;
+    tni_scratch_release(&w, NULL);
     return image;
 }
 
 tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_tiles_desc *desc)
 {
-    double   *p = tni_image_values(ctx, "image_tiles_of", t, 3, 3);
-    tn_image *image = p ? tn_image_tiles(ctx, p, t->shape[0], t->shape[1], t->shape[2], desc) : NULL;
-    if (p) tni_free_f64(ctx, p, tn_tensor_count(t), 1);
+    if (!tni_usable(ctx, t, "image_tiles_of", "t")) return NULL;
+    if (t->rank != 3)
+        return tni_fail(ctx, TN_ERR_SHAPE, "image_tiles_of: t is %s, expected rank 3", TNI_SHAPE(t)), (tn_image *)NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "image");
+    double     *p = tni_take_numbers(&w, t);
+    tn_image   *image = p ? tn_image_tiles(ctx, p, t->shape[0], t->shape[1], t->shape[2], desc) : NULL;
+    tni_scratch_release(&w, NULL);
     return image;
 }
 

@@ -58,10 +58,7 @@ TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
     return t;
 }
 
-tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc)
-{
-    return net ? tni_net_plan(net, desc, "net_plan") : NULL;
-}
+tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc) { return net ? tni_net_plan(net, desc, "net_plan") : NULL; }
 
 /* Adds the tensor u with the shape of the output legs as the last node of q, which then has none of them. */
 TNI_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)

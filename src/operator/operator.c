@@ -42,10 +42,7 @@ tn_cp *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep)
     return keep;
 }
 
-TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
-{
-    return tn_tensor_create(ctx, TN_REAL, 2, TNI_DIMS(n, m));
-}
+TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m) { return tn_tensor_create(ctx, TN_REAL, 2, TNI_DIMS(n, m)); }
 
 /* An operator of zeros. */
 TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)

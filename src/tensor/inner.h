@@ -77,5 +77,6 @@ TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k);
 /* copies.c */
 TNI_FN double tni_load(const void *p, tn_dtype dtype, int64_t i);
 TNI_FN void tni_store(void *p, tn_dtype dtype, int64_t i, double v);
+TNI_UNUSED TNI_NOINLINE TNI_FN double *tni_take_numbers(tni_scratch *w, const tn_tensor *t);
 
 #endif
