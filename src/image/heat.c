@@ -248,7 +248,8 @@ static int64_t tni_percentile_index(double percent, int64_t n)
 static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *values, int64_t count, double percent)
 {
     int64_t cells = h->down * h->across, n = 0;
-    double *sizes = tni_alloc_f64(ctx, count, cells, "image"), end = 0;
+    tni_scratch w = tni_scratch_begin(ctx, "image");
+    double  *sizes = tni_take_f64(&w, count, cells), end = 0;
     if (!sizes) return -1;
     for (int64_t k = 0; k < count; k++)
         for (int64_t i = 0; i < cells; i++) {
@@ -256,7 +257,7 @@ static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *
             if (v < TNI_HUGE) sizes[n++] = v;
         }
     if (n > 0) end = tni_kth_smallest(sizes, n, tni_percentile_index(percent, n));
-    tni_free_f64(ctx, sizes, count, cells);
+    tni_scratch_end(&w, TN_OK);
     return end;
 }
 

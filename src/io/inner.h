@@ -172,7 +172,7 @@ TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_t
 /* Whether the numbers of an entry may be weights: integers, which are quantised ones without their scales, are an error. */
 TNI_FN tn_status tni_entry_real(const tn_safetensors *f, const tn_safetensors_entry *e);
 TNI_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p);
-TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host);
+TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value);
 TNI_UNUSED TNI_FN void tni_exact_text(char number[32], double v);
 
 /* json.c */

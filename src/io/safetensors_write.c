@@ -236,10 +236,16 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
     return TN_OK;
 }
 
-/* Sets the parameters to the values of the file, through `host`, so that no kernel needs memory halfway. */
-TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host)
+/* Sets the parameters to the values of the file, through the host, so that no kernel needs memory halfway. */
+TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value)
 {
-    tn_ctx   *ctx = tn_params_ctx(params);
+    tn_ctx     *ctx = tn_params_ctx(params);
+    tni_scratch w = tni_scratch_begin(ctx, "parameters");
+    size_t      widest = 0;
+    for (int64_t i = 0; i < tn_params_count(params); i++)
+        if (value[i] && value[i]->bytes > widest) widest = value[i]->bytes;
+    void *host = tni_take(&w, 1, widest);
+    if (!host) return TN_ERR_MEMORY;
     tn_status s = TN_OK;
     for (int64_t i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
         if (!value[i] || value[i]->bytes == 0) continue;           /* nothing to set */
@@ -247,30 +253,22 @@ TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
         s = tni_to_host(ctx, host, value[i]->data, value[i]->bytes);
         if (s == TN_OK) s = tni_to_device(ctx, tn_params_at(params, i)->value->data, host, value[i]->bytes);
     }
-    return s == TN_OK ? s : tni_backend_fail(ctx, s, "parameters");
+    return tni_scratch_end(&w, s == TN_OK ? s : tni_backend_fail(ctx, s, "parameters"));
 }
 
 /* All values are read, and all memory is there, before the first is changed. */
 static tn_status tni_params_fill(const tn_safetensors *f, tn_params *params)
 {
-    tn_ctx     *ctx = f->file.ctx;
     int64_t     n = tn_params_count(params);
-    size_t      widest = 0;
-    tn_tensor **value = (tn_tensor **)tni_array(ctx, n, sizeof *value, "parameters");
+    tni_scratch w = tni_scratch_begin(f->file.ctx, "parameters");
+    tn_tensor **value = (tn_tensor **)tni_take_zeroed(&w, n, sizeof *value);
     tn_status   s = TN_OK;
     if (!value) return TN_ERR_MEMORY;
-    for (int64_t i = 0; i < n; i++) value[i] = NULL;
-    for (int64_t i = 0; i < n && s == TN_OK; i++) {
+    for (int64_t i = 0; i < n && s == TN_OK; i++)
         s = tni_entry_read(f, tn_safetensors_find(f, tn_params_at(params, i)->name), &value[i]);
-        if (s == TN_OK && value[i]->bytes > widest) widest = value[i]->bytes;
-    }
-    void *host = s == TN_OK ? tni_alloc(ctx, widest, "parameters") : NULL;
-    if (host) s = tni_params_set(params, value, host);
-    else if (s == TN_OK) s = TN_ERR_MEMORY;
-    tni_free(ctx, host, widest);
+    if (s == TN_OK) s = tni_params_set(params, value);
     for (int64_t i = 0; i < n; i++) tn_tensor_destroy(value[i]);
-    tni_free(ctx, value, (size_t)n * sizeof *value);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match match)
@@ -289,15 +287,14 @@ tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metada
     tn_ctx *ctx = params ? tn_params_ctx(params) : NULL;
     int64_t n = params ? tn_params_count(params) : 0;
     if (!ctx) return TN_ERR_ARG;
-    tn_named_tensor *named = (tn_named_tensor *)tni_array(ctx, n, sizeof *named, "parameters");
+    tni_scratch      w = tni_scratch_begin(ctx, "parameters");
+    tn_named_tensor *named = (tn_named_tensor *)tni_take(&w, n, sizeof *named);
     if (!named) return TN_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++) {
         named[i].name = params->item[i]->name;
         named[i].tensor = params->item[i]->value;
     }
-    tn_status s = tn_safetensors_write(ctx, sink, named, n, notes, note_count);
-    tni_free(ctx, named, (size_t)n * sizeof *named);
-    return s;
+    return tni_scratch_end(&w, tn_safetensors_write(ctx, sink, named, n, notes, note_count));
 }
 
 /* The fewest digits that give exactly this number. */

@@ -267,15 +267,15 @@ tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
 /* Copies the numbers of a tensor to one of the same shape in another context. */
 static tn_status tni_copy_across(tn_tensor *to, const tn_tensor *from)
 {
-    int64_t n = tn_tensor_count(from);
-    double *v;
+    int64_t     n = tn_tensor_count(from);
+    tni_scratch w = tni_scratch_begin(to->ctx, "clone");
     if (to->ctx == from->ctx) return tni_copy(to, from);
-    if (!(v = tni_alloc_f64(to->ctx, n, 1, "clone"))) return TN_ERR_MEMORY;
+    double *v = tni_take_f64(&w, n, 1);
+    if (!v) return TN_ERR_MEMORY;
     tn_status s = tn_read(from, TN_F64, v, n);
     s = s == TN_OK ? tn_write(to, TN_F64, v, n)
                    : tni_fail(to->ctx, s, "clone: a parameter cannot be read: %s", tn_ctx_error(from->ctx));
-    tni_free_f64(to->ctx, v, n, 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static bool tni_clone_param(tn_params *to, const tn_param *from)

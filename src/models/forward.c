@@ -378,15 +378,15 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, t
     static const char *const part[] = {"attn.qk", "attn.v", "attn.o", "mlp.w", "mlp.p"};
     tn_tensor **w;
     char      (*name)[64];
-    size_t  each = sizeof *w + sizeof *name;
-    int64_t n = 0;
+    int64_t     n = 0;
     if (error) memset(error, 0, sizeof *error);
     if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
     tn_ctx *ctx = m->head.w->ctx;
     int64_t room = tni_plus(tni_area(5, m->desc.layers), 1);
-    w = (tn_tensor **)tni_array(ctx, room, each, "transformer_compact");
-    if (!w) return TN_ERR_MEMORY;
-    name = (char (*)[64])(void *)(w + room);
+    tni_scratch work = tni_scratch_begin(ctx, "transformer_compact");
+    w = (tn_tensor **)tni_take(&work, room, sizeof *w);
+    name = (char (*)[64])tni_take(&work, room, sizeof *name);
+    if (work.failed) return tni_scratch_end(&work, TN_ERR_MEMORY);
     for (int64_t l = 0; l < m->desc.layers; l++) {
         const tn_transformer_block *b = &m->blocks[l];
         tn_tensor *const            of[5] = {b->attn.qk, b->attn.v, b->attn.o, b->mlp.w, b->mlp.p};
@@ -400,9 +400,7 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, t
         w[n] = m->head.w;
         tni_print(name[n++], sizeof *name, "head.w");
     }
-    tn_status s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
-    tni_free(ctx, w, (size_t)room * each);
-    return s;
+    return tni_scratch_end(&work, tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error));
 }
 
 #endif /* TN_NO_MODELS */

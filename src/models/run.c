@@ -312,13 +312,12 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     static const char *const points[5] = {"embed", "*.attn.z", "*.mlp", "*.norm1_out.scale", "norm.scale"};
     tn_tap         taps[5];
     tni_read_parts read;
-    tn_tensor    **list;
+    tni_scratch    w = tni_scratch_begin(ctx, "transformer_attribution");
     int64_t        n = 0;
     if (!tni_attribution_given(ctx, m, ids, targets, others)) return NULL;
     read.layers = m->desc.layers;
-    int64_t room = tni_plus(tni_area(6, read.layers), 4);
-    if (!(list = (tn_tensor **)tni_array(ctx, room, sizeof *list, "transformer_attribution"))) return NULL;
-    memset(list, 0, (size_t)room * sizeof *list);
+    tn_tensor **list = (tn_tensor **)tni_take_zeroed(&w, tni_plus(tni_area(6, read.layers), 4), sizeof *list);
+    if (!list) return NULL;
     read.of = list + 3 * read.layers + 2;
     for (int64_t i = 0; i < 5; i++) {
         if ((i == 3 && m->desc.norm_place != TN_PLACE_SANDWICH) || (i == 4 && m->desc.no_norm)) continue;
@@ -329,7 +328,7 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     tn_tensor *y = tn_transformer_run(ctx, m, ids, taps, n);
     y = y ? tni_attribution_to(ctx, m, targets, others) : NULL;
     y = y ? tni_attribution_parts(ctx, m, &read, y, list) : NULL;
-    tni_free(ctx, list, (size_t)room * sizeof *list);
+    tni_scratch_end(&w, TN_OK);
     return y;
 }
 

@@ -94,14 +94,14 @@ tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t dist
     static const int node[6] = {0, 2, 1, 3, 4, 5};           /* q1 k1 q2 k2 v o */
     tn_net   *net = tn_net_from_attention(ctx, layer, distance);
     int64_t   most = 0;
-    double   *f;
     tn_tt    *tt = NULL;
     tn_status s = TN_OK;
+    tni_scratch host = tni_scratch_begin(ctx, "tt_from_attention");
     if (!net) return NULL;
     for (int64_t k = 0; k < 6; k++) most = tni_max(most, tn_tensor_count(net->node[k].tensor));
     int64_t heads = layer->desc.heads;
-    if ((f = tni_scratch_f64(ctx, most, heads + 1, "tt_from_attention")) != NULL) tt = tni_tt_make(ctx, "tt_from_attention", 6);
-    double *core = f ? f + most : NULL;
+    double *f = tni_take_f64(&host, most, 1), *core = tni_take_f64(&host, most, heads);
+    if (!host.failed) tt = tni_tt_make(ctx, "tt_from_attention", 6);
     for (int64_t k = 0; tt && s == TN_OK && k < 6; k++) {
         const tn_tensor *t = net->node[node[k]].tensor;
         const bool       opens = k % 2 == 0;
@@ -117,8 +117,8 @@ tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t dist
                 }
         s = tni_tt_put(tt, "tt_from_attention", k, r, n, c, core);
     }
-    if (f) tni_free_f64(ctx, f, most, heads + 1);
     tn_net_destroy(net);
+    s = tni_scratch_end(&host, s);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 #endif

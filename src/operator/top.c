@@ -164,8 +164,7 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
 
 tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
 {
-    tni_top *t;
-    int      i;
+    int i;
     if (out) memset(out, 0, sizeof *out);
     if (!cp) return TN_ERR_ARG;
     if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "top: out is NULL, expected a place for the result");
@@ -176,8 +175,9 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
         if (cp->in[i] > INT32_MAX || cp->out > INT32_MAX || !tni_mul_size(all, (size_t)cp->in[i], &all)
             || (uint64_t)all > INT64_MAX)
             return tni_fail(cp->ctx, TN_ERR_SHAPE, "top: the tensor has too many coefficients, expected less than 2^63");
-    if (!(t = (tni_top *)tni_alloc(cp->ctx, sizeof *t, "top"))) return TN_ERR_MEMORY;
-    memset(t, 0, sizeof *t);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "top");
+    tni_top    *t = (tni_top *)tni_take_zeroed(&w, 1, sizeof *t);
+    if (!t) return TN_ERR_MEMORY;
     t->cp = cp;
     t->symmetric = !unsymmetrised;
     t->right = cp->in[cp->order - 1];
@@ -188,8 +188,7 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
         memcpy(t->slot[t->groups], t->slot[t->groups - 1], sizeof t->slot[0]);
         if (!tni_next_permutation(cp->order, t->slot[t->groups])) break;
     }
-    tn_status s = tni_top_run(t, tni_min(k, (int64_t)all), out);
-    tni_free(cp->ctx, t, sizeof *t);
+    tn_status s = tni_scratch_end(&w, tni_top_run(t, tni_min(k, (int64_t)all), out));
     if (s != TN_OK) tn_coefficients_destroy(out);
     return s;
 }

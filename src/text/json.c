@@ -644,24 +644,20 @@ static void tni_pretty_any(tni_pretty *p, const tn_tokenizer *z)
 tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
 {
     tni_writer w;
-    tn_status  s = TN_ERR_MEMORY;
     if (!t) return TN_ERR_ARG;
     tn_ctx *ctx = t->owned.ctx;
     if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: it is the one of bytes, expected a vocabulary to write");
     tni_pretty p = TNI_ZERO;
     tni_pretty_any(&p, t);                                   /* once to measure it */
-    size_t bytes = p.t.length + 1;
+    size_t      bytes = p.t.length + 1;
+    tni_scratch work = tni_scratch_begin(ctx, "tokenizer");
     memset(&p, 0, sizeof p);
-    p.t.dst = (char *)tni_alloc(ctx, bytes, "tokenizer");
     p.t.room = bytes;
-    if (p.t.dst) {
-        tni_pretty_any(&p, t);
-        tni_writer_open(&w, ctx, &sink);
-        tni_put(&w, p.t.dst, p.t.length);
-        s = tni_writer_close(&w);
-    }
-    tni_free(ctx, p.t.dst, bytes);
-    return s;
+    if (!(p.t.dst = (char *)tni_take(&work, 1, bytes))) return TN_ERR_MEMORY;
+    tni_pretty_any(&p, t);
+    tni_writer_open(&w, ctx, &sink);
+    tni_put(&w, p.t.dst, p.t.length);
+    return tni_scratch_end(&work, tni_writer_close(&w));
 }
 
 #ifndef TN_NO_STDIO
