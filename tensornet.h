@@ -4045,6 +4045,16 @@ long syscall(long, ...);                /* which -std=c99 hides */
 #define TNI_PRINTF(text, first)
 #endif
 
+/* A struct of zeros; a shape that is written where it is passed. C++ has no compound literals, and C no empty braces. */
+#ifdef __cplusplus
+struct tni_dims { int64_t n[8]; };
+#define TNI_ZERO {}
+#define TNI_DIMS(...) tni_dims{{__VA_ARGS__}}.n
+#else
+#define TNI_ZERO {0}
+#define TNI_DIMS(...) (const int64_t[]){__VA_ARGS__}
+#endif
+
 static inline int64_t tni_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t tni_abs(int64_t a)            { return a < 0 ? -a : a; }
 static inline int64_t tni_max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -4096,6 +4106,16 @@ typedef struct tni_arena {
     size_t    blocks, at, used;         /* the block in use, and its bytes in use */
     bool      device;
 } tni_arena;
+
+/* Host memory that is released together, see >>scratch. */
+typedef struct tni_taken { struct tni_taken *before; size_t bytes; } tni_taken;
+typedef struct tni_scratch {
+    tn_ctx     *ctx;
+    const char *what;                   /* names the memory in messages        */
+    tni_taken  *newest;
+    bool        arena;                  /* the pieces are of the arena of headers, which alone releases them */
+    bool        failed;                 /* a piece was refused, and the context has the error */
+} tni_scratch;
 
 struct tni_node;
 struct tni_threads;
@@ -4589,9 +4609,8 @@ TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
 
 TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt, ...)
 {
-    tni_text t;
+    tni_text t = {dst, room, 0};
     va_list  args;
-    t.dst = dst; t.room = room; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);
@@ -4601,8 +4620,7 @@ TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt
 TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
 {
     tni_shape_text out;
-    tni_text       t;
-    t.dst = out.s; t.room = sizeof out.s; t.length = 0;
+    tni_text       t = {out.s, sizeof out.s, 0};
     tni_text_add(&t, "[", 1);
     for (int i = 0; i < rank && i < TN_MAX_RANK; i++) {
         if (i > 0) tni_text_add(&t, ",", 1);
@@ -4688,8 +4706,7 @@ size_t tn_printable(char *text, size_t bytes, bool lines)
 /* A message. Its names and values may come from files, and whoever gets it may print it. */
 static void tni_message(char *dst, size_t room, const char *fmt, va_list args)
 {
-    tni_text t;
-    t.dst = dst; t.room = room; t.length = 0;
+    tni_text t = {dst, room, 0};
     tni_text_v(&t, fmt, args);
     tn_printable(dst, strlen(dst), false);
 }
@@ -4801,16 +4818,13 @@ static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)
 {
     size_t max = ctx->desc.max_bytes, live = ctx->memory.live;
     if (max == 0 || (live <= max && bytes <= max - live)) return true;
-    tni_fail(ctx, TN_ERR_MEMORY, "%s: %zu bytes on top of %zu, expected at most max_bytes = %zu", what, bytes, live, max);
-    return false;
+    return tni_fail(ctx, TN_ERR_MEMORY, "%s: %zu bytes on top of %zu, expected at most max_bytes = %zu", what, bytes, live,
+                    max), false;
 }
 
 static void *tni_counted(tn_ctx *ctx, void *p, size_t bytes, const char *what)
 {
-    if (!p) {
-        tni_fail(ctx, TN_ERR_MEMORY, "%s: no memory for %zu bytes", what, bytes);
-        return NULL;
-    }
+    if (!p) return tni_fail(ctx, TN_ERR_MEMORY, "%s: no memory for %zu bytes", what, bytes), (void *)NULL;
     ctx->memory.allocations++;
     ctx->memory.live += bytes;
     if (ctx->memory.live > ctx->memory.peak) ctx->memory.peak = ctx->memory.live;
@@ -4834,11 +4848,9 @@ TNI_NOINLINE TNI_FN void tni_free(tn_ctx *ctx, void *p, size_t bytes)
 /* The same for memory of the backend. */
 TNI_FN void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 {
-    if (ctx->capture) {
-        tni_fail(ctx, TN_ERR_ARG, "graph: %s: %zu bytes are allocated during a capture, expected none: run a step of "
-                 "the same shapes first", what, bytes);
-        return NULL;
-    }
+    if (ctx->capture)
+        return tni_fail(ctx, TN_ERR_ARG, "graph: %s: %zu bytes are allocated during a capture, expected none: run a step of "
+                        "the same shapes first", what, bytes), (void *)NULL;
     if (!tni_may_hold(ctx, bytes, what)) return NULL;
     return tni_counted(ctx, ctx->backend->alloc(ctx->state, bytes ? bytes : 1), bytes, what);
 }
@@ -4851,14 +4863,19 @@ TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
     ctx->memory.live -= bytes;
 }
 
+/* The bytes of n elements after `first` bytes. false: they do not fit the address space, and the context has the error. */
+static bool tni_array_bytes(tn_ctx *ctx, size_t first, int64_t n, size_t each, const char *what, size_t *bytes)
+{
+    if (n >= 0 && n <= PTRDIFF_MAX && tni_mul_size((size_t)n, each, bytes) && tni_add_size(first, *bytes, bytes)) return true;
+    return tni_fail(ctx, TN_ERR_MEMORY, n == INT64_MAX ? "%s: more elements than the address space can hold"
+                    : "%s: %lld elements do not fit the address space", what, (long long)n), false;
+}
+
 /* n elements of `each` bytes. */
 TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const char *what)
 {
     size_t bytes;
-    if (tni_area_size(n, 1, each, &bytes)) return tni_alloc(ctx, bytes, what);
-    tni_fail(ctx, TN_ERR_MEMORY, n == INT64_MAX ? "%s: more elements than the address space can hold"
-             : "%s: %lld elements do not fit the address space", what, (long long)n);
-    return NULL;
+    return tni_array_bytes(ctx, 0, n, each, what, &bytes) ? tni_alloc(ctx, bytes, what) : NULL;
 }
 
 /* n * m doubles for a host algorithm. */
@@ -4899,10 +4916,7 @@ TNI_FN void tni_disown(tni_owned *o)
 static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
 {
     size_t want = a->blocks > 0 ? a->block[a->blocks - 1].bytes : a->device ? ctx->desc.arena_bytes / 2 : 16384;
-    if (a->blocks == TNI_BLOCKS) {
-        tni_fail(ctx, TN_ERR_MEMORY, "arena: all %d blocks are in use", TNI_BLOCKS);
-        return false;
-    }
+    if (a->blocks == TNI_BLOCKS) return tni_fail(ctx, TN_ERR_MEMORY, "arena: all %d blocks are in use", TNI_BLOCKS), false;
     want = want <= TNI_BLOCK_MOST / 2 ? want * 2 : TNI_BLOCK_MOST;
     if (want < ctx->memory.arena / 8) want = ctx->memory.arena / 8;
     if (want < bytes) want = bytes;
@@ -4920,10 +4934,8 @@ static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
 
 TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
 {
-    if (bytes > SIZE_MAX - TNI_ALIGN) {
-        tni_fail(ctx, TN_ERR_MEMORY, "arena: %zu bytes do not fit the address space", bytes);
-        return NULL;
-    }
+    if (bytes > SIZE_MAX - TNI_ALIGN)
+        return tni_fail(ctx, TN_ERR_MEMORY, "arena: %zu bytes do not fit the address space", bytes), (void *)NULL;
     bytes = (bytes + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
     if (!TNI_ENTER(ctx, "allocation")) return NULL;
     while (a->at < a->blocks && a->block[a->at].bytes - a->used < bytes) { a->at++; a->used = 0; }
@@ -4937,10 +4949,8 @@ TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
 TNI_NOINLINE TNI_FN tn_tensor **tni_arena_list(tn_ctx *ctx, int64_t n)
 {
     size_t bytes;
-    if (tni_area_size(n, 1, sizeof(tn_tensor *), &bytes))
-        return (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], bytes);
-    tni_fail(ctx, TN_ERR_MEMORY, "arena: %lld tensors do not fit the address space", (long long)n);
-    return NULL;
+    return tni_array_bytes(ctx, 0, n, sizeof(tn_tensor *), "arena", &bytes)
+           ? (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], bytes) : NULL;
 }
 
 TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a)
@@ -4951,6 +4961,73 @@ TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a)
         else tni_free(ctx, a->block[i].p, a->block[i].bytes);
     }
     a->blocks = a->at = a->used = 0;
+}
+
+/* ---- scratch: host memory that is released together --------------------- >>scratch
+       tni_scratch w = tni_scratch_begin(ctx, "qr");
+       double     *a = tni_take_f64(&w, m, n), *x = tni_take_zeros(&w, n, 1);
+       int64_t    *order = (int64_t *)tni_take(&w, n, sizeof *order);
+       return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : compute(a, x, order));
+   One test after the last piece is enough. What was taken after a mark, a copy of w.newest, can be released alone. Each piece
+   is an allocation of its own, so that a checker of memory sees where it ends. */
+
+enum { TNI_TAKEN_HEAD = 16 };                /* bytes before a piece, which has the allocator's alignment */
+
+TNI_FN tni_scratch tni_scratch_begin(tn_ctx *ctx, const char *what)
+{
+    tni_scratch w = {ctx, what, NULL, false, false};
+    return w;
+}
+
+/* n elements of `each` bytes, not zeroed. NULL: this piece, or one before it, was refused. */
+TNI_NOINLINE TNI_FN void *tni_take(tni_scratch *w, int64_t n, size_t each)
+{
+    tni_taken *piece = NULL;
+    size_t     bytes;
+    if (!w->failed && tni_array_bytes(w->ctx, w->arena ? 0 : TNI_TAKEN_HEAD, n, each, w->what, &bytes))
+        piece = (tni_taken *)(w->arena ? tni_arena_take(w->ctx, &w->ctx->heads[w->ctx->head], bytes)
+                                       : tni_alloc(w->ctx, bytes, w->what));
+    w->failed = !piece;
+    if (!piece || w->arena) return piece;
+    piece->before = w->newest;
+    piece->bytes = bytes;
+    w->newest = piece;
+    return (char *)piece + TNI_TAKEN_HEAD;
+}
+
+TNI_UNUSED TNI_NOINLINE TNI_FN void *tni_take_zeroed(tni_scratch *w, int64_t n, size_t each)
+{
+    void *p = tni_take(w, n, each);
+    if (p) memset(p, 0, (size_t)n * each);
+    return p;
+}
+
+/* n * m doubles, not zeroed */
+TNI_UNUSED TNI_NOINLINE TNI_FN double *tni_take_f64(tni_scratch *w, int64_t n, int64_t m)
+{
+    return (double *)tni_take(w, tni_area(n, m), sizeof(double));
+}
+
+TNI_UNUSED TNI_NOINLINE TNI_FN double *tni_take_zeros(tni_scratch *w, int64_t n, int64_t m)
+{
+    return (double *)tni_take_zeroed(w, tni_area(n, m), sizeof(double));
+}
+
+/* Releases the pieces that were taken after the mark; NULL: all. */
+TNI_FN void tni_scratch_release(tni_scratch *w, const tni_taken *mark)
+{
+    while (w->newest != mark) {
+        tni_taken *piece = w->newest;
+        w->newest = piece->before;
+        tni_free(w->ctx, piece, piece->bytes);
+    }
+}
+
+/* Releases all pieces, and returns s. */
+TNI_NOINLINE TNI_FN tn_status tni_scratch_end(tni_scratch *w, tn_status s)
+{
+    tni_scratch_release(w, NULL);
+    return s;
 }
 
 /* ======================================================================
@@ -5660,16 +5737,15 @@ TNI_FN void tni_view_span(const tn_view *v, char **low, size_t *bytes)
 TNI_FN bool tni_not_aside(tn_ctx *ctx, const char *what)
 {
     if (!ctx->aside) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: called inside a function that tn_recompute runs, expected a call outside of it", what);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: called inside a function that tn_recompute runs, expected a call outside of it",
+                    what), false;
 }
 
 /* A graph holds kernel calls only; false with an error that names `what`, which needs the host, during a capture. */
 TNI_FN bool tni_uncaptured(tn_ctx *ctx, const char *what)
 {
     if (!ctx->capture) return true;
-    tni_fail(ctx, TN_ERR_ARG, "graph: %s during a capture, expected kernels only", what);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "graph: %s during a capture, expected kernels only", what), false;
 }
 
 /* Takes the message from the backend's sync. It may be of an earlier error than s, whose status then replaces s. */
@@ -5837,8 +5913,7 @@ TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call);
 
 static tn_status tni_run_cast(tn_ctx *ctx, const tn_view *from, const tn_view *to)
 {
-    tn_call c;
-    memset(&c, 0, sizeof c);
+    tn_call c = TNI_ZERO;
     c.kernel = TN_KERNEL_COPY;
     c.in[c.n_in++] = tni_folded_view(*from);
     c.out[c.n_out++] = tni_folded_view(*to);
@@ -5883,9 +5958,8 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
 TNI_FN bool tni_holds(tn_ctx *ctx, tn_dtype dtype, const char *op, const char *name, double x)
 {
     if (dtype == TN_F64 || !(fabs(x) > tni_dtype_most(dtype)) || fabs(x) > tni_dtype_most(TN_F64)) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a number that %s can hold, up to %g", op, name, x, tn_dtype_name(dtype),
-             tni_dtype_most(dtype));
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a number that %s can hold, up to %g", op, name, x,
+                    tn_dtype_name(dtype), tni_dtype_most(dtype)), false;
 }
 
 /* Passes BF16 operands on to a kernel that takes them, and F32 copies to all others. RESIDUAL_RMSNORM is composed instead,
@@ -6002,9 +6076,8 @@ static inline bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
 TNI_FN tn_status tni_settle(const tn_tensor *t)
 {
     const tn_tensor *root = tni_root(t);
-    tn_call          c;
     if (!(root->flags & TNI_ZEROED)) return TN_OK;
-    memset(&c, 0, sizeof c);
+    tn_call c = TNI_ZERO;
     c.kernel = TN_KERNEL_FILL;
     c.n_out = 1;
     c.out[0].data = root->data;
@@ -6040,15 +6113,12 @@ TNI_FN bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int ran
 {
     if (!tni_rank_fits(ctx, op, rank, shape)) return false;
     for (int i = 0; i < rank; i++)
-        if (shape[i] < 0) {
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: extent %d of %s is negative, expected 0 or more", op, i,
-                     tni_shape_of(rank, shape).s);
-            return false;
-        }
+        if (shape[i] < 0)
+            return tni_fail(ctx, TN_ERR_SHAPE, "%s: extent %d of %s is negative, expected 0 or more", op, i,
+                            tni_shape_of(rank, shape).s), false;
     if (tni_extents_fit(dtype, rank, shape, bytes)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s %s does not fit the address space", op, tn_dtype_name(dtype),
-             tni_shape_of(rank, shape).s);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s %s does not fit the address space", op, tn_dtype_name(dtype),
+                    tni_shape_of(rank, shape).s), false;
 }
 
 TNI_FN void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
@@ -6070,8 +6140,8 @@ TNI_FN bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dt
 {
     if (*dtype == TN_REAL) *dtype = ctx->desc.dtype;
     if (*dtype >= TN_F32 && *dtype <= TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %d, expected %d to %d", op, what, (int)*dtype, (int)TN_REAL, (int)TN_I32);
-    return false;
+    return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %d, expected %d to %d", op, what, (int)*dtype, (int)TN_REAL, (int)TN_I32),
+                    false;
 }
 
 /* A header without bytes, in the arena. */
@@ -6130,31 +6200,72 @@ TNI_FN tn_view tni_view(const tn_tensor *t)
     return v;
 }
 
-TNI_FN tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out)
+/* A contiguous tensor as rows x columns: all but the last axis are rows. */
+static void tni_rows_to(tn_view *v, const tn_tensor *t)
+{
+    int64_t columns = t->rank > 0 ? t->shape[t->rank - 1] : 1, rows = 1;
+    for (int i = 0; i + 1 < t->rank; i++) rows *= t->shape[i];
+    tni_view_to(v, t);
+    v->rank = 2;
+    v->shape[0] = rows;
+    v->shape[1] = columns;
+    v->strides[0] = columns;
+    v->strides[1] = 1;
+}
+
+TNI_FN tn_view tni_rows_view(const tn_tensor *t)
+{
+    tn_view v;
+    tni_rows_to(&v, t);
+    return v;
+}
+
+TNI_FN tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous tensor as one axis */
+{
+    tn_view v = tni_view(t);
+    v.rank = 1;
+    v.shape[0] = tn_tensor_count(t);
+    v.strides[0] = 1;
+    return v;
+}
+
+/* A call on tensors: of each a letter, "t" as it is, "r" as rows x columns, "f" as one axis; those after ":" are outputs. With
+   "t" NULL is an absent operand. */
+TNI_FN tn_call tni_call(tn_kernel kernel, const char *operands, ...)
 {
     tn_call c;
+    va_list args;
+    bool    in = true;
     tni_call_begin(&c, kernel);
-    c.n_in = n_in;
-    c.n_out = n_out;
-    for (int i = 0; i < n_in; i++) tni_view_to(&c.in[i], in[i]);
-    for (int i = 0; i < n_out; i++) tni_view_to(&c.out[i], out[i]);
+    va_start(args, operands);
+    for (; *operands; operands++) {
+        if (*operands == ':') { in = false; continue; }
+        const tn_tensor *t = va_arg(args, const tn_tensor *);
+        tn_view         *v = in ? &c.in[c.n_in++] : &c.out[c.n_out++];
+        if (*operands == 't') tni_view_to(v, t);
+        else if (*operands == 'r') tni_rows_to(v, t);
+        else *v = tni_flat_view(t);
+    }
+    va_end(args);
     return c;
 }
 
 /* Appends an operand; a NULL tensor is an absent one. */
 TNI_FN void tni_in(tn_call *c, const tn_tensor *t)  { tni_view_to(&c->in[c->n_in++], t); }
 TNI_FN void tni_out(tn_call *c, const tn_tensor *t) { tni_view_to(&c->out[c->n_out++], t); }
+TNI_NOINLINE TNI_FN void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
+TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
 
 TNI_FN tn_status tni_fill(tn_tensor *t, double value)
 {
-    tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 1, &t);
+    tn_call c = tni_call(TN_KERNEL_FILL, ":t", t);
     c.f[0] = value;
     return tni_run(t->ctx, &c);
 }
 
 TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same shape, any strides, any dtypes */
 {
-    tn_call c = tni_call(TN_KERNEL_COPY, 1, &from, 1, &to);
+    tn_call c = tni_call(TN_KERNEL_COPY, "t:t", from, to);
     return tni_run(to->ctx, &c);
 }
 
@@ -6234,6 +6345,25 @@ void tn_tensor_destroy(tn_tensor *t)
     tni_free(ctx, t, sizeof *t);
 }
 
+/* Returns the finished tensor, or destroys it where s is an error. */
+TNI_UNUSED TNI_FN tn_tensor *tni_tensor_done(tn_tensor *t, tn_status s)
+{
+    if (s == TN_OK) return t;
+    return tn_tensor_destroy(t), (tn_tensor *)NULL;
+}
+
+/* Destroys the `count` tensors of a result, which lie side by side from byte `first` on, and clears it. */
+TNI_UNUSED TNI_FN void tni_result_end(void *result, size_t bytes, size_t first, int count)
+{
+    tn_tensor *t;
+    if (!result) return;
+    for (int k = 0; k < count; k++) {
+        memcpy(&t, (char *)result + first + (size_t)k * sizeof t, sizeof t);
+        tn_tensor_destroy(t);
+    }
+    memset(result, 0, bytes);
+}
+
 tn_tensor *tn_tensor_keep(const tn_tensor *t)
 {
     if (!tni_alive(t)) return NULL;
@@ -6293,7 +6423,7 @@ void tn_ctx_reset(tn_ctx *ctx)
     ctx->heads[ctx->head].at = ctx->heads[ctx->head].used = 0;
     ctx->data[0].at = ctx->data[0].used = ctx->data[1].at = ctx->data[1].used = 0;
     if (ctx->calls > 0) {                /* advance the clock: the next step counts its random calls from zero */
-        tn_call c = tni_call(TN_KERNEL_TICK, 0, NULL, 1, &ctx->clock);
+        tn_call c = tni_call(TN_KERNEL_TICK, ":t", ctx->clock);
         c.i[0] = 1;
         tni_run(ctx, &c);
         ctx->calls = 0;
@@ -6314,8 +6444,7 @@ static uint64_t tni_mark_age(const tn_ctx *ctx) { return 2 * ctx->resets + (uint
 
 tn_mark tn_arena_mark(const tn_ctx *ctx)
 {
-    tn_mark m;
-    memset(&m, 0, sizeof m);
+    tn_mark m = TNI_ZERO;
     if (!ctx) return m;
     m.head_block = ctx->heads[ctx->head].at;
     m.head_used = ctx->heads[ctx->head].used;
@@ -6416,11 +6545,9 @@ tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, in
     if (!tni_alive(t) || !tni_axis(t, &axis, "slice", "t")) return NULL;
     int64_t n = t->shape[axis];
     if (step == 0 || start < -1 || stop < -1 || start > n || stop > n
-        || (step > 0 && (start < 0 || stop < start)) || (step < 0 && (start >= n || stop > start))) {
-        tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] is outside axis %d of %s, or runs against its step",
-                 (long long)start, (long long)stop, (long long)step, axis, TNI_SHAPE(t));
-        return NULL;
-    }
+        || (step > 0 && (start < 0 || stop < start)) || (step < 0 && (start >= n || stop > start)))
+        return tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] is outside axis %d of %s, or runs against its step",
+                        (long long)start, (long long)stop, (long long)step, axis, TNI_SHAPE(t)), (tn_tensor *)NULL;
     tn_tensor *v = tni_view_of(t);
     if (!v) return NULL;
     step = step > 0 ? tni_min(step, n + 1) : tni_max(step, -n - 1);        /* a longer step also takes one element */
@@ -6469,16 +6596,12 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
     int64_t full[TN_MAX_RANK], stride = 1;
     if (!tni_alive(t)) return NULL;
     if (!tni_rank_fits(t->ctx, "reshape", rank, shape)) return NULL;
-    if (!tni_infer_shape(t, rank, shape, full)) {
-        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s to %s, expected as many elements and at most one -1", TNI_SHAPE(t),
-                 tni_shape_of(rank, shape).s);
-        return NULL;
-    }
-    if (!tn_tensor_is_contiguous(t)) {
-        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s is a strided view, expected a contiguous tensor: tn_copy makes one",
-                 TNI_SHAPE(t));
-        return NULL;
-    }
+    if (!tni_infer_shape(t, rank, shape, full))
+        return tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s to %s, expected as many elements and at most one -1", TNI_SHAPE(t),
+                        tni_shape_of(rank, shape).s), (tn_tensor *)NULL;
+    if (!tn_tensor_is_contiguous(t))
+        return tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s is a strided view, expected a contiguous tensor: tn_copy makes one",
+                        TNI_SHAPE(t)), (tn_tensor *)NULL;
     tn_tensor *v = tni_view_of(t);
     if (!v) return NULL;
     v->rank = rank;
@@ -6492,19 +6615,24 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
 
 tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m)
 {
-    int64_t shape[2] = {n, m};
-    return tn_reshape(t, 2, shape);
+    return tn_reshape(t, 2, TNI_DIMS(n, m));
 }
 
 /* ---- the first k numbers in an order ------------------------------------ >>tensor-select
    A heap holds the first k of all numbers that it was offered, the last of them on top. Equal ones are ordered by `at`. */
 
-TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
+TNI_FN tni_heap tni_take_heap(tni_scratch *w, tn_order order, int64_t k)
+{
+    tni_heap h = {order, 0, k, k, (tni_found *)tni_take(w, k, sizeof *h.found)};
+    return h;
+}
+
+TNI_UNUSED TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
 {
     h->order = order;
     h->held = 0;
     h->k = h->room = k;
-    h->found = (tni_found *)(void *)tni_scratch_f64(ctx, k, sizeof *h->found / sizeof(double), op);
+    h->found = (tni_found *)tni_array(ctx, k, sizeof *h->found, op);
     return h->found != NULL;
 }
 
@@ -6697,10 +6825,9 @@ tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype 
     if (!tni_shape_bytes(ctx, "tensor_from", as == TN_I32 ? TN_I32 : ctx->desc.dtype, rank, shape, &bytes)) return NULL;
     tn_tensor *t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
     if (!t) return NULL;
-    if (!numbers && tn_tensor_count(t) > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t));
-        return NULL;
-    }
+    if (!numbers && tn_tensor_count(t) > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t)),
+                        (tn_tensor *)NULL;
     return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
 }
 
@@ -6720,6 +6847,15 @@ tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
     s = tni_download(t, as, (char *)dst, count);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "read");
+}
+
+/* All numbers of a tensor, as scratch; NULL where they cannot be read. */
+TNI_UNUSED TNI_NOINLINE TNI_FN double *tni_take_numbers(tni_scratch *w, const tn_tensor *t)
+{
+    const int64_t n = tn_tensor_count(t);
+    double       *v = tni_take_f64(w, n, 1);
+    w->failed = !v || tn_read(t, TN_F64, v, n) != TN_OK;
+    return w->failed ? NULL : v;
 }
 
 /* May two tensors have memory in common? Views of one tensor whose elements alternate count as such. */
@@ -6803,25 +6939,22 @@ static void tni_format_axis(const tni_format *f, int axis, int64_t at)
 
 int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
 {
-    tni_text   out, nowhere;
-    tni_format f;
-    int        width = 0;
-    out.dst = dst; out.room = bytes; out.length = 0;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    tni_text out = {dst, bytes, 0}, nowhere = {NULL, 0, 0};
+    int      width = 0;
     if (!tni_alive(t)) return -1;
-    int64_t n = tn_tensor_count(t);
-    double *v = tni_alloc_f64(t->ctx, n, 1, "format");
-    if (!v || tn_read(t, TN_F64, v, n) != TN_OK) {
-        tni_free_f64(t->ctx, v, n, 1);
-        return -1;
+    int64_t     n = tn_tensor_count(t);
+    tni_scratch w = tni_scratch_begin(t->ctx, "format");
+    double     *v = tni_take_f64(&w, n, 1);
+    tni_format  f = {t, v, &nowhere, &width};
+    const bool  whole = v && tn_read(t, TN_F64, v, n) == TN_OK;
+    if (whole) {
+        tni_format_axis(&f, 0, 0);                   /* only to find the width of the numbers */
+        f.to = &out;
+        tni_text_add(&out, "", 0);
+        tni_format_axis(&f, 0, 0);
     }
-    f.t = t; f.v = v; f.to = &nowhere; f.width = &width;
-    tni_format_axis(&f, 0, 0);                       /* only to find the width of the numbers */
-    f.to = &out;
-    tni_text_add(&out, "", 0);
-    tni_format_axis(&f, 0, 0);
-    tni_free_f64(t->ctx, v, n, 1);
-    return (int64_t)out.length;
+    tni_scratch_end(&w, TN_OK);
+    return whole ? (int64_t)out.length : -1;
 }
 
 /* ---- a table with names ------------------------------------------------- >>tensor-table */
@@ -6866,18 +6999,16 @@ static void tni_table_pad(tni_text *to, int width, int used)
 /* The width that the widest of the names, or of the numbers of a column, needs. */
 static int tni_table_names_width(const char *const *names, int64_t n)
 {
-    tni_text nowhere;
+    tni_text nowhere = {NULL, 0, 0};
     int      width = 0, w;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
     for (int64_t i = 0; i < n; i++) if ((w = tni_table_name(&nowhere, names, i)) > width) width = w;
     return width;
 }
 
 static int tni_table_column_width(const tni_table *t, int64_t column)
 {
-    tni_text nowhere;
+    tni_text nowhere = {NULL, 0, 0};
     int      width = 0, w;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
     for (int64_t i = 0; i < t->rows; i++)
         if ((w = tni_table_number(t, &nowhere, t->v[i * t->columns + column])) > width) width = w;
     return width;
@@ -6886,8 +7017,7 @@ static int tni_table_column_width(const tni_table *t, int64_t column)
 /* Right-aligned: what is written has to be measured first. */
 static void tni_table_right(const tni_table *t, int width, double v)
 {
-    tni_text nowhere;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    tni_text nowhere = {NULL, 0, 0};
     tni_table_pad(t->to, width, tni_table_number(t, &nowhere, v));
     tni_table_number(t, t->to, v);
 }
@@ -6895,8 +7025,7 @@ static void tni_table_right(const tni_table *t, int width, double v)
 static void tni_table_whole(const tni_table *t, bool vector, int *widths)
 {
     const int left = tni_table_names_width(t->desc->row_names, t->rows);
-    tni_text  nowhere;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    tni_text  nowhere = {NULL, 0, 0};
     for (int64_t j = 0; j < t->columns; j++) {
         int w = vector ? 0 : tni_table_name(&nowhere, t->desc->column_names, j);
         widths[j] = tni_table_column_width(t, j);
@@ -6917,9 +7046,8 @@ static void tni_table_whole(const tni_table *t, bool vector, int *widths)
 /* The entries that the heap found, a line each. */
 static void tni_table_entries(const tni_table *t, bool vector, const tni_heap *best)
 {
-    tni_text nowhere;
+    tni_text nowhere = {NULL, 0, 0};
     int      width[3] = {0, 0, 0};
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
     for (int pass = 0; pass < 2; pass++)                     /* measure, then write */
         for (int64_t e = 0; e < best->held; e++) {
             tni_text *to = pass ? t->to : &nowhere;
@@ -6955,35 +7083,30 @@ static void tni_table_rows(const tni_table *t, tni_heap *best)
 
 int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, char *dst, size_t bytes)
 {
-    tn_tensor_table_desc all;
-    tni_text      out;
-    tni_table     table;
-    tni_heap      best;
+    tn_tensor_table_desc all = TNI_ZERO;
+    tni_text  out = {dst, bytes, 0};
+    tni_table table;
     if (!tni_alive(t)) return -1;
-    memset(&all, 0, sizeof all);
     table.desc = desc = desc ? desc : &all;
-    if ((t->rank != 1 && t->rank != 2) || desc->top < 0 || (unsigned)desc->order > TN_ORDER_MAGNITUDE || desc->digits < 0
-        || desc->digits > 17) {
-        if ((unsigned)desc->order > TN_ORDER_MAGNITUDE)
-            tni_fail(t->ctx, TN_ERR_ARG, "table: order is %d, not a valid tn_order", (int)desc->order);
-        else if (desc->top < 0)
-            tni_fail(t->ctx, TN_ERR_ARG, "table: top is %lld, expected 0 or more", (long long)desc->top);
-        else if (t->rank == 1 || t->rank == 2)
-            tni_fail(t->ctx, TN_ERR_ARG, "table: digits is %d, expected 0 to 17", desc->digits);
-        else tni_fail(t->ctx, TN_ERR_SHAPE, "table: t is %s, expected rank 1 or 2", TNI_SHAPE(t));
-        return -1;
-    }
-    out.dst = dst; out.room = bytes; out.length = 0;
+    if ((unsigned)desc->order > TN_ORDER_MAGNITUDE)
+        return tni_fail(t->ctx, TN_ERR_ARG, "table: order is %d, not a valid tn_order", (int)desc->order), -1;
+    if (desc->top < 0)
+        return tni_fail(t->ctx, TN_ERR_ARG, "table: top is %lld, expected 0 or more", (long long)desc->top), -1;
+    if (t->rank != 1 && t->rank != 2)
+        return tni_fail(t->ctx, TN_ERR_SHAPE, "table: t is %s, expected rank 1 or 2", TNI_SHAPE(t)), -1;
+    if (desc->digits < 0 || desc->digits > 17)
+        return tni_fail(t->ctx, TN_ERR_ARG, "table: digits is %d, expected 0 to 17", desc->digits), -1;
     tni_text_add(&out, "", 0);
     bool    vector = t->rank == 1;
     int64_t n = tn_tensor_count(t);
     table.rows = t->shape[0]; table.columns = vector ? 1 : t->shape[1];
     table.digits = desc->digits ? desc->digits : 4;
     table.to = &out;
-    double *v = tni_scratch_f64(t->ctx, n, 1, "table");
-    bool    found = tni_heap_begin(t->ctx, &best, desc->order, tni_min(desc->top, desc->each_row ? table.columns : n), "table");
-    int    *widths = (int *)(void *)tni_alloc_f64(t->ctx, table.columns, 1, "table");
-    if (!v || !found || !widths || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;
+    tni_scratch w = tni_scratch_begin(t->ctx, "table");
+    double     *v = tni_take_f64(&w, n, 1);
+    tni_heap    best = tni_take_heap(&w, desc->order, tni_min(desc->top, desc->each_row ? table.columns : n));
+    int        *widths = (int *)tni_take(&w, table.columns, sizeof *widths);
+    if (w.failed || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;
     else {
         table.v = v;
         if (desc->top == 0) tni_table_whole(&table, vector, widths);
@@ -6996,9 +7119,7 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, ch
             tni_table_entries(&table, vector, &best);
         }
     }
-    tni_free_f64(t->ctx, v, n, 1);
-    tni_heap_end(t->ctx, &best);
-    tni_free_f64(t->ctx, (double *)(void *)widths, table.columns, 1);
+    tni_scratch_end(&w, TN_OK);
     return (int64_t)out.length;
 }
 
@@ -7479,11 +7600,9 @@ TNI_FN tn_tensor *tni_grad(tn_tensor *t, bool *add)
     }
     if (!t->grad) t->grad = tni_grad_new(t);
     if (!t->grad || !tni_grad_part(t)) return NULL;
-    if ((t->grad->flags & (TNI_SENT | TNI_ZEROED)) == TNI_SENT) {
-        tni_fail(t->ctx, TN_ERR_ARG, "backward: something is added to the gradient of a parameter %s, which the processes have "
-                 "averaged; expected tn_optim_step before", TNI_SHAPE(t));
-        return NULL;
-    }
+    if ((t->grad->flags & (TNI_SENT | TNI_ZEROED)) == TNI_SENT)
+        return tni_fail(t->ctx, TN_ERR_ARG, "backward: something is added to the gradient of a parameter %s, which the "
+                        "processes have averaged; expected tn_optim_step before", TNI_SHAPE(t)), (tn_tensor *)NULL;
     *add = !tni_grad_is_new(t);
     t->grad->flags &= ~(uint32_t)(TNI_ZEROED | TNI_SENT);
     t->flags |= TNI_GRAD_USED;
@@ -7498,12 +7617,12 @@ TNI_FN tn_tensor *tni_grad_to_add(tn_tensor *t)
     return !g || add || tni_fill(g, 0) == TN_OK ? g : NULL;
 }
 
-/* Runs the call with the gradient of t as call.out[0], if t needs one. */
-TNI_FN void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t)
+/* Runs the call with the gradient of t as call.out[0], if t needs one. as: a letter of tni_call */
+TNI_FN void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t, char as)
 {
     tn_tensor *g = tni_grad(t, &call->accumulate);
     if (!g) return;
-    call->out[0] = tni_view(g);
+    call->out[0] = as == 'r' ? tni_rows_view(g) : as == 'f' ? tni_flat_view(g) : tni_view(g);
     call->n_out = (int)tni_max(call->n_out, 1);
     tni_run(ctx, call);
 }
@@ -7549,7 +7668,7 @@ static void tni_add_number(tn_tensor *t, double value)
     tn_ctx    *ctx = t->ctx;
     tn_tensor *number = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     if (!number || tni_fill(number, value) != TN_OK) return;
-    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&number, 1, &t);
+    tn_call c = tni_call(TN_KERNEL_ADD, "t:t", number, t);
     c.in[0].rank = t->rank;                                 /* its strides are zero already */
     memcpy(c.in[0].shape, t->shape, sizeof t->shape);
     c.f[0] = 1;
@@ -7656,9 +7775,9 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
         tni_fail(ctx, TN_ERR_ARG, "recompute: the second run of fn gave %s and %lld random calls, expected %s and %lld",
                  TNI_SHAPE(y), (long long)(ctx->calls - again->first), TNI_SHAPE(n->out), (long long)again->calls);
     else if (y) {
-        tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&n->out->grad, 0, NULL);
+        tn_call c = tni_call(TN_KERNEL_ADD, "t", n->out->grad);
         c.f[0] = 1;
-        tni_run_grad(ctx, &c, y);
+        tni_run_grad(ctx, &c, y, 't');
         tni_tape_back(ctx);
     } else if (ctx->status == TN_OK)
         tni_fail(ctx, TN_ERR_ARG, "recompute: the second run of fn gave NULL, expected %s", TNI_SHAPE(n->out));
@@ -7678,14 +7797,9 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
 static bool tni_recompute_given(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n, tn_tensor *const *in)
 {
     if (!ctx) return false;
-    if (n < 0 || n > 3) {
-        tni_fail(ctx, TN_ERR_ARG, "recompute: the number of inputs is %d, expected 0 to 3", n);
-        return false;
-    }
-    if (!fn || (n > 0 && !in) || (bytes > 0 && !with)) {
-        tni_fail(ctx, TN_ERR_ARG, "recompute: %s is NULL", !fn ? "fn" : n > 0 && !in ? "in" : "with");
-        return false;
-    }
+    if (n < 0 || n > 3) return tni_fail(ctx, TN_ERR_ARG, "recompute: the number of inputs is %d, expected 0 to 3", n), false;
+    if (!fn || (n > 0 && !in) || (bytes > 0 && !with))
+        return tni_fail(ctx, TN_ERR_ARG, "recompute: %s is NULL", !fn ? "fn" : n > 0 && !in ? "in" : "with"), false;
     for (int i = 0; i < n; i++) if (in[i] && !tni_usable(ctx, in[i], "recompute", "an input")) return false;
     return true;
 }
@@ -7856,41 +7970,6 @@ static inline double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 
 
 /* ---- helpers of the ops ------------------------------------------------- >>op-helpers */
 
-/* A contiguous tensor as rows x columns: all but the last axis are rows. */
-static void tni_rows_to(tn_view *v, const tn_tensor *t)
-{
-    int64_t columns = t->rank > 0 ? t->shape[t->rank - 1] : 1, rows = 1;
-    for (int i = 0; i + 1 < t->rank; i++) rows *= t->shape[i];
-    tni_view_to(v, t);
-    v->rank = 2;
-    v->shape[0] = rows;
-    v->shape[1] = columns;
-    v->strides[0] = columns;
-    v->strides[1] = 1;
-}
-
-TNI_FN tn_view tni_rows_view(const tn_tensor *t)
-{
-    tn_view v;
-    tni_rows_to(&v, t);
-    return v;
-}
-
-TNI_FN tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous tensor as one axis */
-{
-    tn_view v = tni_view(t);
-    v.rank = 1;
-    v.shape[0] = tn_tensor_count(t);
-    v.strides[0] = 1;
-    return v;
-}
-
-/* Append an operand to a call as rows x columns, or as one axis. */
-TNI_NOINLINE TNI_FN void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
-TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
-TNI_NOINLINE TNI_FN void tni_in_flat(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_flat_view(t); }
-TNI_NOINLINE TNI_FN void tni_out_flat(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_flat_view(t); }
-
 /* A view broadcast to a larger shape: repeated axes have stride 0. NumPy's rule: axes are aligned at the last. */
 TNI_FN tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
 {
@@ -7922,32 +8001,28 @@ TNI_FN bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const c
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (tni_computes(ctx, t->dtype)) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected %s as in this context", op, what, tn_dtype_name(t->dtype),
-             tn_dtype_name(ctx->desc.dtype));
-    return false;
+    return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected %s as in this context", op, what, tn_dtype_name(t->dtype),
+                    tn_dtype_name(ctx->desc.dtype)), false;
 }
 
 TNI_FN bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (t->dtype == TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected I32", op, what, tn_dtype_name(t->dtype));
-    return false;
+    return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected I32", op, what, tn_dtype_name(t->dtype)), false;
 }
 
 TNI_FN bool tni_has_columns(tn_ctx *ctx, const tn_tensor *x, const char *op)
 {
     if (x->rank > 0) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op), false;
 }
 
 TNI_FN bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
 {
     if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
-             (long long)x->shape[x->rank - 1], TNI_SHAPE(x));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
+                    (long long)x->shape[x->rank - 1], TNI_SHAPE(x)), false;
 }
 
 /* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */
@@ -7968,7 +8043,7 @@ TNI_FN tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
     const int64_t n = c->out[0].shape[0], first = ctx->desc.comm ? ctx->desc.comm->rank * n : 0, before = first % EVEN;
     tn_view       y = c->out[0], x = c->in[0];
     tn_tensor    *wide[2];
-    tn_call       copy = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    tn_call       copy = tni_call(TN_KERNEL_COPY, "");
     const bool    reads = c->kernel == TN_KERNEL_DROPOUT;
     tn_status     s = TN_OK;
     c->i[2] = first / EVEN * EVEN / 4;
@@ -7986,7 +8061,7 @@ TNI_FN tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
         copy.out[0].data = (char *)wide[1]->data + (size_t)before * tni_dtype_size(x.dtype);
         if ((s = tni_fill(wide[1], 0)) == TN_OK) s = tni_run(ctx, &copy);
     }
-    copy = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    copy = tni_call(TN_KERNEL_ADD, "");
     copy.f[0] = 1;
     copy.accumulate = c->accumulate;
     c->accumulate = false;
@@ -7994,6 +8069,18 @@ TNI_FN tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
     copy.in[copy.n_in++] = copy.out[copy.n_out++] = y;
     copy.in[0].data = (char *)wide[0]->data + (size_t)before * tni_dtype_size(y.dtype);
     return s == TN_OK ? tni_run(ctx, &copy) : s;
+}
+
+/* Runs the call that makes y, and records it with its inputs, its numbers, and what else the backward pass needs. */
+TNI_FN tn_tensor *tni_recorded(tn_ctx *ctx, const tn_call *c, tni_backward_fn backward, tn_tensor *y, tn_tensor *a,
+                               tn_tensor *b, tn_tensor *d, tn_tensor *saved)
+{
+    if (tni_run(ctx, c) != TN_OK) return NULL;
+    tni_node *n = tni_note(ctx, backward, y, a, b, d);
+    if (!n) return y;
+    tni_node_keep(n, c);
+    n->saved[0] = saved;
+    return y;
 }
 
 TNI_FN bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, const tn_view *c)
@@ -8086,9 +8173,9 @@ TNI_FN void TNI_T(tick)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_copy_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&n->out->grad, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_ADD, "t", n->out->grad);
     c.f[0] = 1;
-    tni_run_grad(ctx, &c, n->in[0]);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a)
@@ -8126,10 +8213,7 @@ tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value)
 
 tn_tensor *tn_eye(tn_ctx *ctx, int64_t n)
 {
-    if (ctx && n < 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "eye: n is %lld, expected 0 or more", (long long)n);
-        return NULL;
-    }
+    if (ctx && n < 0) return tni_fail(ctx, TN_ERR_SHAPE, "eye: n is %lld, expected 0 or more", (long long)n), (tn_tensor *)NULL;
     int64_t    shape[2] = {n, n};
     tn_tensor *y = tn_full(ctx, 2, shape, 0);
     if (!y || n == 0) return y;
@@ -8174,7 +8258,7 @@ TNI_FN tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int6
 {
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(kernel, 0, NULL, 1, &y);
+    tn_call c = tni_call(kernel, ":t", y);
     c.out[0] = tni_flat_view(y);
     c.f[0] = f0;
     c.f[1] = f1;
@@ -8262,8 +8346,8 @@ static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const
     if (!tni_is_real(ctx, a, op, "a") || !tni_is_real(ctx, b, op, "b")) return false;
     *rank = 0;
     if (tni_broadcast_more(a, rank, shape) && tni_broadcast_more(b, rank, shape)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b)),
+                    false;
 }
 
 /* The gradient of t, += factor * dy summed over the axes along which t was broadcast. */
@@ -8273,7 +8357,7 @@ TNI_FN void tni_grad_sum(tn_ctx *ctx, tn_tensor *t, const tn_tensor *dy, double 
     tn_tensor *g = tni_grad(t, &add);
     if (!g) return;
     bool    same = tni_same_shape(t, dy);
-    tn_call c = tni_call(same ? TN_KERNEL_ADD : TN_KERNEL_SUM, 1, &dy, 1, &g);
+    tn_call c = tni_call(same ? TN_KERNEL_ADD : TN_KERNEL_SUM, "t:t", dy, g);
     if (!same) c.out[0] = tni_pad_view(c.out[0], dy->rank);
     c.f[0] = factor;
     c.accumulate = add;
@@ -8292,12 +8376,12 @@ TNI_FN void tni_mul_grad(tn_ctx *ctx, tn_kernel kernel, tn_tensor *t, const tn_t
                          double factor)
 {
     tn_tensor *product = NULL;
-    tn_call    c = tni_call(kernel, 1, &dy, 0, NULL);
+    tn_call    c = tni_call(kernel, "t", dy);
     if (!tni_wants_grad(t)) return;
     c.in[c.n_in++] = tni_expand_view(tni_view(other), dy->rank, dy->shape);
     c.f[0] = factor;
     if (tni_same_shape(t, dy)) {
-        tni_run_grad(ctx, &c, t);
+        tni_run_grad(ctx, &c, t, 't');
         return;
     }
     product = tni_like(ctx, dy);
@@ -8320,8 +8404,7 @@ static void tni_div_backward(tn_ctx *ctx, const tni_node *n)
     if (!tni_wants_grad(n->in[1])) return;
     tn_tensor *product = tni_like(ctx, dy);
     if (!product) return;
-    tn_call c = tni_call(TN_KERNEL_MUL, 1, &dy, 1, &product);
-    c.in[c.n_in++] = tni_view(n->out);
+    tn_call c = tni_call(TN_KERNEL_MUL, "tt:t", dy, n->out, product);
     c.f[0] = 1;
     if (tni_run(ctx, &c) == TN_OK) tni_mul_grad(ctx, TN_KERNEL_DIV, n->in[1], n->in[1], product, -1);
 }
@@ -8333,17 +8416,13 @@ static tn_tensor *tni_binary(tn_ctx *ctx, const char *op, tn_kernel kernel, tn_t
     if (!tni_broadcast(ctx, op, a, b, &rank, shape)) return NULL;
     tn_tensor *y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(kernel, 0, NULL, 1, &y);
+    tn_call c = tni_call(kernel, ":t", y);
     c.in[c.n_in++] = tni_expand_view(tni_view(a), rank, shape);
     c.in[c.n_in++] = tni_expand_view(tni_view(b), rank, shape);
     c.f[0] = f0;
     c.f[1] = f1;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_backward_fn back = kernel == TN_KERNEL_ADD ? tni_add_backward : kernel == TN_KERNEL_MUL ? tni_mul_backward
-                           : tni_div_backward;
-    tni_node       *n = tni_note(ctx, back, y, a, b, NULL);
-    if (n) { n->f[0] = f0; n->f[1] = f1; }
-    return y;
+    return tni_recorded(ctx, &c, kernel == TN_KERNEL_ADD ? tni_add_backward : kernel == TN_KERNEL_MUL ? tni_mul_backward
+                                 : tni_div_backward, y, a, b, NULL, NULL);
 }
 
 tn_tensor *tn_add(tn_ctx *ctx, tn_tensor *a, tn_tensor *b) { return tni_binary(ctx, "add", TN_KERNEL_ADD, a, b, 1, 1); }
@@ -8356,12 +8435,9 @@ tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor)
     if (!tni_is_real(ctx, a, "scale", "a") || !tni_holds(ctx, ctx->desc.dtype, "scale", "factor", factor)) return NULL;
     tn_tensor *y = tni_made(ctx, a->rank, a->shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&a, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_ADD, "t:t", a, y);
     c.f[0] = factor;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_add_backward, y, a, NULL, NULL);
-    if (n) n->f[0] = factor;
-    return y;
+    return tni_recorded(ctx, &c, tni_add_backward, y, a, NULL, NULL, NULL);
 }
 #endif
 
@@ -8395,14 +8471,14 @@ static void tni_where_grad(tn_ctx *ctx, const tni_node *n, int side)
 {
     tn_tensor       *t = n->in[side];
     const tn_tensor *dy = n->out->grad;
-    tn_call          c = tni_call(TN_KERNEL_WHERE, 0, NULL, 0, NULL);
+    tn_call          c = tni_call(TN_KERNEL_WHERE, "");
     if (!tni_wants_grad(t)) return;
     c.in[0] = tni_expand_view(tni_view(n->saved[0]), dy->rank, dy->shape);
     c.in[1 + side] = tni_view(dy);
     c.in[2 - side].dtype = dy->dtype;                    /* absent */
     c.n_in = 3;
     if (tni_same_shape(t, dy)) {
-        tni_run_grad(ctx, &c, t);
+        tni_run_grad(ctx, &c, t, 't');
         return;
     }
     tn_tensor *part = tni_like(ctx, dy);
@@ -8424,21 +8500,16 @@ tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *
     if (!tni_is_ids(ctx, condition, "where", "condition")) return NULL;
     if (!tni_is_real(ctx, a, "where", "a") || !tni_is_real(ctx, b, "where", "b")) return NULL;
     if (!tni_broadcast_more(condition, &rank, shape) || !tni_broadcast_more(a, &rank, shape)
-        || !tni_broadcast_more(b, &rank, shape)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "where: condition is %s, a is %s and b is %s, which do not broadcast",
-                 TNI_SHAPE(condition), TNI_SHAPE(a), TNI_SHAPE(b));
-        return NULL;
-    }
+        || !tni_broadcast_more(b, &rank, shape))
+        return tni_fail(ctx, TN_ERR_SHAPE, "where: condition is %s, a is %s and b is %s, which do not broadcast",
+                        TNI_SHAPE(condition), TNI_SHAPE(a), TNI_SHAPE(b)), (tn_tensor *)NULL;
     tn_tensor *y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_WHERE, 0, NULL, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_WHERE, ":t", y);
     c.in[c.n_in++] = tni_expand_view(tni_view(condition), rank, shape);
     c.in[c.n_in++] = tni_expand_view(tni_view(a), rank, shape);
     c.in[c.n_in++] = tni_expand_view(tni_view(b), rank, shape);
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_where_backward, y, a, b, NULL);
-    if (n) n->saved[0] = condition;
-    return y;
+    return tni_recorded(ctx, &c, tni_where_backward, y, a, b, NULL, condition);
 }
 #endif
 
@@ -8469,7 +8540,7 @@ TNI_FN void TNI_T(sum)(const tn_call *c)
 static void tni_sum_backward(tn_ctx *ctx, const tni_node *n)
 {
     const tn_tensor *x = n->in[0], *dy = n->out->grad;
-    tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_ADD, "");
     tn_view v = tni_view(dy);
     if (n->i[0] >= 0) {                       /* insert the axis that was summed */
         int axis = (int)n->i[0];
@@ -8480,7 +8551,7 @@ static void tni_sum_backward(tn_ctx *ctx, const tni_node *n)
     }
     c.in[c.n_in++] = tni_expand_view(v, x->rank, x->shape);
     c.f[0] = n->f[0];
-    tni_run_grad(ctx, &c, n->in[0]);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 /* Sums over one axis, or over all axes (axis -1), which gives rank 0. */
@@ -8492,7 +8563,7 @@ static tn_tensor *tni_sum(tn_ctx *ctx, tn_tensor *a, int axis, double factor)
         if (i != axis) shape[rank++] = a->shape[i];
     tn_tensor *y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_SUM, 1, (const tn_tensor *const *)&a, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_SUM, "t:t", a, y);
     c.out[0].rank = a->rank;
     for (int i = 0; i < a->rank; i++) {
         bool gone = axis < 0 || i == axis;
@@ -8520,10 +8591,8 @@ tn_tensor *tn_sum_axis(tn_ctx *ctx, tn_tensor *a, int axis)
 tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a)
 {
     if (!tni_is_real(ctx, a, "mean", "a")) return NULL;
-    if (tn_tensor_count(a) == 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "mean: a is %s, expected at least one element", TNI_SHAPE(a));
-        return NULL;
-    }
+    if (tn_tensor_count(a) == 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "mean: a is %s, expected at least one element", TNI_SHAPE(a)), (tn_tensor *)NULL;
     return tni_sum(ctx, a, -1, 1.0 / (double)tn_tensor_count(a));
 }
 
@@ -8531,10 +8600,8 @@ tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a)
 tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
     if (!tni_is_real(ctx, a, "mse", "a") || !tni_is_real(ctx, b, "mse", "b")) return NULL;
-    if (!tni_same_shape(a, b)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "mse: b is %s, expected %s as a", TNI_SHAPE(b), TNI_SHAPE(a));
-        return NULL;
-    }
+    if (!tni_same_shape(a, b))
+        return tni_fail(ctx, TN_ERR_SHAPE, "mse: b is %s, expected %s as a", TNI_SHAPE(b), TNI_SHAPE(a)), (tn_tensor *)NULL;
     tn_tensor *d = tn_sub(ctx, a, b);
     d = d ? tn_mul(ctx, d, d) : NULL;
     return d ? tn_mean(ctx, d) : NULL;
@@ -8607,23 +8674,15 @@ TNI_FN void TNI_T(act_backward)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(TN_KERNEL_ACT_BACKWARD, 0, NULL, 0, NULL);
-    if (!g) return;
-    tni_in_flat(&c, n->in[0]);
-    tni_in_flat(&c, n->out->grad);
-    tni_out_flat(&c, g);
+    tn_call c = tni_call(TN_KERNEL_ACT_BACKWARD, "ff", n->in[0], n->out->grad);
     c.i[0] = n->i[0];
-    c.accumulate = add;
-    tni_run(ctx, &c);
+    tni_run_grad(ctx, &c, n->in[0], 'f');
 }
 
 static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 {
     if ((unsigned)kind <= TN_ACT_LOG) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: the activation is %d, expected 0 to %d", op, (int)kind, (int)TN_ACT_LOG);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: the activation is %d, expected 0 to %d", op, (int)kind, (int)TN_ACT_LOG), false;
 }
 
 static tn_tensor *tni_activation(tn_ctx *ctx, const char *op, const char *what, tn_tensor *x, tn_act kind)
@@ -8631,14 +8690,9 @@ static tn_tensor *tni_activation(tn_ctx *ctx, const char *op, const char *what, 
     if (!(x = tni_contiguous(ctx, x, op, what)) || !tni_act_known(ctx, op, kind)) return NULL;
     tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ACT, 0, NULL, 0, NULL);
-    tni_in_flat(&c, x);
-    tni_out_flat(&c, y);
+    tn_call c = tni_call(TN_KERNEL_ACT, "f:f", x, y);
     c.i[0] = kind;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_act_backward, y, x, NULL, NULL);
-    if (n) n->i[0] = kind;
-    return y;
+    return tni_recorded(ctx, &c, tni_act_backward, y, x, NULL, NULL, NULL);
 }
 
 tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind)
@@ -8681,16 +8735,9 @@ TNI_FN void TNI_T(glu_backward)(const tn_call *c)
 /* dx of an op on rows whose kernel needs x, dy and the number that the node keeps. */
 static void tni_rows_backward(tn_ctx *ctx, const tni_node *n, tn_kernel kernel)
 {
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(kernel, 0, NULL, 0, NULL);
-    if (!g) return;
-    tni_in_rows(&c, n->in[0]);
-    tni_in_rows(&c, n->out->grad);
-    tni_out_rows(&c, g);
+    tn_call c = tni_call(kernel, "rr", n->in[0], n->out->grad);
     c.i[0] = n->i[0];
-    c.accumulate = add;
-    tni_run(ctx, &c);
+    tni_run_grad(ctx, &c, n->in[0], 'r');
 }
 
 static void tni_glu_backward(tn_ctx *ctx, const tni_node *n) { tni_rows_backward(ctx, n, TN_KERNEL_GLU_BACKWARD); }
@@ -8700,10 +8747,8 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     int64_t shape[TN_MAX_RANK];
     tn_call c;
     if (!(x = tni_contiguous(ctx, x, "glu", "x")) || !tni_act_known(ctx, "glu", kind)) return NULL;
-    if (x->rank < 1 || x->shape[x->rank - 1] % 2 != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "glu: x is %s, expected an even last extent", TNI_SHAPE(x));
-        return NULL;
-    }
+    if (x->rank < 1 || x->shape[x->rank - 1] % 2 != 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "glu: x is %s, expected an even last extent", TNI_SHAPE(x)), (tn_tensor *)NULL;
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] /= 2;
     tn_tensor *y = tni_made(ctx, x->rank, shape);
@@ -8712,10 +8757,7 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     tni_in_rows(&c, x);
     tni_out_rows(&c, y);
     c.i[0] = kind;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_glu_backward, y, x, NULL, NULL);
-    if (n) n->i[0] = kind;
-    return y;
+    return tni_recorded(ctx, &c, tni_glu_backward, y, x, NULL, NULL, NULL);
 }
 #endif
 
@@ -8757,27 +8799,18 @@ tn_tensor *tn_prod_parts(tn_ctx *ctx, tn_tensor *x, int64_t k)
 {
     int64_t shape[TN_MAX_RANK];
     if (!(x = tni_contiguous(ctx, x, "prod_parts", "x"))) return NULL;
-    if (k < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: k is %lld, expected at least 1", (long long)k);
-        return NULL;
-    }
-    if (x->rank < 1 || x->shape[x->rank - 1] % k != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: x is %s, expected a last extent that is a multiple of k = %lld", TNI_SHAPE(x),
-                 (long long)k);
-        return NULL;
-    }
+    if (k < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: k is %lld, expected at least 1", (long long)k), (tn_tensor *)NULL;
+    if (x->rank < 1 || x->shape[x->rank - 1] % k != 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: x is %s, expected a last extent that is a multiple of k = %lld",
+                        TNI_SHAPE(x), (long long)k), (tn_tensor *)NULL;
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] /= k;
     tn_tensor *y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_PROD, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_out_rows(&c, y);
+    tn_call c = tni_call(TN_KERNEL_PROD, "r:r", x, y);
     c.i[0] = k;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_prod_backward, y, x, NULL, NULL);
-    if (n) n->i[0] = k;
-    return y;
+    return tni_recorded(ctx, &c, tni_prod_backward, y, x, NULL, NULL, NULL);
 }
 #endif
 
@@ -8838,10 +8871,7 @@ TNI_FN tn_view tni_transposed_view(tn_view v)                    /* the last two
     return v;
 }
 
-TNI_FN tn_view tni_one_matrix(tn_view v)                         /* [m,n] -> [1,m,n] */
-{
-    return tni_pad_view(v, 3);
-}
+TNI_FN tn_view tni_one_matrix(tn_view v) { return tni_pad_view(v, 3); }       /* [m,n] -> [1,m,n] */
 
 /* C = alpha A B + beta C + bias on views [b,m,k] [b,k,n] [b,m,n]. */
 TNI_FN tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
@@ -8919,21 +8949,16 @@ tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
     int64_t shape[TN_MAX_RANK];
     if (!tni_is_real(ctx, a, "matmul", "a") || !tni_is_real(ctx, b, "matmul", "b")) return NULL;
-    if (a->rank < 2 || b->rank < 2) {
-        tni_fail(ctx, TN_ERR_SHAPE, "matmul: %s is %s, expected rank 2 or more", a->rank < 2 ? "a" : "b",
-                 TNI_SHAPE(a->rank < 2 ? a : b));
-        return NULL;
-    }
-    if (a->shape[a->rank - 1] != b->shape[b->rank - 2]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected %lld rows of b", TNI_SHAPE(a), TNI_SHAPE(b),
-                 (long long)a->shape[a->rank - 1]);
-        return NULL;
-    }
+    if (a->rank < 2 || b->rank < 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "matmul: %s is %s, expected rank 2 or more", a->rank < 2 ? "a" : "b",
+                        TNI_SHAPE(a->rank < 2 ? a : b)), (tn_tensor *)NULL;
+    if (a->shape[a->rank - 1] != b->shape[b->rank - 2])
+        return tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected %lld rows of b", TNI_SHAPE(a), TNI_SHAPE(b),
+                        (long long)a->shape[a->rank - 1]), (tn_tensor *)NULL;
     if (a->rank > 2 && b->rank > 2
-        && (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof *shape * (size_t)(a->rank - 2)) != 0)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected equal batch axes", TNI_SHAPE(a), TNI_SHAPE(b));
-        return NULL;
-    }
+        && (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof *shape * (size_t)(a->rank - 2)) != 0))
+        return tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected equal batch axes", TNI_SHAPE(a),
+                        TNI_SHAPE(b)), (tn_tensor *)NULL;
     if (a->rank > 2 && !(a = tni_contiguous(ctx, a, "matmul", "a"))) return NULL;
     if (b->rank > 2 && !(b = tni_contiguous(ctx, b, "matmul", "b"))) return NULL;
     int rank = (int)tni_max(a->rank, b->rank);
@@ -8968,10 +8993,10 @@ TNI_FN tn_view tni_shadow_view(const tn_tensor *t)
 /* Makes the elements of a stale shadow new. */
 TNI_FN tn_status tni_shadow_renew(tn_tensor *t)
 {
-    tn_call   c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    tn_call   c = tni_call(TN_KERNEL_COPY, "");
     tn_status s = TN_OK;
     if (!t->compact || !t->compact->shadow || tni_shadow_holds(t)) return s;
-    tni_in_flat(&c, t);
+    c.in[c.n_in++] = tni_flat_view(t);
     c.out[c.n_out++] = tni_shadow_view(t);
     s = tni_run(t->ctx, &c);
     t->compact->stale = s != TN_OK;
@@ -9000,7 +9025,7 @@ static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
     bool       add;
     tn_tensor *g = tni_grad(x, &add);
     if (g) {
-        tn_call c = tni_call(TN_KERNEL_GEMM, 0, NULL, 0, NULL);
+        tn_call c = tni_call(TN_KERNEL_GEMM, "");
         c.in[c.n_in++] = dy;
         c.in[c.n_in++] = tni_one_matrix(tni_view(w));
         c.out[c.n_out++] = tni_one_matrix(tni_rows_view(g));
@@ -9015,8 +9040,7 @@ static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
                  add ? 1 : 0);
     g = bias ? tni_grad(bias, &add) : NULL;
     if (g) {
-        tn_call c = tni_call(TN_KERNEL_SUM, 0, NULL, 0, NULL);
-        tni_in_rows(&c, n->out->grad);
+        tn_call c = tni_call(TN_KERNEL_SUM, "r", n->out->grad);
         c.out[c.n_out++] = tni_pad_view(tni_view(g), 2);
         c.f[0] = 1;
         c.accumulate = add;
@@ -9069,20 +9093,13 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
     tn_call c;
     if (!(x = tni_contiguous(ctx, x, "affine", "x")) || !tni_is_real(ctx, w, "affine", "w")) return NULL;
     if (b && !tni_is_real(ctx, b, "affine", "b")) return NULL;
-    if (w->rank != 2) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: w is %s, expected rank 2", TNI_SHAPE(w));
-        return NULL;
-    }
-    if (x->rank < 1 || x->shape[x->rank - 1] != w->shape[1]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: x is %s, expected a last extent of %lld, for w is %s", TNI_SHAPE(x),
-                 (long long)w->shape[1], TNI_SHAPE(w));
-        return NULL;
-    }
-    if (b && (b->rank != 1 || b->shape[0] != w->shape[0])) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: b is %s, expected [%lld], for w is %s", TNI_SHAPE(b), (long long)w->shape[0],
-                 TNI_SHAPE(w));
-        return NULL;
-    }
+    if (w->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "affine: w is %s, expected rank 2", TNI_SHAPE(w)), (tn_tensor *)NULL;
+    if (x->rank < 1 || x->shape[x->rank - 1] != w->shape[1])
+        return tni_fail(ctx, TN_ERR_SHAPE, "affine: x is %s, expected a last extent of %lld, for w is %s", TNI_SHAPE(x),
+                        (long long)w->shape[1], TNI_SHAPE(w)), (tn_tensor *)NULL;
+    if (b && (b->rank != 1 || b->shape[0] != w->shape[0]))
+        return tni_fail(ctx, TN_ERR_SHAPE, "affine: b is %s, expected [%lld], for w is %s", TNI_SHAPE(b),
+                        (long long)w->shape[0], TNI_SHAPE(w)), (tn_tensor *)NULL;
     int64_t m = w->shape[0], n = w->shape[1];
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = m;
@@ -9099,9 +9116,7 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
     c.f[0] = 1;
     tni_compact_operands(&c, w);
     tni_shadow_operand(&c, w);
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_note(ctx, tni_affine_backward, y, x, w, b);
-    return y;
+    return tni_recorded(ctx, &c, tni_affine_backward, y, x, w, b, NULL);
 }
 #endif
 
@@ -9118,15 +9133,10 @@ static tn_view tni_columns_view(const tn_tensor *t, int64_t start, int64_t stop)
 
 static void tni_append_one_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
-    if (!g) return;
-    tni_out_rows(&c, g);
-    c.in[c.n_in++] = tni_columns_view(n->out->grad, 0, c.out[0].shape[1]);
+    tn_call c = tni_call(TN_KERNEL_ADD, "");
+    c.in[c.n_in++] = tni_columns_view(n->out->grad, 0, n->out->shape[n->out->rank - 1] - 1);
     c.f[0] = 1;
-    c.accumulate = add;
-    tni_run(ctx, &c);
+    tni_run_grad(ctx, &c, n->in[0], 'r');
 }
 
 tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
@@ -9137,16 +9147,13 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
     int64_t    columns = shape[x->rank - 1]++;
     tn_tensor *y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
+    tn_call c = tni_call(TN_KERNEL_COPY, "r", x);
     c.out[c.n_out++] = tni_columns_view(y, 0, columns);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    c = tni_call(TN_KERNEL_FILL, 0, NULL, 0, NULL);
+    c = tni_call(TN_KERNEL_FILL, "");
     c.out[c.n_out++] = tni_columns_view(y, columns, columns + 1);
     c.f[0] = 1;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_note(ctx, tni_append_one_backward, y, x, NULL, NULL);
-    return y;
+    return tni_recorded(ctx, &c, tni_append_one_backward, y, x, NULL, NULL, NULL);
 }
 #endif
 
@@ -9173,10 +9180,10 @@ static void tni_concat_backward(tn_ctx *ctx, const tni_node *n)
     int64_t    start = 0;
     for (int64_t k = 0; k < n->n_list; k++) {
         const int64_t part = stacked ? 1 : n->list[k]->shape[axis];
-        tn_call       c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+        tn_call       c = tni_call(TN_KERNEL_ADD, "");
         c.in[c.n_in++] = tni_part_view(n->out->grad, axis, start, part, stacked);
         c.f[0] = 1;
-        tni_run_grad(ctx, &c, n->list[k]);
+        tni_run_grad(ctx, &c, n->list[k], 't');
         start += part;
     }
 }
@@ -9189,16 +9196,13 @@ static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *c
     for (int64_t k = 0; k < n; k++) {
         for (i = 0; i < t[0]->rank && t[k]->rank == t[0]->rank; i++)
             if (t[k]->shape[i] != t[0]->shape[i] && (stacked || i != axis)) break;
-        if (t[k]->rank != t[0]->rank || i < t[0]->rank) {
-            tni_fail(ctx, TN_ERR_SHAPE, stacked ? "%s: tensor 0 is %s but tensor %lld is %s, expected equal shapes"
-                     : "%s: tensor 0 is %s but tensor %lld is %s, expected equal extents except along axis %d", op,
-                     TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis);
-            return false;
-        }
-        if (!stacked && t[k]->shape[axis] > INT64_MAX - all) {
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d sum to 2^63 or more, expected less", op, axis);
-            return false;
-        }
+        if (t[k]->rank != t[0]->rank || i < t[0]->rank)
+            return tni_fail(ctx, TN_ERR_SHAPE, stacked ? "%s: tensor 0 is %s but tensor %lld is %s, expected equal shapes"
+                            : "%s: tensor 0 is %s but tensor %lld is %s, expected equal extents except along axis %d", op,
+                            TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis), false;
+        if (!stacked && t[k]->shape[axis] > INT64_MAX - all)
+            return tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d sum to 2^63 or more, expected less", op, axis),
+                            false;
         all += stacked ? 1 : t[k]->shape[axis];
     }
     return true;
@@ -9208,11 +9212,9 @@ static bool tni_concat_operands(tn_ctx *ctx, const char *op, int64_t n, tn_tenso
 {
     char what[32];
     if (!ctx) return false;
-    if (n < 1 || !t) {
-        tni_fail(ctx, TN_ERR_ARG, t ? "%s: the number of tensors is %lld, expected at least 1"
-                 : "%s: the array of %lld tensors is NULL", op, (long long)n);
-        return false;
-    }
+    if (n < 1 || !t)
+        return tni_fail(ctx, TN_ERR_ARG, t ? "%s: the number of tensors is %lld, expected at least 1"
+                        : "%s: the array of %lld tensors is NULL", op, (long long)n), false;
     for (int64_t k = 0; k < n; k++) {
         tni_print(what, sizeof what, "tensor %lld", (long long)k);
         if (!tni_usable(ctx, t[k], op, what)) return false;
@@ -9246,13 +9248,14 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
     tn_dtype dtype = t[0]->dtype;
     int      rank = t[0]->rank + stacked;
     if (axis < 0) axis += rank;
-    if (rank > TN_MAX_RANK || axis < 0 || axis >= rank) {
-        if (rank > TN_MAX_RANK)
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: tensors have rank %d, expected at most %d", op, t[0]->rank, TN_MAX_RANK - 1);
-        else if (rank == 0) tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor 0 has rank 0, expected at least 1", op);
-        else tni_fail(ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of a result of rank %d", op, given, rank);
-        return NULL;
-    }
+    if (rank > TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensors have rank %d, expected at most %d", op, t[0]->rank, TN_MAX_RANK - 1),
+               (tn_tensor *)NULL;
+    if (rank == 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor 0 has rank 0, expected at least 1", op), (tn_tensor *)NULL;
+    if (axis < 0 || axis >= rank)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of a result of rank %d", op, given, rank),
+               (tn_tensor *)NULL;
     if (!tni_concat_fits(ctx, op, n, t, axis, stacked)) return NULL;
     for (int i = 0; i < rank; i++) shape[i] = i == axis ? 0 : t[0]->shape[stacked && i > axis ? i - 1 : i];
     for (int64_t k = 0; k < n; k++) {
@@ -9262,7 +9265,7 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
     tn_tensor *y = tni_made_of(ctx, dtype, rank, shape);
     for (int64_t k = 0; y && k < n; k++) {
         const int64_t part = stacked ? 1 : t[k]->shape[axis];
-        tn_call       c = tni_call(TN_KERNEL_COPY, 1, (const tn_tensor *const *)&t[k], 0, NULL);
+        tn_call       c = tni_call(TN_KERNEL_COPY, "t", t[k]);
         c.out[c.n_out++] = tni_part_view(y, axis, start, part, stacked);
         if (tni_run(ctx, &c) != TN_OK) return NULL;
         start += part;
@@ -9326,10 +9329,8 @@ TNI_FN void TNI_T(embed_backward)(const tn_call *c)
 static void tni_embed_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_tensor *g = tni_grad_to_add(n->in[0]);
-    tn_call    c = tni_call(TN_KERNEL_EMBED_BACKWARD, 0, NULL, 1, &g);
     if (!g) return;
-    tni_in_flat(&c, n->saved[0]);
-    tni_in_rows(&c, n->out->grad);
+    tn_call c = tni_call(TN_KERNEL_EMBED_BACKWARD, "fr:t", n->saved[0], n->out->grad, g);
     tni_run(ctx, &c);
 }
 
@@ -9337,24 +9338,18 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
 {
     int64_t shape[TN_MAX_RANK];
     if (!(table = tni_contiguous(ctx, table, "embed", "table")) || !tni_is_ids(ctx, ids, "embed", "ids")) return NULL;
-    if (table->rank != 2 || ids->rank >= TN_MAX_RANK) {
-        if (table->rank != 2) tni_fail(ctx, TN_ERR_SHAPE, "embed: table is %s, expected rank 2", TNI_SHAPE(table));
-        else tni_fail(ctx, TN_ERR_SHAPE, "embed: ids have rank %d, expected at most %d", ids->rank, TN_MAX_RANK - 1);
-        return NULL;
-    }
+    if (table->rank != 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "embed: table is %s, expected rank 2", TNI_SHAPE(table)), (tn_tensor *)NULL;
+    if (ids->rank >= TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "embed: ids have rank %d, expected at most %d", ids->rank, TN_MAX_RANK - 1),
+               (tn_tensor *)NULL;
     if (!tn_tensor_is_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     memcpy(shape, ids->shape, sizeof shape);
     shape[ids->rank] = table->shape[1];
     tn_tensor *y = tni_made(ctx, ids->rank + 1, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_EMBED, 1, (const tn_tensor *const *)&table, 0, NULL);
-    tni_in_flat(&c, ids);
-    tni_out_rows(&c, y);
-    tni_out(&c, ctx->fault);
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_embed_backward, y, table, NULL, NULL);
-    if (n) n->saved[0] = ids;
-    return y;
+    tn_call c = tni_call(TN_KERNEL_EMBED, "tf:rt", table, ids, y, ctx->fault);
+    return tni_recorded(ctx, &c, tni_embed_backward, y, table, NULL, NULL, ids);
 }
 #endif
 
@@ -9393,7 +9388,7 @@ static tn_tensor *tni_axis_first(tn_ctx *ctx, tn_tensor *t, int64_t outer, int64
     if (outer == 1) return t;
     tn_tensor *f = tn_tensor_3d(ctx, t->dtype, n, outer, inner);
     if (!f) return NULL;
-    tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 1, &f);
+    tn_call c = tni_call(TN_KERNEL_COPY, ":t", f);
     c.in[c.n_in++] = tni_axis_view(t, outer, n, inner, true);
     return tni_run(ctx, &c) == TN_OK ? f : NULL;
 }
@@ -9401,16 +9396,16 @@ static tn_tensor *tni_axis_first(tn_ctx *ctx, tn_tensor *t, int64_t outer, int64
 static void tni_gather_backward(tn_ctx *ctx, const tni_node *node)
 {
     const int64_t outer = node->i[0], v = node->i[1], inner = node->i[2], n = tn_tensor_count(node->saved[0]);
-    tn_call       c = tni_call(TN_KERNEL_EMBED_BACKWARD, 0, NULL, 0, NULL);
+    tn_call       c = tni_call(TN_KERNEL_EMBED_BACKWARD, "");
     if (!tni_wants_grad(node->in[0])) return;
     tn_tensor *dy = tni_axis_first(ctx, node->out->grad, outer, n, inner);
     tn_tensor *dx = outer == 1 ? tni_grad_to_add(node->in[0]) : tn_tensor_3d(ctx, TN_REAL, v, outer, inner);
     if (!dy || !dx || (outer > 1 && tni_fill(dx, 0) != TN_OK)) return;
-    tni_in_flat(&c, node->saved[0]);
+    c.in[c.n_in++] = tni_flat_view(node->saved[0]);
     c.in[c.n_in++] = tni_table_view(dy, n, outer * inner);
     c.out[c.n_out++] = tni_table_view(dx, v, outer * inner);
     if (tni_run(ctx, &c) != TN_OK || outer == 1) return;
-    tn_call back = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    tn_call back = tni_call(TN_KERNEL_ADD, "");
     back.in[back.n_in++] = tni_axis_view(dx, v, outer, inner, true);
     back.f[0] = 1;
     back.out[back.n_out++] = tni_axis_view(tni_grad(node->in[0], &back.accumulate), outer, v, inner, false);
@@ -9423,11 +9418,9 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     if (!(x = tni_contiguous(ctx, x, "gather", "x")) || !tni_is_ids(ctx, ids, "gather", "ids")) return NULL;
     if (!tni_axis(x, &axis, "gather", "x")) return NULL;
     int rank = x->rank - 1 + ids->rank;
-    if (rank > TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "gather: the result of x %s and ids %s has rank %d, expected at most %d", TNI_SHAPE(x),
-                 TNI_SHAPE(ids), rank, TN_MAX_RANK);
-        return NULL;
-    }
+    if (rank > TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "gather: the result of x %s and ids %s has rank %d, expected at most %d",
+                        TNI_SHAPE(x), TNI_SHAPE(ids), rank, TN_MAX_RANK), (tn_tensor *)NULL;
     if (!tn_tensor_is_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     for (int i = 0; i < axis; i++) outer *= shape[i] = x->shape[i];
     for (int i = 0; i < ids->rank; i++) shape[axis + i] = ids->shape[i];
@@ -9437,15 +9430,15 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     tn_tensor *table = y ? tni_axis_first(ctx, x, outer, v, inner) : NULL;
     tn_tensor *rows = !table || outer == 1 ? y : tn_tensor_3d(ctx, y->dtype, n, outer, inner);
     if (!table || !rows) return NULL;
-    tn_call c = tni_call(TN_KERNEL_EMBED, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_EMBED, "");
     c.i[0] = 1;
     c.in[c.n_in++] = tni_table_view(table, v, outer * inner);
-    tni_in_flat(&c, ids);
+    c.in[c.n_in++] = tni_flat_view(ids);
     c.out[c.n_out++] = tni_table_view(rows, n, outer * inner);
     tni_out(&c, ctx->fault);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     if (rows != y) {
-        c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+        c = tni_call(TN_KERNEL_COPY, "");
         c.in[c.n_in++] = tni_axis_view(rows, n, outer, inner, true);
         c.out[c.n_out++] = tni_axis_view(y, outer, n, inner, false);
         if (tni_run(ctx, &c) != TN_OK) return NULL;
@@ -9518,12 +9511,7 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
 {
     bool       add;
     tn_tensor *dx = tni_grad(n->in[0], &add), *dw = n->in[1] ? tni_grad_to_add(n->in[1]) : NULL;
-    tn_call    c = tni_call(TN_KERNEL_RMSNORM_BACKWARD, 0, NULL, 0, NULL);
-    c.in[0] = tni_rows_view(n->in[0]);
-    c.in[1] = tni_view(n->in[1]);
-    c.in[2] = tni_view(n->saved[0]);
-    c.in[3] = tni_rows_view(n->out->grad);
-    c.n_in = 4;
+    tn_call    c = tni_call(TN_KERNEL_RMSNORM_BACKWARD, "rttr", n->in[0], n->in[1], n->saved[0], n->out->grad);
     if (dx) c.out[0] = tni_rows_view(dx);
     c.n_out = 2;
     c.accumulate = add;
@@ -9540,9 +9528,8 @@ TNI_FN bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
 {
     const tn_dtype dtype = ctx ? ctx->desc.dtype : TN_F64;
     if (eps == 0 || (eps >= tni_dtype_least(dtype) && eps <= tni_dtype_most(dtype))) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0, or from %g to %g in %s", op, eps, tni_dtype_least(dtype),
-             tni_dtype_most(dtype), tn_dtype_name(dtype));
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0, or from %g to %g in %s", op, eps, tni_dtype_least(dtype),
+                    tni_dtype_most(dtype), tn_dtype_name(dtype)), false;
 }
 
 tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
@@ -9553,16 +9540,9 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
     tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     tn_tensor *r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
-    tn_call c = tni_call(TN_KERNEL_RMSNORM, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_in(&c, gain);
-    tni_out_rows(&c, y);
-    tni_out(&c, r);
+    tn_call c = tni_call(TN_KERNEL_RMSNORM, "rt:rt", x, gain, y, r);
     c.f[0] = eps;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_rmsnorm_backward, y, x, gain, NULL);
-    if (n) n->saved[0] = r;
-    return y;
+    return tni_recorded(ctx, &c, tni_rmsnorm_backward, y, x, gain, NULL, r);
 }
 #endif
 
@@ -9591,23 +9571,16 @@ tn_tensor *tn_residual_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *branch, tn_
     if (!(x = tni_contiguous(ctx, x, "residual_rmsnorm", "x"))
         || !(branch = tni_contiguous(ctx, branch, "residual_rmsnorm", "branch")) || !tni_is_eps(ctx, eps, "residual_rmsnorm")
         || (gain && !(gain = tni_contiguous(ctx, gain, "residual_rmsnorm", "gain")))) return NULL;
-    if (!tni_same_shape(x, branch)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "residual_rmsnorm: branch is %s, expected %s as x", TNI_SHAPE(branch), TNI_SHAPE(x));
-        return NULL;
-    }
+    if (!tni_same_shape(x, branch))
+        return tni_fail(ctx, TN_ERR_SHAPE, "residual_rmsnorm: branch is %s, expected %s as x", TNI_SHAPE(branch), TNI_SHAPE(x)),
+                        (tn_tensor *)NULL;
     if (!tni_has_columns(ctx, x, "residual_rmsnorm") || !tni_fits_columns(ctx, x, gain, "residual_rmsnorm", "gain"))
         return NULL;
     tn_tensor *s = tni_made(ctx, x->rank, x->shape);
     tn_tensor *y = s ? tni_made(ctx, x->rank, x->shape) : NULL;
     tn_tensor *r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
-    tn_call c = tni_call(TN_KERNEL_RESIDUAL_RMSNORM, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_in_rows(&c, branch);
-    tni_in(&c, gain);
-    tni_out_rows(&c, s);
-    tni_out_rows(&c, y);
-    tni_out(&c, r);
+    tn_call c = tni_call(TN_KERNEL_RESIDUAL_RMSNORM, "rrt:rrt", x, branch, gain, s, y, r);
     c.f[0] = eps;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     tni_node *n = tni_note(ctx, tni_add_backward, s, x, branch, NULL);
@@ -9704,10 +9677,9 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
 {
     bool       add;
     tn_tensor *g[3];
-    tn_view    all[3];
-    tn_call    c = tni_call(TN_KERNEL_LAYERNORM_BACKWARD, 0, NULL, 0, NULL);
+    tn_view    all[3] = TNI_ZERO;
+    tn_call    c = tni_call(TN_KERNEL_LAYERNORM_BACKWARD, "rttr", n->in[0], n->in[1], n->saved[0], n->out->grad);
     bool       apart = false;
-    memset(all, 0, sizeof all);
     for (int k = 0; k < 3; k++) {
         g[k] = k == 0 ? tni_grad(n->in[0], &add) : n->in[k] ? tni_grad_to_add(n->in[k]) : NULL;
         all[k].dtype = n->out->dtype;
@@ -9715,11 +9687,6 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
         all[k] = k == 0 ? tni_rows_view(g[k]) : tni_view(g[k]);
         for (int j = 0; j < k; j++) apart = apart || (g[j] && tni_root(g[j]) == tni_root(g[k]));
     }
-    c.in[0] = tni_rows_view(n->in[0]);
-    c.in[1] = tni_view(n->in[1]);
-    c.in[2] = tni_view(n->saved[0]);
-    c.in[3] = tni_rows_view(n->out->grad);
-    c.n_in = 4;
     c.n_out = 3;
     c.accumulate = add;
     memcpy(c.out, all, sizeof all);
@@ -9741,17 +9708,9 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
     tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     tn_tensor *r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
-    tn_call c = tni_call(TN_KERNEL_LAYERNORM, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_in(&c, gain);
-    tni_in(&c, bias);
-    tni_out_rows(&c, y);
-    tni_out(&c, r);
+    tn_call c = tni_call(TN_KERNEL_LAYERNORM, "rtt:rt", x, gain, bias, y, r);
     c.f[0] = eps;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_layernorm_backward, y, x, gain, bias);
-    if (n) n->saved[0] = r;
-    return y;
+    return tni_recorded(ctx, &c, tni_layernorm_backward, y, x, gain, bias, r);
 }
 #endif
 
@@ -9861,16 +9820,11 @@ static tn_tensor *tni_chain_work(tn_tensor *m, int64_t count)
 
 static void tni_chain_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call    c = tni_call(TN_KERNEL_CHAIN_BACKWARD, 0, NULL, 0, NULL);
     tn_tensor *work = tni_chain_work(n->in[0], 4);
     if (!work) return;
-    tni_in(&c, n->in[0]);
-    tni_in(&c, n->saved[0]);
-    tni_in(&c, n->saved[1]);
-    tni_in(&c, n->out->grad);
-    c.n_out = 2;
-    c.out[1] = tni_view(work);
-    tni_run_grad(ctx, &c, n->in[0]);
+    tn_call c = tni_call(TN_KERNEL_CHAIN_BACKWARD, "tttt:tt", n->in[0], n->saved[0], n->saved[1], n->out->grad,
+                         (tn_tensor *)NULL, work);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
@@ -9878,20 +9832,14 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     tn_tensor *out, *p = NULL, *v = NULL, *work, *sum;
     if (log_norm) *log_norm = NULL;
     if (!(m = tni_contiguous(ctx, m, "chain", "m"))) return NULL;
-    if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, expected [b,n,d,d] with n >= 1", TNI_SHAPE(m));
-        return NULL;
-    }
+    if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, expected [b,n,d,d] with n >= 1", TNI_SHAPE(m)), (tn_tensor *)NULL;
     int64_t d = m->shape[2];
     if (!(out = tn_tensor_2d(ctx, TN_REAL, m->shape[0], d * d + 1)) || !(work = tni_chain_work(m, 2))) return NULL;
     if (tni_recording(ctx) && tni_wants_grad(m)
         && (!(p = tn_tensor_nd(ctx, TN_REAL, 4, m->shape)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1]))))
         return NULL;
-    tn_call c = tni_call(TN_KERNEL_CHAIN, 1, (const tn_tensor *const *)&m, 1, &out);
-    c.n_out = 4;
-    c.out[1] = tni_view(p);
-    c.out[2] = tni_view(v);
-    c.out[3] = tni_view(work);
+    tn_call c = tni_call(TN_KERNEL_CHAIN, "t:tttt", m, out, p, v, work);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     tni_node *node = tni_note(ctx, tni_chain_backward, out, m, NULL, NULL);
     if (node) { node->saved[0] = p; node->saved[1] = v; }
@@ -10126,39 +10074,29 @@ static bool tni_scan_parts(tn_tensor *both, const int64_t *extent, tn_tensor **y
 
 static void tni_scan_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call    c = tni_call(TN_KERNEL_SCAN_BACKWARD, 0, NULL, 0, NULL);
+    bool       add;
     tn_tensor *v = n->in[0], *m = n->in[1], *y, *logs, *dy, *dlogs, *dv = NULL, *work;
     if (!tni_scan_parts(n->out, n->i, &y, &logs) || !tni_scan_parts(n->out->grad, n->i, &dy, &dlogs)) return;
     if (!(work = tn_tensor_3d(ctx, TN_REAL, n->i[0], 2, n->i[2]))) return;
     if (tni_wants_grad(v) && !(dv = tn_tensor_2d(ctx, TN_REAL, n->i[0], n->i[2]))) return;
-    tn_tensor *dm = tni_grad(m, &c.accumulate);
-    tni_in(&c, m);
-    tni_in(&c, y);
-    tni_in(&c, n->saved[0]);
-    tni_in(&c, dy);
-    tni_in(&c, dlogs);
-    tni_out(&c, dm);
-    tni_out(&c, dv);
-    tni_out(&c, work);
+    tn_tensor *dm = tni_grad(m, &add);
+    tn_call    c = tni_call(TN_KERNEL_SCAN_BACKWARD, "ttttt:ttt", m, y, n->saved[0], dy, dlogs, dm, dv, work);
     c.i[0] = n->i[3];
+    c.accumulate = add;
     if (tni_run(ctx, &c) == TN_OK && dv) tni_grad_sum(ctx, v, dv, 1);
 }
 
 static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call    c = tni_call(TN_KERNEL_SCAN_STATES_BACKWARD, 0, NULL, 0, NULL);
+    bool       add;
     tn_tensor *y, *logs, *dy, *dlogs, *z;
     if (!tni_scan_parts(n->out, n->i, &y, &logs) || !tni_scan_parts(n->out->grad, n->i, &dy, &dlogs)) return;
     if (!(z = tn_tensor_3d(ctx, TN_REAL, n->i[0], n->i[1], n->i[2]))) return;
-    tni_in(&c, n->in[1]);
-    tni_in(&c, n->in[2]);
-    tni_in(&c, y);
-    tni_in(&c, n->saved[0]);
-    tni_in(&c, dy);
-    tni_in(&c, dlogs);
-    tni_out(&c, tni_grad(n->in[2], &c.accumulate));
-    tni_out(&c, z);
+    tn_tensor *dphi = tni_grad(n->in[2], &add);
+    tn_call    c = tni_call(TN_KERNEL_SCAN_STATES_BACKWARD, "tttttt:tt", n->in[1], n->in[2], y, n->saved[0], dy, dlogs, dphi,
+                            z);
     c.i[0] = n->i[3];
+    c.accumulate = add;
     if (tni_run(ctx, &c) != TN_OK) return;
     if (tni_wants_grad(n->in[0])) {
         tn_tensor *first = n->i[3] ? tn_slice(z, 1, n->i[1] - 1, n->i[1]) : tn_slice(z, 1, 0, 1);
@@ -10168,14 +10106,9 @@ static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
         first->strides[1] = 1;
         tni_grad_sum(ctx, n->in[0], first, 1);
     }
-    if (!tni_wants_grad(n->in[1])) return;
-    c = tni_call(TN_KERNEL_SCAN_CORES, 0, NULL, 0, NULL);
-    tni_in(&c, y);
-    tni_in(&c, n->in[2]);
-    tni_in(&c, z);
-    tni_out(&c, tni_grad(n->in[1], &c.accumulate));
+    c = tni_call(TN_KERNEL_SCAN_CORES, "ttt", y, n->in[2], z);
     c.i[0] = n->i[3];
-    if (c.out[0].data) tni_run(ctx, &c);
+    tni_run_grad(ctx, &c, n->in[1], 't');
 }
 
 /* Makes the results, runs the call, whose inputs are given, and records it. */
@@ -10211,8 +10144,7 @@ enum { TNI_SCAN_FEW = 32, TNI_SCAN_LONG = 1024 };
 static bool tni_scan_matrices(tn_ctx *ctx, const tn_tensor *m, const char *op)
 {
     if (m->rank == 4 && m->shape[2] == m->shape[3]) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: m is %s, expected [b,n,d,d]", op, TNI_SHAPE(m));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: m is %s, expected [b,n,d,d]", op, TNI_SHAPE(m)), false;
 }
 
 /* v [d] or [b,d], as [1,d] or [b,d] */
@@ -10221,9 +10153,8 @@ static bool tni_scan_begins(tn_ctx *ctx, tn_tensor *v, int64_t b, int64_t d, con
     *as = tni_view(v);
     if (v->rank == 1 && v->shape[0] == d) { *as = tni_pad_view(*as, 2); return true; }
     if (v->rank == 2 && v->shape[0] == b && v->shape[1] == d) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: v is %s, expected [%lld] or [%lld,%lld]", op, TNI_SHAPE(v), (long long)d, (long long)b,
-             (long long)d);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: v is %s, expected [%lld] or [%lld,%lld]", op, TNI_SHAPE(v), (long long)d,
+                    (long long)b, (long long)d), false;
 }
 
 /* The scan of sites m [c,L,d,d] after their `start` [c,1,d,d] of scale `offset` [c,1] */
@@ -10308,10 +10239,9 @@ tn_tensor *tn_scan_blocks(tn_ctx *ctx, tn_tensor *m, int64_t length, bool revers
 {
     if (logs) *logs = NULL;
     if (!tni_is_real(ctx, m, "scan_blocks", "m") || !tni_scan_matrices(ctx, m, "scan_blocks")) return NULL;
-    if (length < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "scan_blocks: length is %lld, expected at least 1", (long long)length);
-        return NULL;
-    }
+    if (length < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "scan_blocks: length is %lld, expected at least 1", (long long)length),
+                        (tn_tensor *)NULL;
     if (m->shape[1] / length < 2) return tn_scan(ctx, m, reverse, logs);
     tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;                            /* logarithms and products as exact as those of tn_scan */
@@ -10328,7 +10258,7 @@ tn_tensor *tn_scan(tn_ctx *ctx, tn_tensor *m, bool reverse, tn_tensor **logs)
     if (!ctx->backend->host && m->shape[0] < TNI_SCAN_FEW && m->shape[1] >= TNI_SCAN_LONG)
         return tn_scan_blocks(ctx, m, (int64_t)sqrt((double)m->shape[1]), reverse, logs);
     int64_t extent[3] = {m->shape[0], m->shape[1], m->shape[2] * m->shape[2]};
-    tn_call c = tni_call(TN_KERNEL_SCAN, 1, (const tn_tensor *const *)&m, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_SCAN, "t", m);
     c.n_in = 2;                                             /* no vector */
     tn_tensor *y = tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, NULL, m, NULL, logs);
     return y ? tn_reshape(y, 4, m->shape) : NULL;
@@ -10340,7 +10270,7 @@ tn_tensor *tn_scan_vector(tn_ctx *ctx, tn_tensor *v, tn_tensor *m, bool reverse,
     if (!(v = tni_contiguous(ctx, v, "scan_vector", "v")) || !(m = tni_contiguous(ctx, m, "scan_vector", "m"))
         || !tni_scan_matrices(ctx, m, "scan_vector")) return NULL;
     int64_t extent[3] = {m->shape[0], m->shape[1] + 1, m->shape[2]};
-    tn_call c = tni_call(TN_KERNEL_SCAN, 1, (const tn_tensor *const *)&m, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_SCAN, "t", m);
     c.n_in = 2;
     if (!tni_scan_begins(ctx, v, extent[0], extent[2], "scan_vector", &c.in[1])) return NULL;
     return tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, v, m, NULL, logs);
@@ -10351,19 +10281,15 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
     if (logs) *logs = NULL;
     if (!(v = tni_contiguous(ctx, v, "scan_states", "v")) || !(cores = tni_contiguous(ctx, cores, "scan_states", "cores"))
         || !(phi = tni_contiguous(ctx, phi, "scan_states", "phi"))) return NULL;
-    if (phi->rank != 3) {
-        tni_fail(ctx, TN_ERR_SHAPE, "scan_states: phi is %s, expected [b,n,s]", TNI_SHAPE(phi));
-        return NULL;
-    }
+    if (phi->rank != 3)
+        return tni_fail(ctx, TN_ERR_SHAPE, "scan_states: phi is %s, expected [b,n,s]", TNI_SHAPE(phi)), (tn_tensor *)NULL;
     if (cores->rank != 4 || cores->shape[1] != cores->shape[3] || cores->shape[2] != phi->shape[2]
-        || (cores->shape[0] != 1 && cores->shape[0] != phi->shape[1])) {
-        tni_fail(ctx, TN_ERR_SHAPE, "scan_states: cores is %s, expected [%lld,d,%lld,d] or [1,d,%lld,d], for phi is %s",
-                 TNI_SHAPE(cores), (long long)phi->shape[1], (long long)phi->shape[2], (long long)phi->shape[2],
-                 TNI_SHAPE(phi));
-        return NULL;
-    }
+        || (cores->shape[0] != 1 && cores->shape[0] != phi->shape[1]))
+        return tni_fail(ctx, TN_ERR_SHAPE, "scan_states: cores is %s, expected [%lld,d,%lld,d] or [1,d,%lld,d], for phi is %s",
+                        TNI_SHAPE(cores), (long long)phi->shape[1], (long long)phi->shape[2], (long long)phi->shape[2],
+                        TNI_SHAPE(phi)), (tn_tensor *)NULL;
     int64_t extent[3] = {phi->shape[0], phi->shape[1] + 1, cores->shape[1]};
-    tn_call c = tni_call(TN_KERNEL_SCAN_STATES, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_SCAN_STATES, "");
     c.n_in = 3;
     c.in[1] = tni_view(cores);
     c.in[2] = tni_view(phi);
@@ -10465,29 +10391,24 @@ TNI_FN void TNI_T(rope_backward)(const tn_call *c)
 TNI_FN tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
-    if (t->rank != 4) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected four axes: batch, position, head, dimension", op, what,
-                 TNI_SHAPE(t));
-        return NULL;
-    }
+    if (t->rank != 4)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected four axes: batch, position, head, dimension", op, what,
+                        TNI_SHAPE(t)), (tn_tensor *)NULL;
     return t->strides[3] == 1 || t->shape[3] <= 1 ? t : tn_copy(ctx, t);
 }
 
 static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call c = tni_call(TN_KERNEL_ROPE_BACKWARD, 0, NULL, 0, NULL);
-    tni_in(&c, n->in[0]);
-    tni_in(&c, n->out->grad);
+    tn_call c = tni_call(TN_KERNEL_ROPE_BACKWARD, "tt", n->in[0], n->out->grad);
     tni_node_give(n, &c);
-    tni_run_grad(ctx, &c, n->in[0]);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 /* The base, or the factor of the scaling. The angles are at most 2^63 / (base factor), which stays finite. */
 TNI_FN bool tni_rope_number(tn_ctx *ctx, const char *op, const char *what, double x)
 {
     if (x >= 1e-30 && x < HUGE_VAL) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a finite number >= 1e-30", op, what, x);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a finite number >= 1e-30", op, what, x), false;
 }
 
 TNI_FN bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_scaling *s)
@@ -10505,23 +10426,20 @@ TNI_FN bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_sca
 
 tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
 {
-    tn_rope_desc d;
+    tn_rope_desc d = TNI_ZERO;
     tn_tensor   *y;
-    memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (!(x = tni_heads(ctx, x, "rope", "x")) || !tni_is_eps(ctx, d.eps, "rope")) return NULL;
     if (d.base == 0) d.base = 10000;
     if (d.eps == 0) d.eps = 1e-6;
     if (!tni_rope_number(ctx, "rope", "base", d.base)) return NULL;
-    if (d.first > INT64_MAX - x->shape[1]) {
-        tni_fail(ctx, TN_ERR_ARG, "rope: first is %lld, expected at most 2^63 - 1 less the %lld positions of x",
-                 (long long)d.first, (long long)x->shape[1]);
-        return NULL;
-    }
+    if (d.first > INT64_MAX - x->shape[1])
+        return tni_fail(ctx, TN_ERR_ARG, "rope: first is %lld, expected at most 2^63 - 1 less the %lld positions of x",
+                        (long long)d.first, (long long)x->shape[1]), (tn_tensor *)NULL;
     if (!tni_rope_scaling_fits(ctx, "rope", &d.scaling)) return NULL;
     if (d.no_rotation && !d.norm) return x;
     if (!(y = tni_made(ctx, 4, x->shape))) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ROPE, 1, (const tn_tensor *const *)&x, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_ROPE, "t:t", x, y);
     c.f[0] = d.base;
     c.f[1] = d.norm ? d.eps : -1;
     c.f[2] = d.scaling.factor;
@@ -10530,10 +10448,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     c.f[5] = d.scaling.context;
     c.i[0] = d.first;
     c.i[1] = d.no_rotation;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_rope_backward, y, x, NULL, NULL);
-    if (n) tni_node_keep(n, &c);
-    return y;
+    return tni_recorded(ctx, &c, tni_rope_backward, y, x, NULL, NULL, NULL);
 }
 #endif
 #endif /* TN_NO_SEQUENCES */
@@ -10996,13 +10911,10 @@ static tn_tensor *tni_grad_to_write(tn_tensor *t)
 /* The kernel writes three gradients at once. If two may overlap, each has memory of its own, which is added afterwards. */
 static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call    c = tni_call((tn_kernel)n->i[3], 0, NULL, 0, NULL);
+    tn_call    c = tni_call((tn_kernel)n->i[3], "tttttt", n->in[0], n->in[1], n->in[2], n->saved[0] ? n->out : NULL,
+                            n->saved[0], n->out->grad);
     tn_tensor *grad[3], *to[3];
     c.accumulate = tni_attention_adds(n->in);
-    for (int i = 0; i < 3; i++) tni_in(&c, n->in[i]);
-    tni_in(&c, n->saved[0] ? n->out : NULL);
-    tni_in(&c, n->saved[0]);
-    tni_in(&c, n->out->grad);
     tni_node_give(n, &c);
     c.i[3] = 0;                                             /* there is no past while recording */
     for (int i = 0; i < 3; i++) {
@@ -11017,10 +10929,8 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     }
     if (tni_attention_run(ctx, &c) != TN_OK) return;
     for (int i = 0; i < 3; i++) {
-        tn_call add = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
         if (to[i] == grad[i]) continue;
-        add.in[add.n_in++] = tni_view(to[i]);
-        add.out[add.n_out++] = tni_view(grad[i]);
+        tn_call add = tni_call(TN_KERNEL_ADD, "t:t", to[i], grad[i]);
         add.f[0] = 1;
         add.accumulate = true;
         tni_run(ctx, &add);
@@ -11084,9 +10994,8 @@ static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor 
     if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1]
         && q->shape[2] % sets == 0 && q->shape[2] / sets == v->shape[2] && k->shape[2] == q->shape[2]
         && q->shape[3] == k->shape[3] && q->shape[3] >= 1) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, expected [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], "
-             "d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, expected [B,Tq,%sH,d], [B,Tk,%sH,d], "
+                    "[B,Tk,H,dv], d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times), false;
 }
 
 /* An error if the linear form is requested but not possible. */
@@ -11128,11 +11037,9 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
     const tn_tensor *s = a->state;
     if (!s) return true;
     if (!tni_is_real(ctx, s, "attend", "state")) return false;
-    if (s->dtype != ctx->desc.dtype) {
-        tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, expected %s", tn_dtype_name(s->dtype),
-                 tn_dtype_name(ctx->desc.dtype));
-        return false;
-    }
+    if (s->dtype != ctx->desc.dtype)
+        return tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, expected %s", tn_dtype_name(s->dtype),
+                        tn_dtype_name(ctx->desc.dtype)), false;
     if (s->rank != 4 || s->shape[0] != v->shape[0] || s->shape[1] != v->shape[2] || s->shape[2] != F || s->shape[3] != n
         || !tn_tensor_is_contiguous(s))
         tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, expected [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),
@@ -11148,10 +11055,9 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
 
 tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc)
 {
-    tn_attend_desc a;
+    tn_attend_desc a = TNI_ZERO;
     tn_tensor     *o, *stat = NULL;
     tni_node      *n;
-    memset(&a, 0, sizeof a);
     if (desc) a = *desc;
     if (!(q = tni_heads(ctx, q, "attend", "q")) || !(k = tni_heads(ctx, k, "attend", "k"))
         || !(v = tni_heads(ctx, v, "attend", "v")) || !tni_attend_numbers(ctx, &a, q->shape[3])
@@ -11162,11 +11068,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     if (!(o = tni_made(ctx, 4, shape))) return NULL;
     if ((a.kind == TN_ATTEND_SOFTMAX || a.row_scale == TN_ROW_SCALE_SUM)
         && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
-    tn_call c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
-    tni_in(&c, q);
-    tni_in(&c, k);
-    tni_in(&c, v);
-    tni_out(&c, stat);
+    tn_call c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, "ttt:tt", q, k, v, o, stat);
     if (linear) tni_out(&c, a.state);
     c.i[0] = a.kind;
     c.i[1] = !a.bidirectional;
@@ -11225,16 +11127,9 @@ TNI_FN void TNI_T(softmax_backward)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_softmax_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(TN_KERNEL_SOFTMAX_BACKWARD, 0, NULL, 0, NULL);
-    if (!g) return;
-    tni_in_rows(&c, n->out);
-    tni_in_rows(&c, n->out->grad);
-    tni_out_rows(&c, g);
+    tn_call c = tni_call(TN_KERNEL_SOFTMAX_BACKWARD, "rr", n->out, n->out->grad);
     c.i[0] = n->i[0];
-    c.accumulate = add;
-    tni_run(ctx, &c);
+    tni_run_grad(ctx, &c, n->in[0], 'r');
 }
 
 static tn_tensor *tni_softmax(tn_ctx *ctx, const char *op, tn_tensor *x, bool log_of)
@@ -11242,14 +11137,9 @@ static tn_tensor *tni_softmax(tn_ctx *ctx, const char *op, tn_tensor *x, bool lo
     if (!(x = tni_contiguous(ctx, x, op, "x")) || !tni_has_columns(ctx, x, op)) return NULL;
     tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_SOFTMAX, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_out_rows(&c, y);
+    tn_call c = tni_call(TN_KERNEL_SOFTMAX, "r:r", x, y);
     c.i[0] = log_of;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_softmax_backward, y, x, NULL, NULL);
-    if (n) n->i[0] = log_of;
-    return y;
+    return tni_recorded(ctx, &c, tni_softmax_backward, y, x, NULL, NULL, NULL);
 }
 
 tn_tensor *tn_softmax(tn_ctx *ctx, tn_tensor *x)     { return tni_softmax(ctx, "softmax", x, false); }
@@ -11279,14 +11169,9 @@ static void tni_dropout_backward(tn_ctx *ctx, const tni_node *n)
 {
     bool       add;
     tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(TN_KERNEL_DROPOUT, 0, NULL, 0, NULL);
     if (!g) return;
-    tni_in_flat(&c, n->out->grad);
-    tni_in(&c, ctx->clock);
-    tni_out_flat(&c, g);
-    c.i[0] = n->i[0];
-    c.i[1] = n->i[1];
-    c.f[0] = n->f[0];
+    tn_call c = tni_call(TN_KERNEL_DROPOUT, "ft:f", n->out->grad, ctx->clock, g);
+    tni_node_give(n, &c);
     c.accumulate = add;
     tni_run_at_position(ctx, &c);
 }
@@ -11294,31 +11179,23 @@ static void tni_dropout_backward(tn_ctx *ctx, const tni_node *n)
 tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
 {
     if (!(x = tni_contiguous(ctx, x, "dropout", "x"))) return NULL;
-    if (!(p >= 0 && p < 1)) {
-        tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, expected 0 <= p < 1", p);
-        return NULL;
-    }
+    if (!(p >= 0 && p < 1)) return tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, expected 0 <= p < 1", p), (tn_tensor *)NULL;
     if (!tni_recording(ctx) || p == 0) return x;
     tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_DROPOUT, 0, NULL, 0, NULL);
-    c.in[0] = tni_flat_view(x);
-    tni_out_flat(&c, y);
+    tn_call c = tni_call(TN_KERNEL_DROPOUT, "f:f", x, y);
     c.f[0] = p;
     tni_random_call(ctx, &c, 1);
     if (tni_run_at_position(ctx, &c) != TN_OK) return NULL;
     tni_node *n = tni_note(ctx, tni_dropout_backward, y, x, NULL, NULL);
-    if (n) { n->i[0] = c.i[0]; n->i[1] = c.i[1]; n->f[0] = p; }
+    if (n) tni_node_keep(n, &c);
     return y;
 }
 
 tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
 {
     if (!tni_is_real(ctx, x, "noise", "x")) return NULL;
-    if (!(std >= 0)) {
-        tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, expected 0 or more", std);
-        return NULL;
-    }
+    if (!(std >= 0)) return tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, expected 0 or more", std), (tn_tensor *)NULL;
     if (!tni_recording(ctx) || std == 0) return x;
     tn_tensor *z = tni_random(ctx, TN_KERNEL_NORMAL, x->rank, x->shape, 0, std, true);
     return z ? tn_add(ctx, x, z) : NULL;
@@ -11356,7 +11233,7 @@ TNI_FN void TNI_T(cross_entropy)(const tn_call *c)
 static void tni_cross_entropy_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_tensor *z = n->in[0], *dz = n->saved[0];
-    tn_call    c = tni_call(TN_KERNEL_MUL, 1, (const tn_tensor *const *)&dz, 0, NULL);
+    tn_call    c = tni_call(TN_KERNEL_MUL, "t", dz);
     if ((n->out->flags & TNI_SEED) && !z->base && !z->grad && !(z->flags & TNI_PARAM)) {
         z->grad = dz;
         z->flags |= TNI_GRAD_USED;
@@ -11364,7 +11241,7 @@ static void tni_cross_entropy_backward(tn_ctx *ctx, const tni_node *n)
     }
     c.in[c.n_in++] = tni_expand_view(tni_view(n->out->grad), z->rank, z->shape);
     c.f[0] = 1;
-    tni_run_grad(ctx, &c, z);
+    tni_run_grad(ctx, &c, z, 't');
 }
 
 /* The check of labels that several ops on logits share. */
@@ -11392,16 +11269,9 @@ tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     tn_tensor *lse = loss ? tn_tensor_1d(ctx, TN_REAL, tn_tensor_count(labels)) : NULL;
     if (lse && wanted) dz = tni_like(ctx, z);
     if (!lse || (wanted && !dz)) return NULL;
-    tn_call c = tni_call(TN_KERNEL_CROSS_ENTROPY, 0, NULL, 1, &loss);
-    tni_in_rows(&c, z);
-    tni_in_flat(&c, labels);
-    tni_out(&c, lse);
-    tni_out(&c, ctx->fault);
+    tn_call c = tni_call(TN_KERNEL_CROSS_ENTROPY, "rf:ttt", z, labels, loss, lse, ctx->fault);
     if (dz) tni_out_rows(&c, dz);
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_cross_entropy_backward, loss, z, NULL, NULL);
-    if (n) n->saved[0] = dz;
-    return loss;
+    return tni_recorded(ctx, &c, tni_cross_entropy_backward, loss, z, NULL, NULL, dz);
 }
 #endif
 
@@ -11434,15 +11304,12 @@ TNI_FN void TNI_T(accuracy)(const tn_call *c)
 tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
 {
     if (!(x = tni_contiguous(ctx, x, "argmax", "x"))) return NULL;
-    if (x->rank < 1 || x->shape[x->rank - 1] == 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x));
-        return NULL;
-    }
+    if (x->rank < 1 || x->shape[x->rank - 1] == 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x)),
+                        (tn_tensor *)NULL;
     tn_tensor *y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ARGMAX, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_out_flat(&c, y);
+    tn_call c = tni_call(TN_KERNEL_ARGMAX, "r:f", x, y);
     return tni_run(ctx, &c) == TN_OK ? y : NULL;
 }
 
@@ -11453,9 +11320,7 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     if (!tn_tensor_is_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ACCURACY, 0, NULL, 1, &y);
-    tni_in_rows(&c, z);
-    tni_in_flat(&c, labels);
+    tn_call c = tni_call(TN_KERNEL_ACCURACY, "rf:t", z, labels, y);
     return tni_run(ctx, &c) == TN_OK ? y : NULL;
 }
 #endif
@@ -11483,43 +11348,38 @@ static void tni_topk_rows(tni_heap *best, const double *v, int64_t outer, int64_
 static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids, const char *op)
 {
     int64_t    shape[TN_MAX_RANK], outer = 1, inner = 1;
-    tni_heap   best;
     tn_tensor *at = NULL, *y = NULL;
     if (ids) *ids = NULL;
     if (!(t = tni_contiguous(ctx, t, op, "t")) || !tni_axis(t, &axis, op, "t")) return NULL;
     int64_t n = t->shape[axis], count = tn_tensor_count(t);
     if (k < 0) k = n;
-    if (k > n || (unsigned)order > TN_ORDER_MAGNITUDE || count > INT32_MAX) {
-        if (count > INT32_MAX)
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t));
-        else if (k > n)
-            tni_fail(ctx, TN_ERR_ARG, "%s: k is %lld, expected 0 to %lld, the extent of axis %d", op, (long long)k,
-                     (long long)n, axis);
-        else tni_fail(ctx, TN_ERR_ARG, "%s: order is %d, not a valid tn_order", op, (int)order);
-        return NULL;
-    }
+    if (count > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t)),
+               (tn_tensor *)NULL;
+    if (k > n)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: k is %lld, expected 0 to %lld, the extent of axis %d", op, (long long)k,
+                        (long long)n, axis), (tn_tensor *)NULL;
+    if ((unsigned)order > TN_ORDER_MAGNITUDE)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: order is %d, not a valid tn_order", op, (int)order), (tn_tensor *)NULL;
     for (int i = 0; i < t->rank; i++) {
         shape[i] = i == axis ? k : t->shape[i];
         if (i < axis) outer *= t->shape[i];
         if (i > axis) inner *= t->shape[i];
     }
-    int64_t    wanted = outer * k * inner;
-    double    *v = tni_alloc_f64(ctx, count, 1, op);
-    double    *row = tni_scratch_f64(ctx, n, 1, op);
-    bool       held = tni_heap_begin(ctx, &best, order, k, op);
-    int32_t   *found = (int32_t *)(void *)tni_alloc_f64(ctx, wanted, 1, op);
-    tn_tensor *places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
+    int64_t     wanted = outer * k * inner;
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    double     *v = tni_take_f64(&w, count, 1), *row = tni_take_f64(&w, n, 1);
+    tni_heap    best = tni_take_heap(&w, order, k);
+    int32_t    *found = (int32_t *)tni_take(&w, 2 * wanted, sizeof *found);
+    tn_tensor  *places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
     if (ids) at = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
-    if (v && row && held && found && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
+    if (!w.failed && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
         tni_topk_rows(&best, v, outer, n, inner, row, found, found + wanted);
         if (tn_write(places, TN_I32, found + wanted, wanted) == TN_OK
             && (!at || tn_write(at, TN_I32, found, wanted) == TN_OK))
             y = tn_gather(ctx, tn_reshape(t, 1, &count), 0, places);
     }
-    tni_free_f64(ctx, v, count, 1);
-    tni_free_f64(ctx, row, n, 1);
-    tni_heap_end(ctx, &best);
-    tni_free_f64(ctx, (double *)(void *)found, wanted, 1);
+    tni_scratch_end(&w, TN_OK);
     if (y && ids) *ids = at;
     return y;
 }
@@ -11702,7 +11562,7 @@ static tn_view tni_half_view(tn_view x, int which)               /* columns [0,h
 TNI_FN tn_status tni_run_views(tn_ctx *ctx, tn_kernel kernel, const tn_view *a, const tn_view *b, const tn_view *out,
                                int64_t i0, bool add)
 {
-    tn_call c = tni_call(kernel, 0, NULL, 0, NULL);
+    tn_call c = tni_call(kernel, "");
     c.in[c.n_in++] = *a;
     if (b) c.in[c.n_in++] = *b;
     c.out[c.n_out++] = *out;
@@ -12348,8 +12208,7 @@ static void tni_lines_push(tni_lines *l, const tn_view *const *v, int axis)
 
 TNI_FN tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view *c)
 {
-    tni_lines l;
-    memset(&l, 0, sizeof l);
+    tni_lines l = TNI_ZERO;
     const tn_view *v[3] = {a, b, c};
     while (l.views < 3 && v[l.views]) l.views++;
     for (int i = 0; i < a->rank; i++)
@@ -12637,9 +12496,8 @@ static void tni_copy_divide(tni_copies *p, const tni_copy_axis *x, int64_t block
 /* y = x, elements of the same size. */
 static void tni_copy_elements(tni_cpu *cpu, const tn_view *y, const tn_view *x)
 {
-    tni_copies p;
+    tni_copies p = TNI_ZERO;
     int64_t    blocks = 1;
-    memset(&p, 0, sizeof p);
     for (int i = 0; i < y->rank; i++) if (y->shape[i] == 0) return;
     p.pass.cpu = cpu;
     p.to = (char *)y->data;
@@ -12835,8 +12693,7 @@ TNI_FN bool tni_attention_scratch(tni_attention *t, int64_t numbers, double shar
 
 TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side)
 {
-    tni_attention t;
-    memset(&t, 0, sizeof t);
+    tni_attention t = TNI_ZERO;
     t.cpu = cpu;
     t.call = c;
     t.queries = c->in[0].shape[1];
@@ -18343,8 +18200,7 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
 {
     const bool backward = c->kernel == TN_KERNEL_SCAN_BACKWARD || c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD;
     const bool states = c->kernel == TN_KERNEL_SCAN_STATES || c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD;
-    tni_scans  p;
-    memset(&p, 0, sizeof p);
+    tni_scans  p = TNI_ZERO;
     p.cpu = cpu;
     p.call = c;
     p.cores = &c->in[states && !backward ? 1 : 0];
@@ -19245,8 +19101,7 @@ static void *tni_bf16_take(tni_bf16_head *w, int64_t bytes)
 static tni_bf16_head tni_bf16_head_open(const tni_attention *t, int64_t head, int worker, bool backward)
 {
     const int64_t block = TNI_BF16_TOKENS * TNI_BF16_TOKENS * 2, line = TNI_BF16_TOKENS * (int64_t)sizeof(float);
-    tni_bf16_head w;
-    memset(&w, 0, sizeof w);
+    tni_bf16_head w = TNI_ZERO;
     w.t = t;
     w.products = t->cpu->gemm_products;
     w.pairs = w.products == tni_bf16_dots;
@@ -19841,8 +19696,7 @@ tn_memory tn_ctx_memory(const tn_ctx *ctx)
 
 static tn_desc tni_desc_defaults(const tn_desc *given)
 {
-    tn_desc d;
-    memset(&d, 0, sizeof d);
+    tn_desc d = TNI_ZERO;
     if (given) d = *given;
     if (!d.backend) d.backend = tn_cpu_backend();
     if (d.dtype == TN_REAL) d.dtype = TN_F32;
@@ -20062,10 +19916,6 @@ typedef struct tni_subscript {
     int64_t shape[TN_MAX_RANK], strides[TN_MAX_RANK];
 } tni_subscript;
 
-/* Memory that is freed at once: blocks of its own, or of the arena of headers. */
-typedef struct tni_pile_block { struct tni_pile_block *before; size_t bytes; } tni_pile_block;
-typedef struct tni_pile { tn_ctx *ctx; bool owned; tni_pile_block *newest; char *at; size_t left; } tni_pile;
-
 typedef struct tni_move tni_move;
 typedef struct tni_source { int operand; tni_move *from; tn_view view; } tni_source;    /* from NULL: an operand */
 
@@ -20089,7 +19939,7 @@ struct tn_plan {
     tn_ctx        *ctx;
     const char    *op, *expr;           /* the function that was called; NULL if labels are integers */
     tn_plan_desc   desc;
-    tni_pile       pile;
+    tni_scratch    memory;              /* of the plan itself: in the arena if it is of one call */
     int            n, labels, words, root;
     tni_subscript *operand, out;
     int           *name;                /* [labels] of the caller */
@@ -20110,7 +19960,7 @@ enum { TNI_B, TNI_M, TNI_K, TNI_N, TNI_AXES };      /* the axes of a GEMM: batch
 
 typedef struct tni_builder {
     const tn_plan *p;
-    tni_pile      *pile;
+    tni_scratch   *memory;
     const int64_t *extent;              /* [labels] of a slice */
     size_t         size;                /* of an element */
     tni_program   *program;
@@ -20130,59 +19980,23 @@ typedef struct tni_builder {
    `words` words. Node k < n of the tree is operand k without its private labels, node n and later ones are products.
    ====================================================================== */
 
-TNI_FN void *tni_pile_take(tni_pile *p, size_t count, size_t size)
-{
-    size_t bytes = (count * size + 15) / 16 * 16;
-    if (bytes > p->left) {
-        const size_t    room = TNI_ALIGN + (bytes < 4032 ? 4032 : bytes);
-        tni_pile_block *b = (tni_pile_block *)(p->owned ? tni_alloc(p->ctx, room, "plan")
-                                                        : tni_arena_take(p->ctx, &p->ctx->heads[p->ctx->head], room));
-        if (!b) return NULL;
-        b->before = p->newest;
-        b->bytes = room;
-        p->newest = b;
-        p->at = (char *)b + TNI_ALIGN;
-        p->left = room - TNI_ALIGN;
-    }
-    void *taken = p->at;
-    p->at += bytes;
-    p->left -= bytes;
-    memset(taken, 0, bytes);
-    return taken;
-}
-
-TNI_FN void tni_pile_free(tni_pile *p)
-{
-    tni_pile_block *before;
-    for (tni_pile_block *b = p->owned ? p->newest : NULL; b; b = before) {
-        before = b->before;
-        tni_free(p->ctx, b, b->bytes);
-    }
-    p->newest = NULL;
-    p->left = 0;
-}
-
 /* ---- expressions -------------------------------------------------------- >>einsum-parse */
 
 /* Fails at a character of the expression, of which the message shows the next few. */
 TNI_PRINTF(3, 4) static bool tni_subscript_fail(const tn_plan *p, int at, const char *fmt, ...)
 {
     char     why[256], shown[16];
-    tni_text t;
+    tni_text t = {why, sizeof why, 0};
     va_list  args;
-    t.dst = why; t.room = sizeof why; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);
-    if (at < 0 || !p->expr) {
-        tni_fail(p->ctx, TN_ERR_SHAPE, "%s: %s", p->op, why);
-        return false;
-    }
+    if (at < 0 || !p->expr) return tni_fail(p->ctx, TN_ERR_SHAPE, "%s: %s", p->op, why), false;
     for (t.length = 0; t.length < 12 && p->expr[(size_t)at + t.length]; t.length++)
         shown[t.length] = p->expr[(size_t)at + t.length];
     shown[t.length] = 0;
-    tni_fail(p->ctx, TN_ERR_SHAPE, "%s: character %d, \"%s%s\": %s", p->op, at + 1, shown, t.length == 12 ? ".." : "", why);
-    return false;
+    return tni_fail(p->ctx, TN_ERR_SHAPE, "%s: character %d, \"%s%s\": %s", p->op, at + 1, shown, t.length == 12 ? ".." : "",
+                    why), false;
 }
 
 static bool tni_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -20295,9 +20109,9 @@ TNI_FN int tni_lowest_bit(uint64_t bits)
 }
 
 /* The number of a label, new ones in order; the table is open hashing of number + 1. */
-static int tni_label_number(tn_plan *p, int *table, size_t room, int name)
+static int tni_label_number(tn_plan *p, int *table, int64_t room, int name)
 {
-    size_t i = ((uint32_t)name * 2654435761u) % room;
+    int64_t i = ((uint32_t)name * 2654435761u) % room;
     for (; table[i] != 0; i = (i + 1) % room)
         if (p->name[table[i] - 1] == name) return table[i] - 1;
     p->name[p->labels] = name;
@@ -20330,7 +20144,7 @@ static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
                               (long long)now, k);
 }
 
-static bool tni_bind_result(tn_plan *p, int *table, size_t room)
+static bool tni_bind_result(tn_plan *p, int *table, int64_t room)
 {
     char text[32];
     int  known = p->labels;
@@ -20352,23 +20166,22 @@ static bool tni_bind_result(tn_plan *p, int *table, size_t room)
 /* Replaces names by numbers, checks extents, and finds the labels of the operands and of the result. */
 TNI_FN bool tni_plan_bind(tn_plan *p)
 {
-    const size_t n = (size_t)p->n;
-    int    axes = 1;
-    size_t room;
+    const int64_t n = p->n;
+    int     axes = 1;
+    int64_t room;
     for (int k = 0; k < p->n; k++) axes += p->operand[k].rank;
     axes += p->out.rank;
-    for (room = 16; room < 2 * (size_t)axes; room *= 2) {}
-    p->name = (int *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->name);
-    p->extent = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->extent);
-    p->part = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->part);
-    p->width = (double *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->width);
-    p->child = (int *)tni_pile_take(&p->pile, 4 * n, sizeof *p->child);
-    p->order = (int *)tni_pile_take(&p->pile, n, sizeof *p->order);
-    p->seconds = (double *)tni_pile_take(&p->pile, 2 * n, sizeof *p->seconds);
-    int *table = (int *)tni_pile_take(&p->pile, room, sizeof *table);
-    int *from = (int *)tni_pile_take(&p->pile, 2 * (size_t)axes, sizeof *from);
-    if (!p->name || !p->extent || !p->part || !p->width || !p->child || !p->order || !p->seconds || !table || !from)
-        return false;
+    for (room = 16; room < 2 * axes; room *= 2) {}
+    p->name = (int *)tni_take_zeroed(&p->memory, axes, sizeof *p->name);
+    p->extent = (int64_t *)tni_take_zeroed(&p->memory, axes, sizeof *p->extent);
+    p->part = (int64_t *)tni_take_zeroed(&p->memory, axes, sizeof *p->part);
+    p->width = (double *)tni_take_zeroed(&p->memory, axes, sizeof *p->width);
+    p->child = (int *)tni_take_zeroed(&p->memory, 4 * n, sizeof *p->child);
+    p->order = (int *)tni_take_zeroed(&p->memory, n, sizeof *p->order);
+    p->seconds = (double *)tni_take_zeroed(&p->memory, 2 * n, sizeof *p->seconds);
+    int *table = (int *)tni_take_zeroed(&p->memory, room, sizeof *table);
+    int *from = (int *)tni_take_zeroed(&p->memory, 2 * axes, sizeof *from);
+    if (p->memory.failed) return false;
     int *uses = from + axes;
     for (int k = 0; k < p->n; k++)
         for (int i = 0; i < p->operand[k].rank; i++) {
@@ -20377,11 +20190,10 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
             p->operand[k].label[i] = label;
         }
     p->words = p->labels / 64 + 1;
-    p->keep = (uint64_t *)tni_pile_take(&p->pile, (size_t)p->words, sizeof *p->keep);
-    p->all = (uint64_t *)tni_pile_take(&p->pile, n * (size_t)p->words, sizeof *p->all);
-    p->legs = (uint64_t *)tni_pile_take(&p->pile, 2 * n * (size_t)p->words, sizeof *p->legs);
-    if (!p->keep || !p->all || !p->legs) return false;
-    if (!tni_bind_result(p, table, room)) return false;
+    p->keep = (uint64_t *)tni_take_zeroed(&p->memory, p->words, sizeof *p->keep);
+    p->all = (uint64_t *)tni_take_zeroed(&p->memory, n * p->words, sizeof *p->all);
+    p->legs = (uint64_t *)tni_take_zeroed(&p->memory, 2 * n * p->words, sizeof *p->legs);
+    if (p->memory.failed || !tni_bind_result(p, table, room)) return false;
     for (int k = 0; k < p->n; k++) {
         uint64_t *all = p->all + (size_t)k * (size_t)p->words;
         for (int i = 0; i < p->operand[k].rank; i++) {
@@ -20571,19 +20383,19 @@ static void tni_exact_write(const tni_exact *x, tn_plan *p, size_t s, int node, 
 }
 
 /* Memory for a search of up to m leaves. */
-static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_pile *room, int m, int16_t **seen)
+static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_scratch *room, int m, int16_t **seen)
 {
-    const size_t sets = (size_t)1 << m;
-    x->class_of = (int16_t *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *x->class_of);
-    x->all = (tni_classes *)tni_pile_take(room, sets, sizeof *x->all);
-    x->legs = (tni_classes *)tni_pile_take(room, sets, sizeof *x->legs);
-    x->size = (double *)tni_pile_take(room, sets, sizeof *x->size);
-    x->score = (tni_score *)tni_pile_take(room, sets, sizeof *x->score);
-    x->part = (uint16_t *)tni_pile_take(room, sets, sizeof *x->part);
-    *seen = (int16_t *)tni_pile_take(room, 2 * sets, sizeof **seen);
+    const int64_t sets = (int64_t)1 << m;
+    x->class_of = (int16_t *)tni_take_zeroed(room, p->labels + 1, sizeof *x->class_of);
+    x->all = (tni_classes *)tni_take_zeroed(room, sets, sizeof *x->all);
+    x->legs = (tni_classes *)tni_take_zeroed(room, sets, sizeof *x->legs);
+    x->size = (double *)tni_take_zeroed(room, sets, sizeof *x->size);
+    x->score = (tni_score *)tni_take_zeroed(room, sets, sizeof *x->score);
+    x->part = (uint16_t *)tni_take_zeroed(room, sets, sizeof *x->part);
+    *seen = (int16_t *)tni_take_zeroed(room, 2 * sets, sizeof **seen);
     x->write_cost = tni_write_cost(p);
     x->by_size = p->desc.minimize == TN_PLAN_SIZE;
-    return x->class_of && x->all && x->legs && x->size && x->score && x->part && *seen;
+    return !room->failed;
 }
 
 /* The best tree of m leaves whose product has the labels `keep`; true if it is better than `most`, and is then written. */
@@ -20789,27 +20601,25 @@ static tni_score tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, i
 }
 
 /* More than 14 operands: random-greedy trees, annealed and improved; the best is kept. */
-static bool tni_search(tn_plan *p, tni_pile *room)
+static bool tni_search(tn_plan *p, tni_scratch *room)
 {
     const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 8;
     const int    sweeps = (int)tni_max(200, tni_min(1000, 200000 / n));
-    const size_t nodes = 2 * (size_t)n, words = (size_t)p->words;
+    const int64_t nodes = 2 * n, words = p->words;
     tni_score    best = {HUGE_VAL, HUGE_VAL};
-    double      *cost = (double *)tni_pile_take(room, nodes, sizeof *cost);
-    uint64_t    *legs = (uint64_t *)tni_pile_take(room, words, sizeof *legs);
-    uint64_t    *best_legs = (uint64_t *)tni_pile_take(room, nodes * words, sizeof *best_legs);
-    int         *best_child = (int *)tni_pile_take(room, 2 * nodes, sizeof *best_child);
+    double      *cost = (double *)tni_take_zeroed(room, nodes, sizeof *cost);
+    uint64_t    *legs = (uint64_t *)tni_take_zeroed(room, words, sizeof *legs);
+    uint64_t    *best_legs = (uint64_t *)tni_take_zeroed(room, nodes * words, sizeof *best_legs);
+    int         *best_child = (int *)tni_take_zeroed(room, 2 * nodes, sizeof *best_child);
     int16_t     *seen;
     tni_exact    x;
-    tni_greedy   g;
-    memset(&g, 0, sizeof g);
+    tni_greedy   g = TNI_ZERO;
     g.most = 16 * n + 1024;
-    g.live = (int *)tni_pile_take(room, nodes, sizeof *g.live);
-    g.uses = (int *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *g.uses);
-    g.pair = (tni_couple *)tni_pile_take(room, (size_t)g.most, sizeof *g.pair);
-    g.size = (double *)tni_pile_take(room, nodes, sizeof *g.size);
-    if (!tni_exact_begin(&x, p, room, 10, &seen) || !cost || !legs || !best_legs || !best_child || !g.live || !g.uses
-        || !g.pair || !g.size) return false;
+    g.live = (int *)tni_take_zeroed(room, nodes, sizeof *g.live);
+    g.uses = (int *)tni_take_zeroed(room, p->labels + 1, sizeof *g.uses);
+    g.pair = (tni_couple *)tni_take_zeroed(room, g.most, sizeof *g.pair);
+    g.size = (double *)tni_take_zeroed(room, nodes, sizeof *g.size);
+    if (!tni_exact_begin(&x, p, room, 10, &seen)) return false;
     for (int sample = 0; sample < samples; sample++) {
         g.rng.key = p->desc.seed;
         g.rng.call = sample;
@@ -20822,11 +20632,11 @@ static bool tni_search(tn_plan *p, tni_pile *room)
         tni_score total = tni_improve(p, &x, 8, cost, seen);
         if (sample > 0 && !tni_better(total, best)) continue;
         best = total;
-        memcpy(best_legs, p->legs, nodes * words * sizeof *legs);
-        memcpy(best_child, p->child, 2 * nodes * sizeof *best_child);
+        memcpy(best_legs, p->legs, (size_t)(nodes * words) * sizeof *legs);
+        memcpy(best_child, p->child, (size_t)(2 * nodes) * sizeof *best_child);
     }
-    memcpy(p->legs, best_legs, nodes * words * sizeof *legs);
-    memcpy(p->child, best_child, 2 * nodes * sizeof *best_child);
+    memcpy(p->legs, best_legs, (size_t)(nodes * words) * sizeof *legs);
+    memcpy(p->child, best_child, (size_t)(2 * nodes) * sizeof *best_child);
     tni_improve(p, &x, 10, cost, seen);
     return true;
 }
@@ -20866,13 +20676,12 @@ TNI_FN bool tni_plan_tree(tn_plan *p)
     tn_ctx      *ctx = p->ctx;
     tni_arena   *heads = &ctx->heads[ctx->head];
     const size_t at = heads->at, used = heads->used;       /* the search's memory is free again afterwards */
-    tni_pile     room;
+    tni_scratch  room = tni_scratch_begin(ctx, "plan");
     tni_exact    x;
     int          leaf[TNI_EXACT], spare[TNI_EXACT], count = 0;
     tni_score    none = {HUGE_VAL, HUGE_VAL};
     bool         ok = true;
-    memset(&room, 0, sizeof room);
-    room.ctx = ctx;
+    room.arena = true;
     p->root = p->n > 1 ? p->n : 0;
     for (int k = 0; k < TNI_EXACT; k++) {
         leaf[k] = k;
@@ -20951,8 +20760,8 @@ TNI_FN void tni_strides_of(const tni_layout *q, int64_t *s)
 TNI_FN bool tni_layout_begin(tni_builder *b, tni_layout *q, int most)
 {
     q->count = 0;
-    q->label = (int *)tni_pile_take(b->pile, (size_t)most + 1, sizeof *q->label);
-    q->stride = (int64_t *)tni_pile_take(b->pile, (size_t)most + 1, sizeof *q->stride);
+    q->label = (int *)tni_take_zeroed(b->memory, most + 1, sizeof *q->label);
+    q->stride = (int64_t *)tni_take_zeroed(b->memory, most + 1, sizeof *q->stride);
     return b->ok = b->ok && q->label && q->stride;
 }
 
@@ -20961,7 +20770,7 @@ TNI_FN void tni_layout_set(tni_builder *b, tni_layout *q, tni_move *from, int n,
     tni_plan_strides(b, n, label, b->s[2]);
     q->at.from = from;
     q->count = n;
-    from->labels = (uint64_t *)tni_pile_take(b->pile, (size_t)b->p->words, sizeof *from->labels);
+    from->labels = (uint64_t *)tni_take_zeroed(b->memory, b->p->words, sizeof *from->labels);
     b->ok = b->ok && from->labels;
     for (int i = 0; i < n && b->ok; i++) tni_set_add(from->labels, label[i]);
     for (int i = 0; i < n; i++) {
@@ -20994,7 +20803,7 @@ static void tni_buffer_free(tni_builder *b, const tni_move *m)
 TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last, const tni_layout *x, const tni_layout *y,
                           const tn_view *v, const tn_view *out, int64_t count)
 {
-    tni_move *m = b->ok ? (tni_move *)tni_pile_take(b->pile, 1, sizeof *m) : NULL;
+    tni_move *m = b->ok ? (tni_move *)tni_take_zeroed(b->memory, 1, sizeof *m) : NULL;
     b->ok = m != NULL;
     if (!m) return NULL;
     m->kernel = kernel;
@@ -21153,9 +20962,8 @@ static void tni_axis_choose(tni_builder *b, int axis, const tni_layout *const *q
 /* A view [..] of up to three axes, each a list of labels. */
 static tn_view tni_axes_view(const tni_builder *b, const int *axis, const int64_t *s)
 {
-    tn_view v;
+    tn_view v = TNI_ZERO;
     int64_t inner = 1;
-    memset(&v, 0, sizeof v);
     v.rank = 3;
     for (int i = 2; i >= 0; i--) {
         const int n = b->count[axis[i]], *list = b->list[axis[i]];
@@ -21190,7 +20998,7 @@ static void tni_build_axes(tni_builder *b, tni_layout *q, int node, const int *a
     for (int i = 1; i < 3; i++) fits = fits && tni_is_axis(b, b->count[axis[i]], b->list[axis[i]], b->s[which]);
     if (fits) return;
     int  all = tni_axes_order(b, axis);
-    int *order = (int *)tni_pile_take(b->pile, (size_t)all + 1, sizeof *order);
+    int *order = (int *)tni_take_zeroed(b->memory, all + 1, sizeof *order);
     if (!order) { b->ok = false; return; }
     for (int i = 0; i < all; i++)
         for (int k = 0; k < q->count; k++) if (q->label[k] == b->order[i]) order[n++] = b->order[i];
@@ -21263,7 +21071,7 @@ static void tni_set_strides(tni_builder *b, tni_layout *const *q, bool last)
 /* Copies an operand to the order of the result's labels. */
 static void tni_build_ordered(tni_builder *b, tni_layout *q, int node, int n, const int *order)
 {
-    int *own = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *own), count = 0;
+    int *own = (int *)tni_take_zeroed(b->memory, n + 1, sizeof *own), count = 0;
     if (!own) { b->ok = false; return; }
     for (int i = 0; i < n; i++)
         for (int k = 0; k < q->count; k++) if (q->label[k] == order[i]) own[count++] = order[i];
@@ -21282,7 +21090,7 @@ static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q)
     tn_view          v[3];
     bool             direct = last, copied = false;
     int              n = 0;
-    int             *order = (int *)tni_pile_take(b->pile, (size_t)(q[0]->count + q[1]->count) + 1, sizeof *order);
+    int             *order = (int *)tni_take_zeroed(b->memory, q[0]->count + q[1]->count + 1, sizeof *order);
     if (!order || !tni_layout_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
     if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
     for (int i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
@@ -21327,7 +21135,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_layout *const *q)
         || !tni_set_has(tni_legs(b->p, node), inner)) return false;
     if (b->s[which ^ 1][inner] != 1
         && 4 * tni_elements(b, other->count, other->label) > tni_elements(b, large->count, large->label)) return false;
-    int *order = (int *)tni_pile_take(b->pile, (size_t)large->count, sizeof *order);
+    int *order = (int *)tni_take_zeroed(b->memory, large->count, sizeof *order);
     if (!order) b->ok = false;
     if (!b->ok || !tni_layout_begin(b, &product, large->count) || !tni_layout_begin(b, result, large->count)) return false;
     for (n = 0; n < b->count[TNI_K]; n++) order[n] = b->list[TNI_K][n];
@@ -21399,7 +21207,7 @@ static bool tni_build_factor(tni_builder *b, tni_layout *q, int node, int which,
     tni_strides_of(q, b->s[which]);             /* which a copy of the other operand has overwritten */
     if (tni_is_axis(b, deep, depth, b->s[which]) && tni_is_axis(b, n, run, b->s[which])
         && (left || b->s[which][run[n - 1]] == 1)) return true;
-    int *order = (int *)tni_pile_take(b->pile, (size_t)q->count + 1, sizeof *order);
+    int *order = (int *)tni_take_zeroed(b->memory, q->count + 1, sizeof *order);
     if (!order) return b->ok = false;
     for (int i = 0; i < b->result.count; i++)
         for (int k = 0; k < q->count; k++)
@@ -21502,7 +21310,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_layout *const *q, int p
     if (!m || direct) return;
     n = tni_axes_order(b, orders[use]);
     {
-        int *order = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *order);
+        int *order = (int *)tni_take_zeroed(b->memory, n + 1, sizeof *order);
         if (!order) { b->ok = false; return; }
         memcpy(order, b->order, (size_t)n * sizeof *order);
         tni_layout_set(b, result, m, n, order);
@@ -21539,23 +21347,22 @@ static bool tni_gemm_takes_axes(const tn_ctx *ctx)
 }
 
 /* Makes the kernel calls for operands of these strides (in p->operand) and slices of these extents. */
-TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent, bool recorded)
+TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_scratch *memory, const int64_t *extent, bool recorded)
 {
     const int    n = p->n, labels = p->labels + 1;
-    const size_t nodes = 2 * (size_t)n;
-    tni_builder  b;
-    memset(&b, 0, sizeof b);
+    const int64_t nodes = 2 * n;
+    tni_builder   b = TNI_ZERO;
     b.p = p;
-    b.pile = pile;
+    b.memory = memory;
     b.extent = extent;
     b.size = tni_dtype_size(p->ctx->desc.dtype);
-    b.program = (tni_program *)tni_pile_take(pile, 1, sizeof *b.program);
-    b.piece = (tni_layout *)tni_pile_take(pile, nodes, sizeof *b.piece);
-    b.live = (tni_move **)tni_pile_take(pile, nodes + 8, sizeof *b.live);
-    b.order = (int *)tni_pile_take(pile, (size_t)labels * (TNI_AXES + 1), sizeof *b.order);
-    b.s[0] = (int64_t *)tni_pile_take(pile, (size_t)labels * 3, sizeof *b.s[0]);
-    int *parent = (int *)tni_pile_take(pile, 2 * nodes, sizeof *parent);
-    if (!b.program || !b.piece || !b.live || !b.order || !b.s[0] || !parent) return NULL;
+    b.program = (tni_program *)tni_take_zeroed(memory, 1, sizeof *b.program);
+    b.piece = (tni_layout *)tni_take_zeroed(memory, nodes, sizeof *b.piece);
+    b.live = (tni_move **)tni_take_zeroed(memory, nodes + 8, sizeof *b.live);
+    b.order = (int *)tni_take_zeroed(memory, labels * (TNI_AXES + 1), sizeof *b.order);
+    b.s[0] = (int64_t *)tni_take_zeroed(memory, labels * 3, sizeof *b.s[0]);
+    int *parent = (int *)tni_take_zeroed(memory, 2 * nodes, sizeof *parent);
+    if (memory->failed) return NULL;
     int *with = parent + nodes;
     for (int i = 0; i < TNI_AXES; i++) b.list[i] = b.order + (size_t)labels * (size_t)(i + 1);
     for (int i = 1; i < 3; i++) b.s[i] = b.s[0] + (size_t)labels * (size_t)i;
@@ -21599,11 +21406,11 @@ static tn_tensor *tni_move_grad(const tni_node *n)
 static void tni_copy_move_backward(tn_ctx *ctx, const tni_node *n)
 {
     const tn_tensor *dy = tni_move_grad(n);
-    tn_call          c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
     if (!dy) return;
+    tn_call c = tni_call(TN_KERNEL_ADD, "");
     c.in[c.n_in++] = tni_expand_view(tni_view(dy), dy->rank, n->in[0]->shape);     /* of a sum: repeated */
     c.f[0] = 1;
-    tni_run_grad(ctx, &c, n->in[0]);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 static void tni_mul_move_backward(tn_ctx *ctx, const tni_node *n)
@@ -21682,7 +21489,7 @@ static bool tni_move_note(const tni_run_of *r, tni_move *m, const tn_call *c, tn
 static tn_status tni_move_run(const tni_run_of *r, tni_move *m)
 {
     tn_ctx    *ctx = r->p->ctx;
-    tn_call    c = tni_call(m->kernel, 0, NULL, 0, NULL);
+    tn_call    c = tni_call(m->kernel, "");
     tn_tensor *y = m->last ? r->y : r->workspace;
     int64_t    bytes = r->workspace ? (int64_t)m->offset : 0;
     if (!m->last && !y) y = m->made = tn_tensor_1d(ctx, TN_REAL, m->count);
@@ -21766,14 +21573,13 @@ TNI_FN tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
 /* Runs the slice that begins at `from` by the program g, or if that is NULL by one that is made for its extents. If this
    needs more than the workspace, because operands that are not contiguous are copied or because of its extents, its two
    halves along the longest label of the largest buffer are run instead. */
-static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g, int64_t *from,
+static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_scratch *room, const tni_program *g, int64_t *from,
                                 int64_t *extent)
 {
-    const tn_mark  mark = tn_arena_mark(p->ctx);
-    const tni_pile before = *room;
-    const bool     made = !g;
-    tn_status      s = TN_ERR_MEMORY;
-    int            longest = -1;
+    const tn_mark mark = tn_arena_mark(p->ctx);
+    const bool    made = !g;
+    tn_status     s = TN_ERR_MEMORY;
+    int           longest = -1;
     if (made) g = tni_plan_program(p, room, extent, false);
     if (g && g->bytes > r->room) {
         const uint64_t *largest = tni_program_largest(g);
@@ -21796,37 +21602,30 @@ static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const
         for (int i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
         s = tni_program_run(r, g, false);
     }
-    if (made && !p->ctx->tape) {                                  /* the program is not kept */
-        tn_arena_release(p->ctx, mark);
-        *room = before;
-    }
+    if (made && !p->ctx->tape) tn_arena_release(p->ctx, mark);    /* the program is not kept */
     return s;
 }
 
 /* Runs all slices; y has the plan's shape. Slices at the ends of labels are smaller: the program of the last one is kept. */
-static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g)
+static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_scratch *room, const tni_program *g)
 {
-    const size_t       labels = (size_t)p->labels + 1;
-    int64_t           *from = (int64_t *)tni_pile_take(room, labels, sizeof *from);
-    int64_t           *extent = (int64_t *)tni_pile_take(room, labels, sizeof *extent);
-    int64_t           *last = (int64_t *)tni_pile_take(room, labels, sizeof *last);
+    const int64_t      labels = p->labels + 1;
+    int64_t           *from = (int64_t *)tni_take_zeroed(room, labels, sizeof *from);
+    int64_t           *extent = (int64_t *)tni_take_zeroed(room, labels, sizeof *extent);
+    int64_t           *last = (int64_t *)tni_take_zeroed(room, labels, sizeof *last);
     const tni_program *kept = NULL;
     const tn_mark      mark = tn_arena_mark(p->ctx);
-    const tni_pile     before = *room;
     tn_status          s = TN_OK;
-    if (!from || !extent || !last) return TN_ERR_MEMORY;
+    if (room->failed) return TN_ERR_MEMORY;
     do {
         bool whole = true;
         for (int i = 0; i < p->labels; i++) {
             extent[i] = tni_min(p->part[i], p->extent[i] - from[i]);
             whole = whole && extent[i] == p->part[i];
         }
-        if (!whole && (!kept || memcmp(last, extent, labels * sizeof *last) != 0)) {
-            if (!p->ctx->tape) {
-                tn_arena_release(p->ctx, mark);
-                *room = before;
-            }
-            memcpy(last, extent, labels * sizeof *last);
+        if (!whole && (!kept || memcmp(last, extent, (size_t)labels * sizeof *last) != 0)) {
+            if (!p->ctx->tape) tn_arena_release(p->ctx, mark);
+            memcpy(last, extent, (size_t)labels * sizeof *last);
             if (!(kept = tni_plan_program(p, room, extent, false))) return TN_ERR_MEMORY;
         }
         s = tni_plan_slice(p, r, room, whole ? g : kept, from, extent);
@@ -21854,11 +21653,9 @@ TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
         tni_subscript_lay(o);
         tni_print(what, sizeof what, "operand %d", k);
         if (!tni_is_real(p->ctx, t[k], p->op, what)) return false;
-        if (t[k]->rank != o->rank || memcmp(t[k]->shape, o->shape, sizeof *o->shape * (size_t)o->rank) != 0) {
-            tni_fail(p->ctx, TN_ERR_SHAPE, "%s: operand %d is %s, expected %s as in the plan", p->op, k, TNI_SHAPE(t[k]),
-                     tni_shape_of(o->rank, o->shape).s);
-            return false;
-        }
+        if (t[k]->rank != o->rank || memcmp(t[k]->shape, o->shape, sizeof *o->shape * (size_t)o->rank) != 0)
+            return tni_fail(p->ctx, TN_ERR_SHAPE, "%s: operand %d is %s, expected %s as in the plan", p->op, k, TNI_SHAPE(t[k]),
+                            tni_shape_of(o->rank, o->shape).s), false;
         for (int i = 0; i < o->rank; i++) {
             if (o->label[i] >= 0 && o->strides[i] != t[k]->strides[i]) *same = false;
             o->strides[i] = t[k]->strides[i];
@@ -21873,17 +21670,15 @@ TNI_FN tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_pro
     bool       recorded = false, sliced = false;
     tn_tensor *y = tni_made(ctx, p->out.rank, p->out.shape), *wide = NULL;
     tn_mark    mark = tn_arena_mark(ctx);
-    tni_pile   room;
-    tni_run_of r;
+    tni_scratch room = tni_scratch_begin(ctx, p->op);
+    tni_run_of r = TNI_ZERO;
     tn_status  s = TN_ERR_MEMORY;
     if (!y) return NULL;
-    memset(&room, 0, sizeof room);
-    room.ctx = ctx;
-    memset(&r, 0, sizeof r);
+    room.arena = true;
     r.p = p;
     r.operand = t;
     r.y = y;
-    r.at = (int64_t *)tni_pile_take(&room, (size_t)p->n + 1, sizeof *r.at);
+    r.at = (int64_t *)tni_take_zeroed(&room, p->n + 1, sizeof *r.at);
     for (int k = 0; k < p->n; k++) recorded = recorded || (tni_recording(ctx) && tni_wants_grad(t[k]));
     for (int k = 0; k < p->labels; k++) sliced = sliced || p->part[k] != p->extent[k];
     if (!g || (recorded && (sliced || g->in_place)))
@@ -21975,9 +21770,8 @@ static bool tni_plan_fits(tn_plan *p)
         largest *= (double)tni_dtype_size(p->ctx->desc.dtype);
         if (largest < (double)(PTRDIFF_MAX / 16)) return true;
         if (p->desc.max_bytes > 0 && tni_plan_halve(p, tni_plan_largest(p))) continue;
-        tni_fail(p->ctx, TN_ERR_MEMORY, "%s: an intermediate result of %g bytes, which do not fit the address space", p->op,
-                 largest);
-        return false;
+        return tni_fail(p->ctx, TN_ERR_MEMORY, "%s: an intermediate result of %g bytes, which do not fit the address space",
+                        p->op, largest), false;
     }
 }
 
@@ -21991,12 +21785,12 @@ static bool tni_plan_make(tn_plan *p)
     if (!tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, p->out.rank, p->out.shape, &bytes)) return false;
     tni_subscript_lay(&p->out);
     if (!tni_plan_tree(p) || !tni_plan_fits(p)) return false;
-    p->program = tni_plan_program(p, &p->pile, p->part, false);
+    p->program = tni_plan_program(p, &p->memory, p->part, false);
     if (!p->program) return false;
     while (p->desc.max_bytes > 0 && p->program->bytes > p->desc.max_bytes) {
         if (!tni_plan_halve(p, tni_program_largest(p->program)))
             return tni_plan_too_large(p, p->program) == TN_OK;
-        p->program = tni_plan_program(p, &p->pile, p->part, false);
+        p->program = tni_plan_program(p, &p->memory, p->part, false);
         if (!p->program) return false;
     }
     return true;
@@ -22007,17 +21801,13 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
                               const int *const *labels)
 {
     char what[32];
-    if (n < 1 || n > TNI_OPERANDS) {
-        tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n,
-                 TNI_OPERANDS);
-        return false;
-    }
-    if (t ? false : !ranks || !shapes) {
-        tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of %s is NULL", p->op, ranks ? "shapes" : "ranks");
-        return false;
-    }
+    if (n < 1 || n > TNI_OPERANDS)
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n,
+                        TNI_OPERANDS), false;
+    if (t ? false : !ranks || !shapes)
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of %s is NULL", p->op, ranks ? "shapes" : "ranks"), false;
     p->n = (int)n;
-    p->operand = (tni_subscript *)tni_pile_take(&p->pile, (size_t)n, sizeof *p->operand);
+    p->operand = (tni_subscript *)tni_take_zeroed(&p->memory, n, sizeof *p->operand);
     if (!p->operand) return false;
     for (int k = 0; k < n; k++) {
         tni_subscript *o = &p->operand[k];
@@ -22034,8 +21824,8 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
             o->at[i] = -1;
             o->label[i] = labels[k] ? labels[k][i] : -1;
             if (o->label[i] >= 0) continue;
-            tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of operand %d is %d, expected at least 0", p->op, i, k, o->label[i]);
-            return false;
+            return tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of operand %d is %d, expected at least 0", p->op, i, k,
+                            o->label[i]), false;
         }
     }
     return true;
@@ -22049,8 +21839,7 @@ static bool tni_plan_labels(tn_plan *p, int rank, const int *out)
         p->out.at[i] = -1;
         p->out.label[i] = out[i];
         if (out[i] >= 0) continue;
-        tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of the result is %d, expected at least 0", p->op, i, out[i]);
-        return false;
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of the result is %d, expected at least 0", p->op, i, out[i]), false;
     }
     return true;
 }
@@ -22058,17 +21847,16 @@ static bool tni_plan_labels(tn_plan *p, int rank, const int *out)
 static tn_tensor *tni_einsum(tn_ctx *ctx, const char *op, const char *expr, int64_t n, tn_tensor *const *t,
                              const int *const *labels, int rank, const int *out)
 {
-    tn_plan p;
+    tn_plan p = TNI_ZERO;
     if (!ctx) return NULL;
-    memset(&p, 0, sizeof p);
-    p.ctx = p.pile.ctx = ctx;
+    p.ctx = ctx;
+    p.memory = tni_scratch_begin(ctx, op);
+    p.memory.arena = true;
     p.op = op;
     p.expr = expr;
-    if ((!expr && !labels) || !t) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the %s NULL", op,
-                 t ? "expression, or the array of labels, is" : "array of operands is");
-        return NULL;
-    }
+    if ((!expr && !labels) || !t)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the %s NULL", op, t ? "expression, or the array of labels, is"
+                        : "array of operands is"), (tn_tensor *)NULL;
     if (!tni_plan_operands(&p, n, NULL, NULL, t, labels) || (labels && !tni_plan_labels(&p, rank, out))) return NULL;
     return tni_plan_make(&p) ? tni_plan_result(&p, t, p.program) : NULL;
 }
@@ -22088,7 +21876,7 @@ static void tni_plan_free(tni_owned *o)
 {
     tn_plan *p = (tn_plan *)(void *)o;
     tn_ctx  *ctx = o->ctx;
-    tni_pile_free(&p->pile);
+    tni_scratch_end(&p->memory, TN_OK);
     tni_disown(o);
     tni_free(ctx, p, sizeof *p);
 }
@@ -22100,36 +21888,31 @@ TNI_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, i
                                 const tn_plan_desc *desc)
 {
     if (!ctx) return NULL;
-    if (!expr && !labels) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the expression, or the array of labels, is NULL", op);
-        return NULL;
-    }
-    if (desc && (desc->samples < 0 || (unsigned)desc->minimize > TN_PLAN_SIZE)) {
-        if (desc->samples < 0) tni_fail(ctx, TN_ERR_ARG, "%s: samples is %d, expected at least 0", op, desc->samples);
-        else tni_fail(ctx, TN_ERR_ARG, "%s: minimize is %d, not a valid tn_plan_objective", op, (int)desc->minimize);
-        return NULL;
-    }
+    if (!expr && !labels)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the expression, or the array of labels, is NULL", op), (tn_plan *)NULL;
+    if (desc && desc->samples < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: samples is %d, expected at least 0", op, desc->samples), (tn_plan *)NULL;
+    if (desc && (unsigned)desc->minimize > TN_PLAN_SIZE)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: minimize is %d, not a valid tn_plan_objective", op, (int)desc->minimize),
+               (tn_plan *)NULL;
     tn_plan *p = (tn_plan *)tni_alloc(ctx, sizeof *p, op);
     if (!p) return NULL;
     memset(p, 0, sizeof *p);
     tni_own(ctx, &p->owned, tni_plan_free);
-    p->ctx = p->pile.ctx = ctx;
-    p->pile.owned = true;
+    p->ctx = ctx;
+    p->memory = tni_scratch_begin(ctx, op);
     p->op = op;
     if (desc) p->desc = *desc;
     if (expr) {
         const size_t length = strlen(expr);
-        char        *copy = (char *)tni_pile_take(&p->pile, length + 1, 1);
+        char        *copy = (char *)tni_take_zeroed(&p->memory, (int64_t)length + 1, 1);
         if (copy) memcpy(copy, expr, length);
         p->expr = copy;
     }
-    bool ok = (!expr || p->expr) && tni_plan_operands(p, n, ranks, shapes, NULL, labels)
-              && (!labels || tni_plan_labels(p, rank, out)) && tni_plan_make(p);
-    if (!ok) {
-        tn_plan_destroy(p);
-        return NULL;
-    }
-    return p;
+    if (!p->memory.failed && tni_plan_operands(p, n, ranks, shapes, NULL, labels)
+        && (!labels || tni_plan_labels(p, rank, out)) && tni_plan_make(p)) return p;
+    tn_plan_destroy(p);
+    return NULL;
 }
 
 tn_plan *tn_plan_create(tn_ctx *ctx, const char *expr, int64_t n, const int *ranks, const int64_t *const *shapes,
@@ -22149,12 +21932,10 @@ TNI_FN tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands
     bool same;
     if (!p) return NULL;
     p->op = op;
-    if (n != p->n || !operands) {
-        if (operands)
-            tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected %d", op, (long long)n, p->n);
-        else tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of operands is NULL", op);
-        return NULL;
-    }
+    if (!operands) return tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of operands is NULL", op), (tn_tensor *)NULL;
+    if (n != p->n)
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected %d", op, (long long)n, p->n),
+               (tn_tensor *)NULL;
     if (!tni_plan_takes(p, operands, &same)) return NULL;
     return tni_plan_result(p, operands, same ? p->program : NULL);
 }
@@ -22168,9 +21949,8 @@ tn_tensor *tn_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands)
 
 tn_plan_cost tn_plan_cost_of(const tn_plan *p)
 {
-    tn_plan_cost c;
+    tn_plan_cost c = TNI_ZERO;
     bool         sums = false;
-    memset(&c, 0, sizeof c);
     if (!p) return c;
     c.naive = 1;
     c.slices = 1;
@@ -22291,16 +22071,15 @@ static void tni_format_step(tni_text *t, const tn_plan *p, int node, int step, i
 /* The width of the products, so that a line has at most 80 columns. */
 static int tni_format_width(const tn_plan *p)
 {
-    char     none[1], kernel[40];
-    tni_text t;
-    size_t   most = 7, name = 0;
+    char   kernel[40];
+    size_t most = 7, name = 0;
     for (int v = 0; v < 2 * p->n - 1; v++) {
         tni_step_kernel(p, v, kernel);
         if (strlen(kernel) > name) name = strlen(kernel);
     }
     size_t left = (size_t)(80 - 6 - 8 - 12 - 12 - (p->runs > 0 ? 9 : 0) - 2) - name;
     for (int v = 0; v < 2 * p->n - 1; v++) {
-        t.dst = none; t.room = 0; t.length = 0;
+        tni_text t = {NULL, 0, 0};
         tni_format_product(&t, p, v);
         if (t.length > most && t.length <= left) most = t.length;
     }
@@ -22331,11 +22110,10 @@ static void tni_format_whole(tni_text *t, const tn_plan *p)
 
 int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
 {
-    tni_text t;
+    tni_text t = {dst, bytes, 0};
     int      step = 0;
     if (!p || (!dst && bytes > 0)) return -1;
     tn_plan_cost c = tn_plan_cost_of(p);
-    t.dst = dst; t.room = bytes; t.length = 0;
     tni_format_whole(&t, p);
     tni_format_line(&t, "naive cost", c.naive, " flops\n");
     tni_format_line(&t, "planned cost", c.flops, " flops");
@@ -22399,16 +22177,12 @@ tn_tensor *tn_tensordot(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k)
     int of_u[TN_MAX_RANK], of_v[TN_MAX_RANK], of_y[2 * TN_MAX_RANK], rank = 0;
     if (!tni_is_real(ctx, u, "tensordot", "u") || !tni_is_real(ctx, v, "tensordot", "v")
         || !tni_axis(u, &j, "tensordot", "u") || !tni_axis(v, &k, "tensordot", "v")) return NULL;
-    if (u->shape[j] != v->shape[k]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tensordot: axis %d of u %s and axis %d of v %s differ, expected equal extents", j,
-                 TNI_SHAPE(u), k, TNI_SHAPE(v));
-        return NULL;
-    }
-    if (u->rank + v->rank - 2 > TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tensordot: the result of u %s and v %s has rank %d, expected at most %d",
-                 TNI_SHAPE(u), TNI_SHAPE(v), u->rank + v->rank - 2, TN_MAX_RANK);
-        return NULL;
-    }
+    if (u->shape[j] != v->shape[k])
+        return tni_fail(ctx, TN_ERR_SHAPE, "tensordot: axis %d of u %s and axis %d of v %s differ, expected equal extents", j,
+                        TNI_SHAPE(u), k, TNI_SHAPE(v)), (tn_tensor *)NULL;
+    if (u->rank + v->rank - 2 > TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tensordot: the result of u %s and v %s has rank %d, expected at most %d",
+                        TNI_SHAPE(u), TNI_SHAPE(v), u->rank + v->rank - 2, TN_MAX_RANK), (tn_tensor *)NULL;
     for (int i = 0; i < u->rank; i++) if ((of_u[i] = i == j ? SHARED : i) != SHARED) of_y[rank++] = of_u[i];
     for (int i = 0; i < v->rank; i++) if ((of_v[i] = i == k ? SHARED : TN_MAX_RANK + i) != SHARED) of_y[rank++] = of_v[i];
     const int *labels[2] = {of_u, of_v};
@@ -22420,9 +22194,8 @@ static bool tni_two_matrices(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b
 {
     if (!tni_is_real(ctx, a, op, "a") || !tni_is_real(ctx, b, op, "b")) return false;
     if (a->rank == 2 && b->rank == 2 && a->shape[shared] == b->shape[shared]) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s but b is %s, expected matrices with equal %s", op, TNI_SHAPE(a), TNI_SHAPE(b),
-             shared ? "columns" : "rows");
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s but b is %s, expected matrices with equal %s", op, TNI_SHAPE(a),
+                    TNI_SHAPE(b), shared ? "columns" : "rows"), false;
 }
 
 /* The product of all a[..] b[..] with the axes of each in their own places, then neighbours joined to `shape`. */
@@ -22451,11 +22224,9 @@ tn_tensor *tn_kronecker(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
     int64_t shape[TN_MAX_RANK / 2];
     if (!tni_is_real(ctx, a, "kronecker", "a") || !tni_is_real(ctx, b, "kronecker", "b")) return NULL;
     int rank = a->rank;
-    if (rank != b->rank || rank > TN_MAX_RANK / 2) {
-        tni_fail(ctx, TN_ERR_SHAPE, "kronecker: a is %s but b is %s, expected equal ranks of at most %d", TNI_SHAPE(a),
-                 TNI_SHAPE(b), TN_MAX_RANK / 2);
-        return NULL;
-    }
+    if (rank != b->rank || rank > TN_MAX_RANK / 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "kronecker: a is %s but b is %s, expected equal ranks of at most %d", TNI_SHAPE(a),
+                        TNI_SHAPE(b), TN_MAX_RANK / 2), (tn_tensor *)NULL;
     for (int i = 0; i < rank; i++) shape[i] = a->shape[i] * b->shape[i];
     for (int i = 0; i < rank; i++) {
         a = tni_added_axis(a, 2 * i + 1);
@@ -22470,11 +22241,9 @@ tn_tensor *tn_mode_product(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *a)
     int64_t shape[TN_MAX_RANK];
     if (!tni_is_real(ctx, x, "mode_product", "x") || !tni_is_real(ctx, a, "mode_product", "a")) return NULL;
     if (!tni_axis(x, &axis, "mode_product", "x")) return NULL;
-    if (a->rank != 2 || a->shape[1] != x->shape[axis]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "mode_product: a is %s, expected [m,%lld] for axis %d of x %s", TNI_SHAPE(a),
-                 (long long)x->shape[axis], axis, TNI_SHAPE(x));
-        return NULL;
-    }
+    if (a->rank != 2 || a->shape[1] != x->shape[axis])
+        return tni_fail(ctx, TN_ERR_SHAPE, "mode_product: a is %s, expected [m,%lld] for axis %d of x %s", TNI_SHAPE(a),
+                        (long long)x->shape[axis], axis, TNI_SHAPE(x)), (tn_tensor *)NULL;
     if (axis == x->rank - 1) return tn_affine(ctx, x, a, NULL);
     int64_t fibres[3] = {1, x->shape[axis], 1};
     for (int i = 0; i < x->rank; i++) {
@@ -22503,10 +22272,9 @@ tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t 
     int     given = axis, at = 1;
     if (!tni_is_real(ctx, m, "fold", "m") || !tni_rank_fits(ctx, "fold", rank, shape)) return NULL;
     if (axis < 0) axis += rank;
-    if (axis < 0 || axis >= rank) {
-        tni_fail(ctx, TN_ERR_ARG, "fold: axis is %d, expected an axis of %s", given, tni_shape_of(rank, shape).s);
-        return NULL;
-    }
+    if (axis < 0 || axis >= rank)
+        return tni_fail(ctx, TN_ERR_ARG, "fold: axis is %d, expected an axis of %s", given, tni_shape_of(rank, shape).s),
+                        (tn_tensor *)NULL;
     first[0] = shape[axis];
     for (int i = 0; i < rank; i++) {
         if (i == axis) continue;
@@ -22514,11 +22282,9 @@ tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t 
         others = shape[i] > 0 && others > INT64_MAX / shape[i] ? -1 : others * shape[i];
         if (others < 0) break;
     }
-    if (m->rank != 2 || m->shape[0] != shape[axis] || m->shape[1] != others) {
-        tni_fail(ctx, TN_ERR_SHAPE, "fold: m is %s, expected the unfolding of %s by axis %d", TNI_SHAPE(m),
-                 tni_shape_of(rank, shape).s, axis);
-        return NULL;
-    }
+    if (m->rank != 2 || m->shape[0] != shape[axis] || m->shape[1] != others)
+        return tni_fail(ctx, TN_ERR_SHAPE, "fold: m is %s, expected the unfolding of %s by axis %d", TNI_SHAPE(m),
+                        tni_shape_of(rank, shape).s, axis), (tn_tensor *)NULL;
     if (!tn_tensor_is_contiguous(m) && !(m = tn_copy(ctx, m))) return NULL;
     m = tni_moved_axis(tn_reshape(m, rank, first), 0, axis);
     return m && !tn_tensor_is_contiguous(m) ? tn_copy(ctx, m) : m;
@@ -22622,8 +22388,6 @@ typedef struct tni_few {
     double  *product;                            /* [width,m]                   */
     tni_lanczos_job lanczos;
 } tni_few;
-
-typedef struct tni_lay { double *base; int64_t used; } tni_lay;
 
 /* What the truncation of bonds shares: C [m,n] becomes U [m,r] and the rest of the tensor, diag(s) Vt [r,n], in c. */
 typedef struct tni_tt_job {
@@ -24814,40 +24578,35 @@ TNI_FN tn_status tni_few_times(void *user, int64_t count, const double *x, doubl
     return TN_OK;
 }
 
-TNI_FN int64_t tni_few_work(const tni_few *f)
-{
-    const int64_t krylov = f->width * f->m + tni_lanczos_work(&f->lanczos) + f->k * (f->m + f->k) + tni_svd_work(f->m, f->k);
-    const int64_t random = f->k * (2 * f->m + f->n + 2 * f->k) + f->width * (f->n + f->m)
-                         + tni_max(tni_qr_work(f->m, f->k), tni_svd_work(f->k, f->n));
-    return tni_max(f->lanczos.n > 0 ? krylov : random, f->k * f->m);
-}
-
 /* u [m,k], s [k], vt [k,n] */
-TNI_FN tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
+TNI_FN tn_status tni_few_krylov(tni_scratch *w, tni_few *f, tni_mat u, double *s, tni_mat vt)
 {
     const tni_host *h = f->host;
     const int64_t   m = f->m, n = f->n, k = f->k;
-    tn_status status;
-    f->product = work;
-    tni_lanczos_lay(&f->lanczos, work + f->width * m);
+    double         *work = tni_take_f64(w, tni_lanczos_work(&f->lanczos), 1), *rest = tni_take_f64(w, tni_svd_work(m, k), 1);
+    double         *lefts = tni_take_f64(w, m, k), *turn = tni_take_f64(w, k, k);
+    tn_status       status;
+    f->product = tni_take_f64(w, f->width, m);
+    if (w->failed) return TN_ERR_MEMORY;
+    tni_lanczos_lay(&f->lanczos, work);
     if ((status = tni_lanczos(&f->lanczos)) != TN_OK) return status;
-    double *lefts = work + f->width * m + tni_lanczos_work(&f->lanczos);
-    double *w = lefts + m * k, *rest = w + k * k;
     h->by->gemm(h, m, k, n, 1, f->a, tni_transposed(tni_rows(f->lanczos.v, n)), 0, tni_rows(lefts, k));
-    if ((status = tni_svd(h, m, k, tni_rows(lefts, k), u, s, tni_rows(w, k), rest)) != TN_OK) return status;
-    h->by->gemm(h, k, n, k, 1, tni_rows(w, k), tni_rows(f->lanczos.v, n), 0, vt);
+    if ((status = tni_svd(h, m, k, tni_rows(lefts, k), u, s, tni_rows(turn, k), rest)) != TN_OK) return status;
+    h->by->gemm(h, k, n, k, 1, tni_rows(turn, k), tni_rows(f->lanczos.v, n), 0, vt);
     return TN_OK;
 }
 
-TNI_FN tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
+TNI_FN tn_status tni_few_random(tni_scratch *scratch, tni_few *f, tni_mat u, double *s, tni_mat vt)
 {
     const tni_host *h = f->host;
     const int64_t   m = f->m, n = f->n, k = f->k, width = f->width;
-    double   *basis = work, *q = basis + k * m, *b = q + k * m, *r = b + k * n, *ub = r + k * k, *x = ub + k * k;
-    double   *rest = x + width * (n + m);
+    double   *basis = tni_take_f64(scratch, k, m), *q = tni_take_f64(scratch, k, m), *b = tni_take_f64(scratch, k, n);
+    double   *r = tni_take_f64(scratch, k, k), *ub = tni_take_f64(scratch, k, k), *x = tni_take_f64(scratch, width, n);
+    double   *rest = tni_take_f64(scratch, tni_max(tni_qr_work(m, k), tni_svd_work(k, n)), 1);
     int64_t   w;
     tn_status status;
-    f->product = x + width * n;
+    f->product = tni_take_f64(scratch, width, m);
+    if (scratch->failed) return TN_ERR_MEMORY;
     tni_random_signed(f->seed, 0, 0, width * n, x);
     for (int64_t have = 0; have < k; have += w) {            /* blocks as rows; each is made orthonormal for the next one */
         w = tni_min(width, k - have);
@@ -24882,15 +24641,14 @@ TNI_FN double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t 
 
 #ifndef TN_NO_OPERATOR
 /* ---- tensors ------------------------------------------------ >>decomp-tensors
-   The tensor is read as doubles and decomposed, and the wanted results are written. `room` is one allocation. */
+   The tensor is read as doubles and decomposed, and the wanted results are written. */
 
 /* Workspaces are small multiples of m n, of min(m,n)^2 and of m + n: within these bounds their sizes do not overflow. */
 TNI_FN bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 {
     if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
-             (long long)n);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
+                    (long long)n), false;
 }
 
 TNI_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
@@ -24936,6 +24694,13 @@ TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, 
 TNI_FN tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
 {
     return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
+}
+
+TNI_FN tni_host tni_take_host(tni_scratch *w, int64_t extent)
+{
+    tni_host h = TNI_ZERO;
+    double  *work = tni_take_f64(w, tni_host_work(extent), 1);
+    return work ? tni_decomp_host(w->ctx, extent, work) : h;
 }
 
 /* An owned tensor. TN_ERR_NONFINITE if its dtype does not reach to a number, unless op is NULL: infinity may be stored. */
@@ -25157,32 +24922,33 @@ static int64_t tni_eigh_keep(const tn_eigh_desc *desc, int64_t n, double *values
     return desc->top ? tni_min(desc->top, keep) : keep;
 }
 
-static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tni_eigh_job *j, double *scratch)
+static tn_status tni_eigh_out(tni_scratch *w, tn_eigh_result *out, const tn_tensor *a, const tni_eigh_job *j)
 {
+    tn_ctx *ctx = w->ctx;
     const int64_t n = j->n, count = j->count, batch = a->rank == 3 ? count : -1;
     const tn_eigh_desc *desc = j->desc;
     const int64_t rank = desc->truncation.rank;
-    int64_t  *order = (int64_t *)(void *)scratch, *spare = order + n, keep = 0, k = 0;
-    double   *cluster = scratch + 2 * n, *angle = cluster + n * count, noise;
-    tn_status s = tni_decomp_noise(ctx, "eigh", a, desc->noise, &noise);
+    int64_t  *order = (int64_t *)tni_take(w, 2 * n, sizeof *order), keep = 0, k = 0;
+    double   *cluster = tni_take_f64(w, count, n), *angle = tni_take_f64(w, count, n), *sorted = tni_take_f64(w, n, 1), noise;
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_decomp_noise(ctx, "eigh", a, desc->noise, &noise);
     if (s != TN_OK) return s;
     if (count == 0) {
         keep = rank > 0 ? tni_min(rank, n) : n;
         k = desc->top ? tni_min(desc->top, keep) : keep;
     }
     for (int64_t b = 0; b < count; b++) {
-        memcpy(scratch, j->values + b * n, (size_t)n * sizeof *scratch);
-        tni_sort_rows(n, scratch, tni_before_magnitude, 0, NULL, NULL);
-        keep = tni_max(keep, tn_truncation_count(&desc->truncation, n, scratch, NULL));
+        memcpy(sorted, j->values + b * n, (size_t)n * sizeof *sorted);
+        tni_sort_rows(n, sorted, tni_before_magnitude, 0, NULL, NULL);
+        keep = tni_max(keep, tn_truncation_count(&desc->truncation, n, sorted, NULL));
     }
     for (int64_t b = 0; b < count; b++) {
         double *vectors = j->vectors ? j->vectors + b * n * n : NULL;
         k = tni_eigh_keep(desc, n, j->values + b * n, vectors, keep);
         tni_clusters(n, k, j->values + b * n, 2 * noise * tni_frobenius(n, j->values + b * n), false, cluster + b * k,
-                     angle + b * k, order, spare);
-        memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *scratch);
+                     angle + b * k, order, order + n);
+        memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *sorted);
         for (int64_t i = 0; vectors && i < k; i++)
-            memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *scratch);
+            memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *sorted);
     }
     s = tni_decomp_put(ctx, "eigh", &out->values, TN_REAL, batch, 1, k, 0, j->values);
     if (s != TN_OK || !j->vectors) return s;
@@ -25192,13 +24958,19 @@ static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor 
 }
 
 /* Each of the next functions reads, decomposes, writes, and measures the residual if requested. */
-static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, tni_eigh_job *j, int workers)
+static tn_status tni_eigh_tensor(tni_scratch *w, tn_eigh_result *out, const tn_tensor *a, tni_eigh_job *j, int workers)
 {
+    tn_ctx       *ctx = w->ctx;
     const int64_t n = j->n, all = j->count * n * n;
-    double   *again = j->matrix + all, *scratch = j->work, *vectors = j->vectors;
-    tn_status s = tni_read_scaled(ctx, "eigh", "a", a, j->matrix, NULL);
-    tni_pool  many = *tni_ctx_pool(ctx);
-    int64_t   b;
+    double       *vectors = tni_take_f64(w, all + TNI_ALIGN / 8, 1), *again = j->desc->measure ? tni_take_f64(w, all, 1) : NULL;
+    tni_pool      many = *tni_ctx_pool(ctx);
+    int64_t       b;
+    j->matrix = tni_take_f64(w, all, 1);
+    j->values = tni_take_f64(w, j->count, n);
+    j->status = (tn_status *)tni_take(w, j->count, sizeof *j->status);
+    j->work = tni_take_f64(w, workers, j->room);
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_read_scaled(ctx, "eigh", "a", a, j->matrix, NULL);
+    if (s == TN_OK) j->vectors = vectors = tni_aligned(vectors);
     for (b = 0; b < j->count && s == TN_OK && j->desc->symmetrise; b++) tni_symmetrise(n, j->matrix + b * n * n);
     if (s == TN_OK && !j->desc->symmetrise)
         s = tni_symmetric_parts(ctx, "eigh", "a", " (desc.symmetrise takes the symmetric part)", a, j->matrix);
@@ -25210,11 +24982,11 @@ static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tens
     for (b = 0; b < j->count; b++)
         if (j->status[b] != TN_OK)
             return tni_fail(ctx, j->status[b], "eigh: the iteration did not converge for a, %s", TNI_SHAPE(a));
-    if ((s = tni_eigh_out(ctx, out, a, j, scratch)) != TN_OK || !j->vectors || !j->desc->measure) return s;
+    if ((s = tni_eigh_out(w, out, a, j)) != TN_OK || !j->vectors || !j->desc->measure) return s;
     int64_t k = j->count ? tn_tensor_count(out->values) / j->count : 0;
     tni_decomp_round(ctx, k * j->count, j->values);
     tni_decomp_round(ctx, k * j->count * n, vectors);
-    tni_host h = tni_decomp_host(ctx, n, scratch);
+    tni_host h = tni_decomp_host(ctx, n, j->work);
     for (out->error = 0, b = 0; b < j->count; b++, vectors += k * n)
         out->error = tni_max_f64(out->error, tni_decomp_error(&h, n, n, k, again + b * n * n,
                                  tni_transposed(tni_rows(vectors, n)), j->values + b * k, vectors, j->matrix));
@@ -25228,13 +25000,14 @@ static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, d
     return given >= 0 && given < 1 ? TN_OK : tni_fail(ctx, TN_ERR_ARG, "%s: tol is %g, expected 0 <= tol < 1", op, given);
 }
 
-TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *room)
+TNI_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc)
 {
-    int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol, scale;
-    int64_t  *order = (int64_t *)(void *)(list + n);
-    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_pivoted_work(m, n));
-    tn_status s = tni_rank_tol(ctx, "qr", a, desc->tol, &tol);
+    tn_ctx   *ctx = w->ctx;
+    int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), *order = (int64_t *)tni_take(w, n, sizeof *order);
+    double   *matrix = tni_take_f64(w, m, n), *q = tni_take_zeros(w, m, k), *r = tni_take_zeros(w, k, n), tol, scale;
+    double   *list = tni_take_f64(w, n, 1), *work = tni_take_f64(w, tni_pivoted_work(m, n), 1);
+    tni_host  h = tni_take_host(w, tni_max(m, n));
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_rank_tol(ctx, "qr", a, desc->tol, &tol);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "qr", "a", a, matrix, &scale)) != TN_OK) return s;
     s = desc->pivot ? tni_pivoted_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), r, order, work)
                     : tni_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), tni_rows(r, n), work);
@@ -25255,20 +25028,21 @@ TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *
     return TN_OK;
 }
 
-TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
-                                  const tn_lstsq_desc *desc, double *room)
+TNI_FN tn_status tni_lstsq_tensor(tni_scratch *w, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
+                                  const tn_lstsq_desc *desc)
 {
+    tn_ctx       *ctx = w->ctx;
     const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
     const int64_t rows = m + (desc->ridge > 0 ? n : 0);
-    double   *matrix = room, *right = matrix + rows * n, *c = right + count * m, *x = c + count * rows;
-    double   *transposed = x + count * n, *work = transposed + count * tni_max(n, 1), tol, scale, right_scale;
-    tni_host  h = tni_decomp_host(ctx, tni_max(rows, tni_max(n, count)), work + tni_lstsq_work(rows, n));
-    tn_status s = tni_rank_tol(ctx, "lstsq", a, desc->tol, &tol);
+    double   *matrix = tni_take_f64(w, rows, n), *right = tni_take_f64(w, m, count), *c = tni_take_zeros(w, count, rows);
+    double   *x = tni_take_zeros(w, count, tni_max(n, 1)), *transposed = tni_take_f64(w, n, count);
+    double   *work = tni_take_f64(w, tni_lstsq_work(rows, n), 1), tol, scale, right_scale;
+    tni_host  h = tni_take_host(w, tni_max(rows, tni_max(n, count)));
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_rank_tol(ctx, "lstsq", a, desc->tol, &tol);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "lstsq", "a", a, matrix, &scale)) != TN_OK) return s;
     if ((s = tni_read_scaled(ctx, "lstsq", "b", b, right, &right_scale)) != TN_OK) return s;
     memset(matrix + m * n, 0, (size_t)((rows - m) * n) * sizeof *matrix);
     for (int64_t i = 0; i < rows - m; i++) matrix[(m + i) * n + i] = sqrt(desc->ridge) * scale;
-    memset(c, 0, (size_t)(count * rows) * sizeof *c);
     for (int64_t i = 0; i < m; i++) for (int64_t j = 0; j < count; j++) c[j * rows + i] = right[i * count + j];
     s = tni_lstsq(&h, rows, n, count, tni_rows(matrix, n), c, x, tol, &out->rank, work);
     if (s != TN_OK) return tni_fail(ctx, s, "lstsq: a is %s", TNI_SHAPE(a));
@@ -25284,17 +25058,18 @@ TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_te
     return tni_decomp_unscaled(ctx, "lstsq", &out->residual, 1, count, 0, x, right_scale);
 }
 
-/* Truncates and writes u [m,k], values [k], vt [k,n], of a and the |E|_F `noise`, all but u and vt multiplied by scale.
-   spare [4 k] and, if desc.measure, [k,n] */
-static tn_status tni_svd_out(tn_ctx *ctx, const tni_host *h, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc,
-                             int64_t k, double scale, double *matrix, double *u, double *values, double *vt, double noise,
-                             double *spare)
+/* Truncates and writes u [m,k], values [k], vt [k,n], of a and the |E|_F `noise`, all but u and vt multiplied by scale. */
+static tn_status tni_svd_out(tni_scratch *w, const tni_host *h, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc,
+                             int64_t k, double scale, double *matrix, double *u, double *values, double *vt, double noise)
 {
     const int64_t m = a->shape[0], n = a->shape[1];
+    tn_ctx       *ctx = w->ctx;
     tn_truncation rule = desc->truncation;
-    int64_t  *order = (int64_t *)(void *)spare;
-    double   *cluster = spare + 2 * k, *angle = spare + 3 * k;
-    tn_status s;
+    int64_t      *order = (int64_t *)tni_take(w, 2 * k, sizeof *order);
+    double       *cluster = tni_take_f64(w, k, 1), *angle = tni_take_f64(w, k, 1);
+    double       *spare = desc->measure ? tni_take_f64(w, k, n) : NULL;
+    tn_status     s;
+    if (w->failed) return TN_ERR_MEMORY;
     rule.absolute *= scale;
     int64_t top = tn_truncation_count(&rule, k, values, NULL);
     if (desc->top > 0) top = tni_min(top, desc->top);
@@ -25347,44 +25122,46 @@ TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_s
 }
 
 /* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. */
-TNI_FN tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
-                                double *matrix)
+TNI_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f)
 {
     const int64_t m = a->shape[0], n = a->shape[1], k = f->k;
     const bool    wide = m < n;
-    double   *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *spare = values + k;
-    double   *work = spare + tni_max(4 * k, k * n), noise, largest, scale;
+    tn_ctx   *ctx = w->ctx;
+    double   *matrix = tni_take_f64(w, m, n), *u = tni_take_f64(w, m, k), *vt = tni_take_f64(w, k, n);
+    double   *values = tni_take_f64(w, k, 1), *rest = tni_take_f64(w, k, f->m), noise, largest, scale;
     tni_mat   um = tni_rows(u, k), vm = tni_rows(vt, n);
     tni_mat   left = wide ? tni_transposed(vm) : um, right = wide ? tni_transposed(um) : vm;
-    tni_host  h = tni_decomp_host(ctx, f->m, work + tni_few_work(f));
-    tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
+    tni_host  h = tni_take_host(w, f->m);
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
     double size = tni_frobenius(m * n, matrix);
     f->host = &h;
     f->a = wide ? tni_transposed(tni_rows(matrix, n)) : tni_rows(matrix, n);
-    s = f->lanczos.n > 0 ? tni_few_krylov(f, left, values, right, work) : tni_few_random(f, left, values, right, work);
+    s = f->lanczos.n > 0 ? tni_few_krylov(w, f, left, values, right) : tni_few_random(w, f, left, values, right);
     if (s != TN_OK) return s;
     double residual = f->lanczos.n > 0                       /* the side that is not exact */
-        ? tni_few_residual(&h, f->m, f->n, desc->top, f->a, left, values, right, work, &largest)
+        ? tni_few_residual(&h, f->m, f->n, desc->top, f->a, left, values, right, rest, &largest)
         : tni_few_residual(&h, f->n, f->m, desc->top, tni_transposed(f->a), tni_transposed(right), values, tni_transposed(left),
-                           work, &largest);
+                           rest, &largest);
     if (f->lanczos.n > 0 && !(largest <= 1e-13 * values[0])) return TN_ERR_CONVERGENCE;
     tni_svd_signs(m, n, k, um, vm);
     out->residual = size > 0 ? residual / size : residual;
-    return tni_svd_out(ctx, &h, out, a, desc, k, scale, matrix, u, values, vt,
-                       noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual), spare);
+    return tni_svd_out(w, &h, out, a, desc, k, scale, matrix, u, values, vt,
+                       noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual));
 }
 
-TNI_FN tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *room)
+TNI_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc)
 {
+    tn_ctx   *ctx = w->ctx;
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise, scale;
-    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_max(tni_svd_work(m, n), 4 * k));
-    tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
+    double   *matrix = tni_take_f64(w, m, n), *u = tni_take_f64(w, m, k), *vt = tni_take_f64(w, k, n);
+    double   *values = tni_take_f64(w, k, 1), *work = tni_take_f64(w, tni_svd_work(m, n), 1), noise, scale;
+    tni_host  h = tni_take_host(w, tni_max(m, n));
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
     if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
         return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s", TNI_SHAPE(a));
-    return tni_svd_out(ctx, &h, out, a, desc, k, scale, matrix, u, values, vt, noise * tni_frobenius(k, values), work);
+    return tni_svd_out(w, &h, out, a, desc, k, scale, matrix, u, values, vt, noise * tni_frobenius(k, values));
 }
 
 /* Matrices of fewer rows are solved by one thread each if there are several of them. */
@@ -25405,13 +25182,10 @@ void tn_eigh_destroy(tn_eigh_result *r)
 
 tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out)
 {
-    tn_eigh_desc defaults;
-    tni_eigh_job j;
-    tn_status s;
-    double   *room;
+    tn_eigh_desc defaults = TNI_ZERO;
+    tni_eigh_job j = TNI_ZERO;
+    tn_status    s;
     if (!tni_decomp_out(ctx, "eigh", out, sizeof *out)) return TN_ERR_ARG;
-    memset(&defaults, 0, sizeof defaults);
-    memset(&j, 0, sizeof j);
     out->error = (double)NAN;
     j.desc = desc ? desc : &defaults;
     if (!tni_usable(ctx, a, "eigh", "a")) return TN_ERR_ARG;
@@ -25432,17 +25206,8 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     j.pool = workers > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
     j.room = tni_eigh_scratch(j.n, j.ops->size);
-    int64_t all = j.count * j.n * j.n;
-    int64_t work = tni_max(workers * j.room, 2 * j.n + 2 * j.count * j.n); /* later of clusters and angles */
-    int64_t size = (j.desc->measure ? 3 : 2) * all + 2 * j.count * j.n + j.count + work + TNI_ALIGN / 8;
-    if (!(room = tni_scratch_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
-    j.vectors = tni_aligned(room);
-    j.matrix = j.vectors + all;
-    j.values = j.matrix + (j.desc->measure ? 2 : 1) * all;
-    j.status = (tn_status *)(void *)(j.values + j.count * j.n);
-    j.work = j.values + j.count * (j.n + 1);
-    s = tni_eigh_tensor(ctx, out, a, &j, workers);
-    tni_free_f64(ctx, room, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "eigh");
+    s = tni_scratch_end(&w, tni_eigh_tensor(&w, out, a, &j, workers));
     if (s != TN_OK) tn_eigh_destroy(out);
     return s;
 }
@@ -25559,59 +25324,54 @@ static double tni_eig_residual(const tni_host *h, const tni_eig_job *e, double *
     return norm > 0 ? worst / norm : worst;
 }
 
-static tn_status tni_eig_tensor(tn_ctx *ctx, tn_eig_result *out, const tn_tensor *a, const tn_eig_desc *desc, tni_eig_job *e,
-                                double *again, double *work)
+static tn_status tni_eig_tensor(tni_scratch *w, tn_eig_result *out, const tn_tensor *a, const tn_eig_desc *desc)
 {
-    const int64_t n = e->n;
-    tni_host  h = tni_decomp_host(ctx, 2 * n, work + tni_eig_work(n));
-    double    scale;
-    tn_status s = tni_read_scaled(ctx, "eig", "a", a, e->a, &scale);
+    const int64_t n = a->shape[0];
+    const bool    vectors = !desc->no_vectors, left = vectors && desc->left, measure = vectors && desc->measure;
+    tn_ctx       *ctx = w->ctx;
+    double        scale;
+    tni_eig_job   e = TNI_ZERO;
+    e.n = n;
+    e.a = tni_take_f64(w, n, n);
+    e.re = tni_take_f64(w, n, 1);
+    e.im = tni_take_f64(w, n, 1);
+    e.values = tni_take_f64(w, n, 2);
+    e.condition = tni_take_f64(w, n, 1);
+    e.order = (int64_t *)tni_take(w, n, sizeof *e.order);
+    e.right = vectors ? tni_take_f64(w, n, n) : NULL;
+    e.vectors = vectors ? tni_take_f64(w, 2 * n, n) : NULL;
+    e.left = left ? tni_take_f64(w, n, n) : NULL;
+    e.lefts = left ? tni_take_f64(w, 2 * n, n) : NULL;
+    double   *again = measure ? tni_take_f64(w, n, n) : NULL, *work = tni_take_f64(w, tni_eig_work(n), 1);
+    tni_host  h = tni_take_host(w, 2 * n);
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_read_scaled(ctx, "eig", "a", a, e.a, &scale);
     if (s != TN_OK) return s;
-    if (again) memcpy(again, e->a, (size_t)(n * n) * sizeof *again);
-    if ((s = tni_eig(&h, n, e->a, e->re, e->im, e->right, e->left, work)) != TN_OK)
+    if (measure) memcpy(again, e.a, (size_t)(n * n) * sizeof *again);
+    if ((s = tni_eig(&h, n, e.a, e.re, e.im, e.right, e.left, work)) != TN_OK)
         return tni_fail(ctx, s, "eig: the iteration did not converge for a, %s", TNI_SHAPE(a));
-    tni_eig_finish(&h, e, work);
-    s = tni_decomp_unscaled(ctx, "eig", &out->values, 2, n, 2, e->values, scale);
-    if (s != TN_OK || desc->no_vectors) return s;
-    if ((s = tni_decomp_put(ctx, "eig", &out->right, TN_REAL, n, 2, 2, n, e->vectors)) != TN_OK) return s;
-    if (e->left && (s = tni_decomp_put(ctx, "eig", &out->left, TN_REAL, n, 2, 2, n, e->lefts)) != TN_OK) return s;
-    if (e->left && (s = tni_decomp_write(ctx, NULL, &out->condition, 1, n, 0, e->condition)) != TN_OK) return s;
-    if (!again) return TN_OK;
-    tni_decomp_round(ctx, 2 * n * n, e->vectors);
-    out->residual = tni_eig_residual(&h, e, again, work);
+    tni_eig_finish(&h, &e, work);
+    s = tni_decomp_unscaled(ctx, "eig", &out->values, 2, n, 2, e.values, scale);
+    if (s != TN_OK || !vectors) return s;
+    if ((s = tni_decomp_put(ctx, "eig", &out->right, TN_REAL, n, 2, 2, n, e.vectors)) != TN_OK) return s;
+    if (left && (s = tni_decomp_put(ctx, "eig", &out->left, TN_REAL, n, 2, 2, n, e.lefts)) != TN_OK) return s;
+    if (left && (s = tni_decomp_write(ctx, NULL, &out->condition, 1, n, 0, e.condition)) != TN_OK) return s;
+    if (!measure) return TN_OK;
+    tni_decomp_round(ctx, 2 * n * n, e.vectors);
+    out->residual = tni_eig_residual(&h, &e, again, work);
     return TN_OK;
 }
 
 tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_eig_result *out)
 {
     static const tn_eig_desc defaults = {false, false, false};
-    tni_eig_job e;
-    int64_t   n;
-    double   *scratch;
     tn_status s;
     if (!tni_decomp_out(ctx, "eig", out, sizeof *out)) return TN_ERR_ARG;
-    memset(&e, 0, sizeof e);
     out->residual = (double)NAN;
-    if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "eig", a)) != TN_OK) return s;
-    e.n = n = a->shape[0];
-    if (n != a->shape[1]) return tni_fail(ctx, TN_ERR_SHAPE, "eig: a is %s, expected a square matrix", TNI_SHAPE(a));
-    bool    vectors = !desc->no_vectors, left = vectors && desc->left;
-    int64_t size = n * n * (1 + (vectors ? 3 + desc->measure : 0) + (left ? 3 : 0)) + 6 * n + tni_eig_work(n)
-                   + tni_host_work(2 * n);
-    if (!(scratch = tni_scratch_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
-    double *at = scratch;
-    e.a = at;                       at += n * n;
-    e.re = at;                      at += n;
-    e.im = at;                      at += n;
-    e.values = at;                  at += 2 * n;
-    e.condition = at;               at += n;
-    e.order = (int64_t *)(void *)at; at += n;
-    if (vectors) { e.right = at; e.vectors = at + n * n; at += 3 * n * n; }
-    if (left) { e.left = at; e.lefts = at + n * n; at += 3 * n * n; }
-    s = tni_eig_tensor(ctx, out, a, desc, &e, vectors && desc->measure ? at : NULL,
-                       at + (vectors && desc->measure ? n * n : 0));
-    tni_free_f64(ctx, scratch, 1, size);
+    if (a->shape[0] != a->shape[1])
+        return tni_fail(ctx, TN_ERR_SHAPE, "eig: a is %s, expected a square matrix", TNI_SHAPE(a));
+    tni_scratch w = tni_scratch_begin(ctx, "eig");
+    s = tni_scratch_end(&w, tni_eig_tensor(&w, out, a, desc ? desc : &defaults));
     if (s != TN_OK) tn_eig_destroy(out);
     return s;
 }
@@ -25621,15 +25381,11 @@ tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_r
 {
     static const tn_qr_desc defaults = {false, false, 0};
     tn_status s;
-    double *scratch;
     if (!tni_decomp_out(ctx, "qr", out, sizeof *out)) return TN_ERR_ARG;
     out->error = (double)NAN;
     if ((s = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return s;
-    int64_t m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    int64_t size = m * n + k * (m + n) + 2 * n + tni_pivoted_work(m, n) + tni_host_work(tni_max(m, n));
-    if (!(scratch = tni_alloc_f64(ctx, 1, size, "qr"))) return TN_ERR_MEMORY;
-    s = tni_qr_tensor(ctx, out, a, desc ? desc : &defaults, scratch);
-    tni_free_f64(ctx, scratch, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "qr");
+    s = tni_scratch_end(&w, tni_qr_tensor(&w, out, a, desc ? desc : &defaults));
     if (s != TN_OK) tn_qr_destroy(out);
     return s;
 }
@@ -25638,7 +25394,6 @@ tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn
 {
     static const tn_lstsq_desc defaults = {0, 0};
     tn_status s;
-    double *scratch;
     if (!tni_decomp_out(ctx, "lstsq", out, sizeof *out)) return TN_ERR_ARG;
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "lstsq", a)) != TN_OK) return s;
@@ -25652,29 +25407,22 @@ tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn
         return tni_fail(ctx, TN_ERR_ARG, "lstsq: ridge is %g, expected 0 or more", desc->ridge);
     int64_t rows = m + (desc->ridge > 0 ? n : 0);
     if (!tni_decomp_fits(ctx, "lstsq", rows, n) || !tni_decomp_fits(ctx, "lstsq", rows + n, count)) return TN_ERR_SHAPE;
-    int64_t size = rows * n + count * (m + rows + 2 * n + 1) + tni_lstsq_work(rows, n)
-         + tni_host_work(tni_max(rows, tni_max(n, count)));
-    if (!(scratch = tni_alloc_f64(ctx, 1, size, "lstsq"))) return TN_ERR_MEMORY;
-    s = tni_lstsq_tensor(ctx, out, a, b, desc, scratch);
-    tni_free_f64(ctx, scratch, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "lstsq");
+    s = tni_scratch_end(&w, tni_lstsq_tensor(&w, out, a, b, desc));
     if (s != TN_OK) tn_lstsq_destroy(out);
     return s;
 }
 
 tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_svd_result *out)
 {
-    tn_svd_desc defaults;
-    int64_t   size;
-    tn_status s = TN_ERR_CONVERGENCE;
-    tni_few   few;
-    double   *scratch;
+    tn_svd_desc defaults = TNI_ZERO;
+    tn_status   s = TN_ERR_CONVERGENCE;
+    tni_few     few;
     if (!tni_decomp_out(ctx, "svd", out, sizeof *out)) return TN_ERR_ARG;
     out->error = out->residual = (double)NAN;
-    memset(&defaults, 0, sizeof defaults);
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
-    int64_t m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    if (tni_decomp_top(ctx, "svd", desc->top, k) < 0) return TN_ERR_ARG;
+    if (tni_decomp_top(ctx, "svd", desc->top, tni_min(a->shape[0], a->shape[1])) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
     if ((unsigned)desc->method > TN_SVD_RANDOMISED)
         return tni_fail(ctx, TN_ERR_ARG, "svd: method is %d, expected 0 to %d", (int)desc->method, (int)TN_SVD_RANDOMISED);
@@ -25683,23 +25431,16 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     if (desc->method > TN_SVD_EXACT && desc->truncation.weight > 0)
         return tni_fail(ctx, TN_ERR_ARG, "svd: truncation.weight is %g and method computes some values, expected "
                         "TN_SVD_EXACT or TN_SVD_AUTO", desc->truncation.weight);
+    tni_scratch w = tni_scratch_begin(ctx, "svd");
     if (tni_few_plan(ctx, &few, a, desc)) {
-        size = m * n + few.k * (m + n + 1) + tni_max(4 * few.k, few.k * n) + tni_few_work(&few)
-             + tni_host_work(tni_max(m, n));
-        if (!(scratch = tni_scratch_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
-        s = tni_few_tensor(ctx, out, a, desc, &few, scratch);
-        tni_free_f64(ctx, scratch, 1, size);
+        s = tni_scratch_end(&w, tni_few_tensor(&w, out, a, desc, &few));
         if (s != TN_OK) tn_svd_destroy(out);
         if (s == TN_ERR_CONVERGENCE && desc->method != TN_SVD_AUTO)
             return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s, and top %lld (TN_SVD_AUTO falls back on "
                             "all values)", TNI_SHAPE(a), (long long)desc->top);
         if (s != TN_ERR_CONVERGENCE) return s;
     }
-    size = m * n + k * (m + n + 1) + tni_max(tni_svd_work(m, n), 4 * k) + tni_host_work(tni_max(m, n));
-    if (!(scratch = tni_alloc_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
-    s = tni_svd_tensor(ctx, out, a, desc, scratch);
-    tni_free_f64(ctx, scratch, 1, size);
-    if (s != TN_OK) tn_svd_destroy(out);
+    if ((s = tni_scratch_end(&w, tni_svd_tensor(&w, out, a, desc))) != TN_OK) tn_svd_destroy(out);
     return s;
 }
 
@@ -25774,7 +25515,6 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
     tni_lanczos_job job;
     tn_status s;
-    double *scratch;
     if (!tni_decomp_out(ctx, "lanczos", out, sizeof *out)) return TN_ERR_ARG;
     out->residual = (double)NAN;
     if (!desc) desc = &usual;
@@ -25783,10 +25523,10 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     if ((s = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return s;
     job.fn = fn;
     job.user = user;
-    if (!(scratch = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return TN_ERR_MEMORY;
-    tni_lanczos_lay(&job, scratch);
-    s = tni_lanczos_tensor(ctx, out, &job, desc);
-    tni_free_f64(ctx, scratch, 1, tni_lanczos_work(&job));
+    tni_scratch w = tni_scratch_begin(ctx, "lanczos");
+    double     *work = tni_take_zeros(&w, tni_lanczos_work(&job), 1);
+    if (work) tni_lanczos_lay(&job, work);
+    s = tni_scratch_end(&w, work ? tni_lanczos_tensor(ctx, out, &job, desc) : TN_ERR_MEMORY);
     if (s != TN_OK) tn_lanczos_destroy(out);
     return s;
 }
@@ -25817,35 +25557,6 @@ double tn_effective_rank(const double *values, int64_t n)
         squares += x * x;
     }
     return sum * sum / squares;
-}
-
-/* ---- decompositions of tensors: their workspace ---------------------------- >>tensor-workspace
-   A function that lays out a workspace runs twice: without memory, which gives the size, and with one allocation of it. */
-
-TNI_FN double *tni_take(tni_lay *l, int64_t n, int64_t m)
-{
-    double *p = l->base ? l->base + l->used : NULL;
-    size_t  bytes;
-    if (!tni_area_size(n, m, 8, &bytes) || bytes / 8 > (size_t)(INT64_MAX / 4) - (size_t)l->used) l->used = INT64_MAX / 4;
-    else l->used += n * m;
-    return p;
-}
-
-/* The memory of what was laid out, which is then to be laid out once more; NULL: without it */
-TNI_FN double *tni_lay_scratch(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
-{
-    l->base = tni_scratch_f64(ctx, 1, *size = l->used, op);
-    l->used = 0;
-    return l->base;
-}
-
-TNI_FN int64_t *tni_take_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_take(l, n, 1); }
-
-/* With memory, the host is ready to compute. */
-TNI_FN void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
-{
-    double *work = tni_take(l, tni_host_work(extent), 1);
-    if (work) *h = tni_decomp_host(ctx, extent, work);
 }
 
 TNI_FN tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
@@ -25926,8 +25637,7 @@ TNI_FN tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
 
 TNI_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
 {
-    int64_t shape[3] = {r, n, s};
-    return tni_write_new(tt->ctx, op, &tt->core[k], 3, shape, p);
+    return tni_write_new(tt->ctx, op, &tt->core[k], 3, TNI_DIMS(r, n, s), p);
 }
 
 TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
@@ -25961,17 +25671,19 @@ TNI_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
     return TN_OK;
 }
 
-/* Room for bonds of C [m,n], at most. */
-TNI_FN void tni_tt_lay(tni_lay *l, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work)
+/* The numbers of each array for bonds of C [m,n], at most, and the extent of its products. */
+TNI_FN void tni_tt_take(tni_scratch *w, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work,
+                        int64_t extent)
 {
-    j->c = tni_take(l, c, 1);
-    j->u = tni_take(l, u, 1);
-    j->s = tni_take(l, s, 1);
-    j->vt = tni_take(l, vt, 1);
-    j->work = tni_take(l, work, 1);
+    j->c = tni_take_f64(w, c, 1);
+    j->u = tni_take_f64(w, u, 1);
+    j->s = tni_take_f64(w, s, 1);
+    j->vt = tni_take_f64(w, vt, 1);
+    j->work = tni_take_f64(w, work, 1);
+    j->host = tni_take_host(w, extent);
 }
 
-static void tni_tt_svd_lay(tni_lay *l, tn_ctx *ctx, tni_tt_job *j, int64_t count, const int64_t *n, int64_t all)
+static void tni_tt_svd_take(tni_scratch *w, tni_tt_job *j, int64_t count, const int64_t *n, int64_t all)
 {
     int64_t r = 1, rest = all, u = 1, vt = 1, s = 1, work = 1, extent = 1;
     for (int64_t k = 0; k + 1 < count; k++) {
@@ -25985,8 +25697,7 @@ static void tni_tt_svd_lay(tni_lay *l, tn_ctx *ctx, tni_tt_job *j, int64_t count
         work = tni_max(work, tni_svd_work(m, rest));
         r = tni_max(tni_min(least, j->limit), 1);
     }
-    tni_tt_lay(l, j, tni_max(all, vt), u, s, vt, work);
-    tni_take_host(l, ctx, extent, &j->host);
+    tni_tt_take(w, j, tni_max(all, vt), u, s, vt, work, extent);
 }
 
 static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const int64_t *n, double eps)
@@ -26016,12 +25727,9 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
     int64_t    all = 1;
     size_t     bytes;
     double     eps;
-    tni_lay    lay;
-    tni_tt_job j;
-    tn_tt     *tt;
+    tni_tt_job j = TNI_ZERO;
+    tn_tt     *tt = NULL;
     if (!tni_usable(ctx, a, "tt_svd", "a")) return NULL;
-    memset(&j, 0, sizeof j);
-    memset(&lay, 0, sizeof lay);
     j.gap = 1;
     if (tni_tt_options(ctx, "tt_svd", desc, &eps, &j) != TN_OK) return NULL;
     int64_t elements = tn_tensor_count(a);
@@ -26029,24 +25737,17 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
         count = a->rank > 0 ? a->rank : 1;
         extents = a->rank > 0 ? a->shape : &one;
     }
-    if (count < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "tt_svd: count is %lld, expected 1 or more", (long long)count);
-        return NULL;
-    }
+    if (count < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_svd: count is %lld, expected 1 or more", (long long)count), (tn_tt *)NULL;
     for (int64_t k = 0; k < count && all >= 0; k++) all = tni_area_size(all, extents[k], 1, &bytes) ? (int64_t)bytes : -1;
-    if (all != elements) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tt_svd: the product of the %lld extents differs from the %lld elements of a, %s",
-                 (long long)count, (long long)elements, TNI_SHAPE(a));
-        return NULL;
-    }
-    tni_tt_svd_lay(&lay, ctx, &j, count, extents, all);
-    if (!tni_lay_scratch(&lay, ctx, "tt_svd", &all)) return NULL;
-    tni_tt_svd_lay(&lay, ctx, &j, count, extents, elements);
-    if ((tt = tni_tt_make(ctx, "tt_svd", count)) != NULL) {
-        tn_status s = tni_tt_svd(tt, &j, a, extents, eps);
-        tt = tni_tt_done(tt, s);
-    }
-    tni_free_f64(ctx, lay.base, 1, all);
+    if (all != elements)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tt_svd: the product of the %lld extents differs from the %lld elements of a, %s",
+                        (long long)count, (long long)elements, TNI_SHAPE(a)), (tn_tt *)NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "tt_svd");
+    tni_tt_svd_take(&w, &j, count, extents, all);
+    if (!w.failed && (tt = tni_tt_make(ctx, "tt_svd", count)) != NULL)
+        tt = tni_tt_done(tt, tni_tt_svd(tt, &j, a, extents, eps));
+    tni_scratch_end(&w, TN_OK);
     return tt;
 }
 
@@ -26056,11 +25757,9 @@ static bool tni_tt_fits(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
     int64_t r = 1;
     for (int64_t k = 0; k < count; k++) {
         if (!tni_usable(ctx, cores[k], "tt_create", "a core")) return false;
-        if (cores[k]->rank != 3 || cores[k]->shape[0] != r || (k + 1 == count && cores[k]->shape[2] != 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tt_create: core %lld is %s, expected [%lld,n,%s]", (long long)k,
-                     TNI_SHAPE(cores[k]), (long long)r, k + 1 == count ? "1" : "r");
-            return false;
-        }
+        if (cores[k]->rank != 3 || cores[k]->shape[0] != r || (k + 1 == count && cores[k]->shape[2] != 1))
+            return tni_fail(ctx, TN_ERR_SHAPE, "tt_create: core %lld is %s, expected [%lld,n,%s]", (long long)k,
+                            TNI_SHAPE(cores[k]), (long long)r, k + 1 == count ? "1" : "r"), false;
         r = cores[k]->shape[2];
     }
     return true;
@@ -26071,11 +25770,10 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
     tn_tt    *tt;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
-    if (count < 1 || !cores) {
-        if (cores) tni_fail(ctx, TN_ERR_ARG, "tt_create: count is %lld, expected 1 or more", (long long)count);
-        else tni_fail(ctx, TN_ERR_ARG, "tt_create: cores is NULL, expected %lld of them", (long long)count);
-        return NULL;
-    }
+    if (!cores)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_create: cores is NULL, expected %lld of them", (long long)count), (tn_tt *)NULL;
+    if (count < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_create: count is %lld, expected 1 or more", (long long)count), (tn_tt *)NULL;
     if (!tni_tt_fits(ctx, count, cores) || !(tt = tni_tt_make(ctx, "tt_create", count))) return NULL;
     for (int64_t k = 0; k < count && s == TN_OK; k++) {
         tt->core[k] = tn_tensor_create(ctx, TN_REAL, 3, cores[k]->shape);
@@ -26092,15 +25790,17 @@ TNI_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exp
     *exponent -= tni_exponent(scale);
 }
 
-static void tni_tt_round_lay(tni_lay *l, const tn_tt *tt, tni_tt_round_job *j)
+/* The workspace of tni_tt_orthonormal and tni_tt_round. */
+TNI_FN void tni_tt_round_take(tni_scratch *w, const tn_tt *tt, tni_tt_round_job *j)
 {
     int64_t all = 0, c = 1, u = 1, s = 1, vt = 1, work = 1, extent = 1, left = 1;
-    j->at = tni_take_int(l, tt->count);
-    j->r = tni_take_int(l, tt->count + 1);
-    for (int64_t k = 0; k < tt->count; k++) {
+    j->at = (int64_t *)tni_take(w, tt->count, sizeof *j->at);
+    j->r = (int64_t *)tni_take(w, tt->count + 1, sizeof *j->r);
+    for (int64_t k = 0; !w->failed && k < tt->count; k++) {
         const int64_t *n = tt->core[k]->shape, m = n[0] * n[1];
-        if (j->at) j->at[k] = all;
-        if (j->r) { j->r[k] = n[0]; j->r[k + 1] = n[2]; }
+        j->at[k] = all;
+        j->r[k] = n[0];
+        j->r[k + 1] = n[2];
         all += m * n[2];
         c = tni_max(c, tni_max(m, n[2]) * n[2]);
         c = tni_max(c, n[1] * n[2] * n[0]);
@@ -26111,10 +25811,9 @@ static void tni_tt_round_lay(tni_lay *l, const tn_tt *tt, tni_tt_round_job *j)
         extent = tni_max(extent, tni_max(m, n[1] * n[2]));
         work = tni_max(work, tni_max(tni_svd_work(m, n[2]), tni_max(tni_qr_work(m, n[2]), tni_qr_work(n[1] * n[2], n[0]))));
     }
-    j->cores = tni_take(l, all, 1);
-    j->left = tni_take(l, left, 1);
-    tni_tt_lay(l, &j->cut, c, u, s, vt, work);
-    tni_take_host(l, tt->ctx, extent, &j->cut.host);
+    j->cores = tni_take_f64(w, all, 1);
+    j->left = tni_take_f64(w, left, 1);
+    tni_tt_take(w, &j->cut, c, u, s, vt, work, extent);
 }
 
 /* Core k [r,n s] = L Q with orthonormal rows of Q, which replaces it; L moves into core k - 1. */
@@ -26199,33 +25898,19 @@ static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j,
     return s;
 }
 
-/* The workspace of tni_tt_orthonormal and tni_tt_round, of *size doubles, or NULL. */
-TNI_FN double *tni_tt_round_scratch(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size)
-{
-    tni_lay lay;
-    memset(&lay, 0, sizeof lay);
-    tni_tt_round_lay(&lay, from, j);
-    if (!tni_lay_scratch(&lay, from->ctx, op, size)) return NULL;
-    tni_tt_round_lay(&lay, from, j);
-    return lay.base;
-}
-
 tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
 {
-    tni_tt_round_job j;
-    int64_t size;
-    double  eps, *room;
-    tn_tt  *tt;
+    tni_tt_round_job j = TNI_ZERO;
+    double eps;
+    tn_tt *tt = NULL;
     if (!from) return NULL;
-    memset(&j, 0, sizeof j);
     j.cut.gap = 1;
     if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut) != TN_OK) return NULL;
-    if (!(room = tni_tt_round_scratch(from, "tt_round", &j, &size))) return NULL;
-    if ((tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL) {
-        tn_status s = tni_tt_round(tt, from, &j, eps);
-        tt = tni_tt_done(tt, s);
-    }
-    tni_free_f64(from->ctx, room, 1, size);
+    tni_scratch w = tni_scratch_begin(from->ctx, "tt_round");
+    tni_tt_round_take(&w, from, &j);
+    if (!w.failed && (tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL)
+        tt = tni_tt_done(tt, tni_tt_round(tt, from, &j, eps));
+    tni_scratch_end(&w, TN_OK);
     return tt;
 }
 
@@ -26285,7 +25970,6 @@ static tn_status tni_tt_block(const tn_tensor *from, double *numbers, double *to
 tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
 {
     int64_t   size = 1;
-    double   *numbers;
     tn_status s = TN_OK;
     if (!tni_tt_match(a, b, "tt_add")) return NULL;
     int64_t last = a->count - 1;
@@ -26294,9 +25978,9 @@ tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
         size = tni_max(size, (n[0] + m[0]) * n[1] * (n[2] + m[2]));
     }
-    if (!(numbers = tni_scratch_f64(a->ctx, 1, tni_plus(most, size), "tt_add"))) return NULL;
-    double *sum = numbers + most;
-    tn_tt  *tt = tni_tt_make(a->ctx, "tt_add", a->count);
+    tni_scratch w = tni_scratch_begin(a->ctx, "tt_add");
+    double *numbers = tni_take_f64(&w, most, 1), *sum = tni_take_f64(&w, size, 1);
+    tn_tt  *tt = w.failed ? NULL : tni_tt_make(a->ctx, "tt_add", a->count);
     for (int64_t k = 0; tt && k <= last && s == TN_OK; k++) {
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
         const int64_t  r = k == 0 ? 1 : n[0] + m[0], c = k == last ? 1 : n[2] + m[2];
@@ -26305,73 +25989,57 @@ tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
         if (s == TN_OK) s = tni_tt_block(b->core[k], numbers, sum, c, k == 0 ? 0 : n[0], k == last ? 0 : n[2]);
         if (s == TN_OK) s = tni_tt_put(tt, "tt_add", k, r, n[1], c, sum);
     }
-    tni_free_f64(a->ctx, numbers, 1, most + size);
+    tni_scratch_end(&w, s);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
 tn_tt *tn_tt_scale(const tn_tt *from, double factor)
 {
-    double *numbers;
-    tn_tt  *tt;
+    tn_tt *tt;
     if (!from) return NULL;
-    if (!(fabs(factor) < HUGE_VAL)) {
-        tni_fail(from->ctx, TN_ERR_ARG, "tt_scale: factor is %g, expected a finite number", factor);
-        return NULL;
-    }
+    if (!(fabs(factor) < HUGE_VAL))
+        return tni_fail(from->ctx, TN_ERR_ARG, "tt_scale: factor is %g, expected a finite number", factor), (tn_tt *)NULL;
     if (!(tt = tn_tt_create(from->ctx, from->count, from->core))) return NULL;
     int64_t    k = tt->count - 1;
     tn_tensor *t = tt->core[k];
     int64_t    n = tn_tensor_count(t);
-    if (!(numbers = tni_scratch_f64(tt->ctx, 1, n, "tt_scale"))) return tni_tt_done(tt, TN_ERR_MEMORY);
-    tn_status s = tn_read(t, TN_F64, numbers, n);
+    tni_scratch w = tni_scratch_begin(tt->ctx, "tt_scale");
+    double    *numbers = tni_take_f64(&w, n, 1);
+    tn_status  s = numbers ? tn_read(t, TN_F64, numbers, n) : TN_ERR_MEMORY;
     for (int64_t i = 0; s == TN_OK && i < n; i++) numbers[i] *= factor;
     tni_drop(&tt->core[k]);
     if (s == TN_OK) s = tni_tt_put(tt, "tt_scale", k, from->core[k]->shape[0], from->core[k]->shape[1], 1, numbers);
-    tni_free_f64(tt->ctx, numbers, 1, n);
-    return tni_tt_done(tt, s);
-}
-
-static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_host *h, double *p[4])
-{
-    int64_t ra = tni_tt_largest_rank(a), rb = tni_tt_largest_rank(b), product = 1;
-    for (int64_t k = 0; k < a->count; k++)
-        product = tni_max(product, b->core[k]->shape[0] * a->core[k]->shape[1] * a->core[k]->shape[2]);
-    p[0] = tni_take(l, tni_tt_largest_core(a), 1);
-    p[1] = tni_take(l, tni_tt_largest_core(b), 1);
-    p[2] = tni_take(l, ra, rb);
-    p[3] = tni_take(l, product, 1);
-    tni_take_host(l, a->ctx, product, h);
+    return tni_tt_done(tt, tni_scratch_end(&w, s));
 }
 
 /* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right: the inner product is *inner 2^*exponent. */
 TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent)
 {
-    tni_lay   lay;
-    tni_host  h;
-    double   *p[4], scale;
-    int64_t   size;
-    tn_status s = TN_OK;
+    int64_t most = 1;
+    double  scale;
     *exponent = 0;
     if (!tni_tt_match(a, b, op) || !tni_tt_given(a, op, "inner", inner)) return tn_ctx_status(a ? a->ctx : NULL);
-    memset(&lay, 0, sizeof lay);
-    tni_tt_inner_lay(&lay, a, b, &h, p);
-    if (!tni_lay_scratch(&lay, a->ctx, op, &size)) return TN_ERR_MEMORY;
-    tni_tt_inner_lay(&lay, a, b, &h, p);
-    p[2][0] = 1;
+    for (int64_t k = 0; k < a->count; k++)
+        most = tni_max(most, b->core[k]->shape[0] * a->core[k]->shape[1] * a->core[k]->shape[2]);
+    tni_scratch w = tni_scratch_begin(a->ctx, op);
+    double   *ca = tni_take_f64(&w, tni_tt_largest_core(a), 1), *cb = tni_take_f64(&w, tni_tt_largest_core(b), 1);
+    double   *v = tni_take_f64(&w, tni_tt_largest_rank(a), tni_tt_largest_rank(b)), *product = tni_take_f64(&w, most, 1);
+    tni_host  h = tni_take_host(&w, most);
+    tn_status s = w.failed ? TN_ERR_MEMORY : TN_OK;
+    if (s == TN_OK) v[0] = 1;
     for (int64_t k = 0; k < a->count && s == TN_OK; k++) {
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape, na = n[1] * n[2];
-        if ((s = tni_read_scaled(a->ctx, op, "a core", a->core[k], p[0], &scale)) != TN_OK) break;
+        if ((s = tni_read_scaled(a->ctx, op, "a core", a->core[k], ca, &scale)) != TN_OK) break;
         *exponent -= tni_exponent(scale);
-        if ((s = tni_read_scaled(a->ctx, op, "a core", b->core[k], p[1], &scale)) != TN_OK) break;
+        if ((s = tni_read_scaled(a->ctx, op, "a core", b->core[k], cb, &scale)) != TN_OK) break;
         *exponent -= tni_exponent(scale);
-        h.by->gemm(&h, m[0], na, n[0], 1, tni_transposed(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
-        h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_transposed(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
-                   tni_rows(p[2], m[2]));
-        tni_tt_rescale(&h, n[2] * m[2], p[2], exponent);
+        h.by->gemm(&h, m[0], na, n[0], 1, tni_transposed(tni_rows(v, m[0])), tni_rows(ca, na), 0, tni_rows(product, na));
+        h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_transposed(tni_rows(product, n[2])), tni_rows(cb, m[2]), 0,
+                   tni_rows(v, m[2]));
+        tni_tt_rescale(&h, n[2] * m[2], v, exponent);
     }
-    if (s == TN_OK) *inner = p[2][0];
-    tni_free_f64(a->ctx, lay.base, 1, size);
-    return s;
+    if (s == TN_OK) *inner = v[0];
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
@@ -26388,18 +26056,15 @@ tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
 /* The norm is *norm 2^*exponent. */
 TNI_FN tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
 {
-    tni_tt_round_job j;
-    double *room;
-    int64_t size;
+    tni_tt_round_job j = TNI_ZERO;
     *exponent = 0;
     if (!tni_tt_given(tt, op, "norm", norm)) return TN_ERR_ARG;
-    memset(&j, 0, sizeof j);
     j.cut.limit = INT64_MAX;
-    if (!(room = tni_tt_round_scratch(tt, op, &j, &size))) return TN_ERR_MEMORY;
-    tn_status s = tni_tt_orthonormal(tt, op, &j, norm);
-    tni_free_f64(tt->ctx, room, 1, size);
+    tni_scratch w = tni_scratch_begin(tt->ctx, op);
+    tni_tt_round_take(&w, tt, &j);
+    tn_status s = w.failed ? TN_ERR_MEMORY : tni_tt_orthonormal(tt, op, &j, norm);
     *exponent = j.exponent;
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_tt_norm(const tn_tt *tt, double *norm)
@@ -26439,7 +26104,6 @@ static tn_status tni_tt_evaluate(const tn_tt *tt, int64_t count, const int64_t *
 
 tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, double *values)
 {
-    double *room;
     if (!tt || count == 0) return tt ? TN_OK : TN_ERR_ARG;
     if (tni_count_check(tt->ctx, "tt_elements", "count", count) != TN_OK) return TN_ERR_ARG;
     if (!tni_tt_given(tt, "tt_elements", "index", index) || !tni_tt_given(tt, "tt_elements", "values", values))
@@ -26451,32 +26115,12 @@ tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, d
                 return tni_fail(tt->ctx, TN_ERR_DATA, "tt_elements: index %lld of element %lld is %lld, expected 0 to %lld",
                                 (long long)k, (long long)e, (long long)i, (long long)n - 1);
         }
-    int64_t stride = tni_tt_largest_rank(tt), core = tni_tt_largest_core(tt);
-    int64_t size = core + stride + count * (stride + 1);
-    if (!(room = tni_scratch_f64(tt->ctx, 1, size, "tt_elements"))) return TN_ERR_MEMORY;
-    tn_status s = tni_tt_evaluate(tt, count, index, room, room + core + stride, room + core, stride,
-                                  (int64_t *)(void *)(room + core + stride + count * stride), values);
-    tni_free_f64(tt->ctx, room, 1, size);
-    return s;
-}
-
-static bool tni_tt_dense_lay(tni_lay *l, const tn_tt *tt, tni_host *h, double *p[3], int64_t *all)
-{
-    int64_t most = 1, extent = 1, rows = 1;
-    size_t  bytes;
-    for (int64_t k = 0; k < tt->count; k++) {
-        const int64_t *n = tt->core[k]->shape;
-        if (!tni_area_size(rows, n[1], 8, &bytes) || !tni_area_size(rows * n[1], n[2], 8, &bytes)) return false;
-        rows *= n[1];
-        most = tni_max(most, rows * n[2]);
-        extent = tni_max(extent, tni_max(rows, n[1] * n[2]));
-    }
-    *all = rows;
-    p[0] = tni_take(l, tni_tt_largest_core(tt), 1);
-    p[1] = tni_take(l, most, 1);
-    p[2] = tni_take(l, most, 1);
-    tni_take_host(l, tt->ctx, extent, h);
-    return true;
+    tni_scratch w = tni_scratch_begin(tt->ctx, "tt_elements");
+    int64_t  stride = tni_tt_largest_rank(tt), *exponent = (int64_t *)tni_take(&w, count, sizeof *exponent);
+    double  *core = tni_take_f64(&w, tni_tt_largest_core(tt), 1), *v = tni_take_f64(&w, count, stride);
+    double  *next = tni_take_f64(&w, stride, 1);
+    return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY
+                               : tni_tt_evaluate(tt, count, index, core, v, next, stride, exponent, values));
 }
 
 static tn_tensor *tni_tt_expand(const tn_tt *tt, const tni_host *h, double *core, double *now, double *next, int64_t all)
@@ -26507,21 +26151,24 @@ static tn_tensor *tni_tt_expand(const tn_tt *tt, const tni_host *h, double *core
 
 tn_tensor *tn_tt_dense(const tn_tt *tt)
 {
-    tni_lay  lay;
-    tni_host h;
-    double  *p[3];
-    int64_t  all, size;
+    int64_t most = 1, extent = 1, rows = 1;
+    size_t  bytes;
     if (!tt) return NULL;
-    memset(&lay, 0, sizeof lay);
-    if (!tni_tt_dense_lay(&lay, tt, &h, p, &all)) {
-        tni_fail(tt->ctx, TN_ERR_MEMORY, "tt_dense: the dense tensor of %lld axes does not fit the address space",
-                 (long long)tt->count);
-        return NULL;
+    for (int64_t k = 0; k < tt->count; k++) {
+        const int64_t *n = tt->core[k]->shape;
+        if (!tni_area_size(rows, n[1], 8, &bytes) || !tni_area_size(rows * n[1], n[2], 8, &bytes))
+            return tni_fail(tt->ctx, TN_ERR_MEMORY, "tt_dense: the dense tensor of %lld axes does not fit the address space",
+                            (long long)tt->count), (tn_tensor *)NULL;
+        rows *= n[1];
+        most = tni_max(most, rows * n[2]);
+        extent = tni_max(extent, tni_max(rows, n[1] * n[2]));
     }
-    if (!tni_lay_scratch(&lay, tt->ctx, "tt_dense", &size)) return NULL;
-    tni_tt_dense_lay(&lay, tt, &h, p, &all);
-    tn_tensor *out = tni_tt_expand(tt, &h, p[0], p[1], p[2], all);
-    tni_free_f64(tt->ctx, lay.base, 1, size);
+    tni_scratch w = tni_scratch_begin(tt->ctx, "tt_dense");
+    double     *core = tni_take_f64(&w, tni_tt_largest_core(tt), 1);
+    double     *now = tni_take_f64(&w, most, 1), *next = tni_take_f64(&w, most, 1);
+    tni_host    h = tni_take_host(&w, extent);
+    tn_tensor  *out = w.failed ? NULL : tni_tt_expand(tt, &h, core, now, next, rows);
+    tni_scratch_end(&w, TN_OK);
     return out;
 }
 
@@ -26602,25 +26249,25 @@ typedef struct tni_hosvd_job {
     double  *u[TN_MAX_RANK], *old[TN_MAX_RANK], *s[TN_MAX_RANK], *full, *work;
 } tni_hosvd_job;
 
-static void tni_hosvd_lay(tni_lay *l, tn_ctx *ctx, tni_hosvd_job *j, bool sweeps)
+static void tni_hosvd_take(tni_scratch *w, tni_hosvd_job *j, bool sweeps)
 {
     int64_t all = 1, work = 1, full = 1, extent = 1;
     for (int k = 0; k < j->rank; k++) all *= j->n[k];
     for (int k = 0; k < j->rank; k++) {
         const int64_t n = j->n[k], others = n > 0 ? all / n : 0, least = tni_min(n, others);
-        j->u[k] = tni_take(l, n, tni_max(least, 1));
-        j->old[k] = sweeps ? tni_take(l, n, tni_max(least, 1)) : NULL;
-        j->s[k] = tni_take(l, tni_max(least, 1), 1);
+        j->u[k] = tni_take_f64(w, n, tni_max(least, 1));
+        j->old[k] = sweeps ? tni_take_f64(w, n, tni_max(least, 1)) : NULL;
+        j->s[k] = tni_take_f64(w, tni_max(least, 1), 1);
         full = tni_max(full, 2 * n * tni_max(least, 1));
         work = tni_max(work, n + tni_max(tni_axis_work(n, others), 4 * n * least + tni_qr_work(n, 2 * least)));
         extent = tni_max(extent, tni_max(n + tni_axis_chunk(n), others));
     }
-    j->full = tni_take(l, full, 1);
-    j->a = tni_take(l, all, 1);
-    j->x = tni_take(l, all, 1);
-    j->y = tni_take(l, all, 1);
-    j->work = tni_take(l, work, 1);
-    tni_take_host(l, ctx, extent, &j->host);
+    j->full = tni_take_f64(w, full, 1);
+    j->a = tni_take_f64(w, all, 1);
+    j->x = tni_take_f64(w, all, 1);
+    j->y = tni_take_f64(w, all, 1);
+    j->work = tni_take_f64(w, work, 1);
+    j->host = tni_take_host(w, extent);
 }
 
 /* x = A with all axes but `skip` (-1: none) multiplied by their factors; shape gets its extents. */
@@ -26754,12 +26401,11 @@ static tn_status tni_hosvd_write(tn_ctx *ctx, tni_hosvd_job *j, tn_hosvd_result 
     tn_status s = TN_OK;
     for (int k = 0; k < j->rank && s == TN_OK; k++) {
         int64_t least = tni_min(j->n[k], tni_product_of(j->rank, j->n, k));
-        int64_t shape[2] = {j->n[k], j->r[k]};
-        tni_columns_up(shape[0], shape[1], j->u[k]);
+        tni_columns_up(j->n[k], j->r[k], j->u[k]);
         for (int64_t i = 0; i < least; i++) j->s[k][i] /= j->scale;
         s = tni_write_new(ctx, "hosvd", &out->values[k], 1, &least, j->s[k]);
-        if (s == TN_OK) s = tni_write_new(ctx, "hosvd", &out->factor[k], 2, shape, j->u[k]);
-        tni_decomp_round(ctx, shape[0] * shape[1], j->u[k]);
+        if (s == TN_OK) s = tni_write_new(ctx, "hosvd", &out->factor[k], 2, TNI_DIMS(j->n[k], j->r[k]), j->u[k]);
+        tni_decomp_round(ctx, j->n[k] * j->r[k], j->u[k]);
     }
     if (s != TN_OK) return s;
     tni_hosvd_core(j);
@@ -26783,13 +26429,9 @@ static tn_status tni_hosvd_run(tn_ctx *ctx, tni_hosvd_job *j, const tn_tensor *a
 tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, tn_hosvd_result *out)
 {
     static const tn_hosvd_desc usual = {0, {{0, 0, 0, 0}}, 0, 0};
-    tni_hosvd_job j;
-    tni_lay   lay;
-    int64_t   size;
-    tn_status s;
+    tni_hosvd_job j = TNI_ZERO;
+    tn_status     s;
     if (!tni_decomp_out(ctx, "hosvd", out, sizeof *out)) return TN_ERR_ARG;
-    memset(&j, 0, sizeof j);
-    memset(&lay, 0, sizeof lay);
     out->error = (double)NAN;
     if (!desc) desc = &usual;
     if (!tni_usable(ctx, a, "hosvd", "a")) return TN_ERR_ARG;
@@ -26802,11 +26444,9 @@ tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, t
         j.n[k] = a->shape[k];
     }
     out->rank = j.rank = a->rank;
-    tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
-    if (!tni_lay_scratch(&lay, ctx, "hosvd", &size)) return TN_ERR_MEMORY;
-    tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
-    s = tni_hosvd_run(ctx, &j, a, desc, out);
-    tni_free_f64(ctx, lay.base, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "hosvd");
+    tni_hosvd_take(&w, &j, desc->sweeps > 0);
+    s = tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : tni_hosvd_run(ctx, &j, a, desc, out));
     if (s != TN_OK) tn_hosvd_destroy(out);
     return s;
 }
@@ -26843,15 +26483,15 @@ typedef struct tni_als_job {
     double  *gram, *vectors, *values, *half, *work;
 } tni_als_job;
 
-static void tni_als_lay(tni_lay *l, tn_ctx *ctx, tni_als_job *j)
+static void tni_als_take(tni_scratch *w, tni_als_job *j)
 {
     const int64_t r = j->terms;
     int64_t before = 1, after = 1, n = 1, work = tni_eigh_work(r), extent = tni_max(r, 1), start = 1;
     for (int k = 0; k < j->rank; k++) {
         const int64_t others = tni_product_of(j->rank, j->n, k);
-        j->f[k] = tni_take(l, j->n[k], r);
-        j->old[k] = tni_take(l, j->n[k], r);
-        j->best[k] = tni_take(l, j->n[k], r);
+        j->f[k] = tni_take_f64(w, j->n[k], r);
+        j->old[k] = tni_take_f64(w, j->n[k], r);
+        j->best[k] = tni_take_f64(w, j->n[k], r);
         before = tni_max(before, tni_product_of(k, j->n, -1));
         after = tni_max(after, tni_product_of(j->rank - k - 1, j->n + k + 1, -1));
         n = tni_max(n, j->n[k]);
@@ -26859,18 +26499,18 @@ static void tni_als_lay(tni_lay *l, tn_ctx *ctx, tni_als_job *j)
         work = tni_max(work, n + tni_axis_work(j->n[k], others));
         extent = tni_max(extent, tni_max(j->n[k] + tni_axis_chunk(j->n[k]), others));
     }
-    j->a = tni_take(l, j->all, 1);
-    j->e = tni_take(l, j->all, 1);
-    j->before = tni_take(l, before, r);
-    j->after = tni_take(l, after, r);
-    j->m = tni_take(l, tni_max(n * r, start), 1);
-    j->t = tni_take(l, n, r);
-    j->gram = tni_take(l, r, r);
-    j->vectors = tni_take(l, r, r);
-    j->values = tni_take(l, r, 1);
-    j->half = tni_take(l, r, 1);
-    j->work = tni_take(l, work, 1);
-    tni_take_host(l, ctx, extent, &j->host);
+    j->a = tni_take_f64(w, j->all, 1);
+    j->e = tni_take_f64(w, j->all, 1);
+    j->before = tni_take_f64(w, before, r);
+    j->after = tni_take_f64(w, after, r);
+    j->m = tni_take_f64(w, tni_max(n * r, start), 1);
+    j->t = tni_take_f64(w, n, r);
+    j->gram = tni_take_f64(w, r, r);
+    j->vectors = tni_take_f64(w, r, r);
+    j->values = tni_take_f64(w, r, 1);
+    j->half = tni_take_f64(w, r, 1);
+    j->work = tni_take_f64(w, work, 1);
+    j->host = tni_take_host(w, extent);
 }
 
 /* out [product of n,r]: row (i_0,i_1,..) is the elementwise product of rows i_k of the factors. In place, from the last
@@ -27086,9 +26726,8 @@ static tn_status tni_als_write(tn_ctx *ctx, tni_als_job *j, double size, tn_cp_a
     tni_als_normalise(j, weights);
     tni_als_degeneracy(j, weights, out);
     for (int k = 0; k < j->rank && s == TN_OK; k++) {
-        int64_t shape[2] = {j->n[k], j->terms};
-        s = tni_write_new(ctx, "cp_als", &out->factor[k], 2, shape, j->f[k]);
-        tni_decomp_round(ctx, shape[0] * shape[1], j->f[k]);
+        s = tni_write_new(ctx, "cp_als", &out->factor[k], 2, TNI_DIMS(j->n[k], j->terms), j->f[k]);
+        tni_decomp_round(ctx, j->n[k] * j->terms, j->f[k]);
     }
     if (s != TN_OK) return s;
     for (int64_t i = 0; i < j->terms; i++) j->half[i] = weights[i] * size;
@@ -27121,13 +26760,9 @@ static tn_status tni_als_run(tn_ctx *ctx, tni_als_job *j, const tn_tensor *a, co
 
 tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc, tn_cp_als_result *out)
 {
-    tni_als_job j;
-    tni_lay     lay;
-    int64_t     size;
+    tni_als_job j = TNI_ZERO;
     tn_status   s;
     if (!tni_decomp_out(ctx, "cp_als", out, sizeof *out)) return TN_ERR_ARG;
-    memset(&j, 0, sizeof j);
-    memset(&lay, 0, sizeof lay);
     out->error = (double)NAN;
     if (!tni_usable(ctx, a, "cp_als", "a")) return TN_ERR_ARG;
     if (a->rank < 2) return tni_fail(ctx, TN_ERR_SHAPE, "cp_als: a has rank %d, expected 2 to %d", a->rank, TN_MAX_RANK);
@@ -27143,11 +26778,9 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     j.ridge = desc->ridge;
     j.all = tn_tensor_count(a);
     for (int k = 0; k < a->rank; k++) j.n[k] = a->shape[k];
-    tni_als_lay(&lay, ctx, &j);
-    if (!tni_lay_scratch(&lay, ctx, "cp_als", &size)) return TN_ERR_MEMORY;
-    tni_als_lay(&lay, ctx, &j);
-    s = tni_als_run(ctx, &j, a, desc, out);
-    tni_free_f64(ctx, lay.base, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "cp_als");
+    tni_als_take(&w, &j);
+    s = tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : tni_als_run(ctx, &j, a, desc, out));
     if (s != TN_OK) tn_cp_als_destroy(out);
     return s;
 }
@@ -27175,19 +26808,19 @@ typedef struct tni_joint_job {
     double  *a, *v, *x, *m, *t, *values, *squares, *errors, *work;   /* [b,n,n] [n,n] [n,n,b] [n,n] [n,n] [b,n] */
 } tni_joint_job;
 
-static void tni_joint_lay(tni_lay *l, tn_ctx *ctx, tni_joint_job *j)
+static void tni_joint_take(tni_scratch *w, tni_joint_job *j)
 {
     const int64_t n = j->n, b = j->b;
-    j->a = tni_take(l, b, n * n);
-    j->x = tni_take(l, b, n * n);
-    j->v = tni_take(l, n, n);
-    j->m = tni_take(l, n, n);
-    j->t = tni_take(l, n, n);
-    j->values = tni_take(l, tni_max(b, 1), n);
-    j->squares = tni_take(l, tni_max(n, b), 1);
-    j->errors = tni_take(l, n + 1, 1);
-    j->work = tni_take(l, tni_eigh_work(n), 1);
-    tni_take_host(l, ctx, tni_max(n, b), &j->host);
+    j->a = tni_take_f64(w, b, n * n);
+    j->x = tni_take_f64(w, b, n * n);
+    j->v = tni_take_f64(w, n, n);
+    j->m = tni_take_f64(w, n, n);
+    j->t = tni_take_f64(w, n, n);
+    j->values = tni_take_f64(w, tni_max(b, 1), n);
+    j->squares = tni_take_f64(w, tni_max(n, b), 1);
+    j->errors = tni_take_f64(w, n + 1, 1);
+    j->work = tni_take_f64(w, tni_eigh_work(n), 1);
+    j->host = tni_take_host(w, tni_max(n, b));
 }
 
 /* x = V A_b V^T, [n,n,b] */
@@ -27335,10 +26968,8 @@ static tn_status tni_joint_write(tn_ctx *ctx, tni_joint_job *j, const tn_joint_e
     out->error = errors[n];
     if ((s = tni_write_new(ctx, "joint_eigh", &out->shared, 1, &more, errors)) != TN_OK) return s;
     for (int64_t i = 0; i < b * n; i++) j->values[i] /= scale;
-    int64_t shape[2] = {b, n};
-    if ((s = tni_write_new(ctx, "joint_eigh", &out->values, 2, shape, j->values)) != TN_OK) return s;
-    shape[0] = n;
-    if ((s = tni_write_new(ctx, "joint_eigh", &out->vectors, 2, shape, j->v)) != TN_OK || !d->compare) return s;
+    if ((s = tni_write_new(ctx, "joint_eigh", &out->values, 2, TNI_DIMS(b, n), j->values)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "joint_eigh", &out->vectors, 2, TNI_DIMS(n, n), j->v)) != TN_OK || !d->compare) return s;
     if ((s = tni_joint_separate(j, all, errors)) != TN_OK)
         return tni_fail(ctx, s, "joint_eigh: the eigenvalues of single matrices did not converge");
     return tni_write_new(ctx, "joint_eigh", &out->separate, 1, &more, errors);
@@ -27362,11 +26993,8 @@ tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_des
 {
     static const tn_joint_eigh_desc usual = {0, 0, false};
     tni_joint_job j;
-    tni_lay   lay;
-    int64_t   size;
-    tn_status s;
+    tn_status     s;
     if (!tni_decomp_out(ctx, "joint_eigh", out, sizeof *out)) return TN_ERR_ARG;
-    memset(&lay, 0, sizeof lay);
     out->error = (double)NAN;
     if (!desc) desc = &usual;
     if (!tni_usable(ctx, a, "joint_eigh", "a")) return TN_ERR_ARG;
@@ -27377,11 +27005,9 @@ tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_des
     if (!tni_decomp_fits(ctx, "joint_eigh", a->shape[1], a->shape[2])) return TN_ERR_SHAPE;
     j.b = a->shape[0];
     j.n = a->shape[1];
-    tni_joint_lay(&lay, ctx, &j);
-    if (!tni_lay_scratch(&lay, ctx, "joint_eigh", &size)) return TN_ERR_MEMORY;
-    tni_joint_lay(&lay, ctx, &j);
-    s = tni_joint_run(ctx, &j, a, desc, out);
-    tni_free_f64(ctx, lay.base, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "joint_eigh");
+    tni_joint_take(&w, &j);
+    s = tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : tni_joint_run(ctx, &j, a, desc, out));
     if (s != TN_OK) tn_joint_eigh_destroy(out);
     return s;
 }
@@ -27409,25 +27035,25 @@ typedef struct tni_ica_job {
     double  *x, *z, *g, *mean, *u, *d, *kw, *w, *next, *s, *vectors, *values, *contrast, *out, *work;
 } tni_ica_job;
 
-static void tni_ica_lay(tni_lay *l, tn_ctx *ctx, tni_ica_job *j)
+static void tni_ica_take(tni_scratch *w, tni_ica_job *j)
 {
     const int64_t n = j->n, f = j->f, all = j->all;
-    j->x = tni_take(l, n, f);
-    j->z = tni_take(l, all, n);
-    j->g = tni_take(l, all, n);
-    j->mean = tni_take(l, f, 1);
-    j->u = tni_take(l, f, tni_max(all, 1));
-    j->d = tni_take(l, tni_max(all, 1), 1);
-    j->kw = tni_take(l, all, f);
-    j->out = tni_take(l, all, f);
-    j->w = tni_take(l, all, all);
-    j->next = tni_take(l, all, all);
-    j->s = tni_take(l, all, all);
-    j->vectors = tni_take(l, all, all);
-    j->values = tni_take(l, all, 1);
-    j->contrast = tni_take(l, all, 1);
-    j->work = tni_take(l, tni_max(tni_axis_work(f, n), tni_eigh_work(all)), 1);
-    tni_take_host(l, ctx, tni_max(n, f + tni_axis_chunk(f)), &j->host);
+    j->x = tni_take_f64(w, n, f);
+    j->z = tni_take_f64(w, all, n);
+    j->g = tni_take_f64(w, all, n);
+    j->mean = tni_take_f64(w, f, 1);
+    j->u = tni_take_f64(w, f, tni_max(all, 1));
+    j->d = tni_take_f64(w, tni_max(all, 1), 1);
+    j->kw = tni_take_f64(w, all, f);
+    j->out = tni_take_f64(w, all, f);
+    j->w = tni_take_f64(w, all, all);
+    j->next = tni_take_f64(w, all, all);
+    j->s = tni_take_f64(w, all, all);
+    j->vectors = tni_take_f64(w, all, all);
+    j->values = tni_take_f64(w, all, 1);
+    j->contrast = tni_take_f64(w, all, 1);
+    j->work = tni_take_f64(w, tni_max(tni_axis_work(f, n), tni_eigh_work(all)), 1);
+    j->host = tni_take_host(w, tni_max(n, f + tni_axis_chunk(f)));
 }
 
 /* Centres x, and makes K [k,f] and Z [k,n]. */
@@ -27557,16 +27183,13 @@ static tn_status tni_ica_write(tn_ctx *ctx, tni_ica_job *j, double scale, tn_ica
         h->by->scale(f, -1, j->out + i * f);
         h->by->scale(k, -1, j->w + i * k);
     }
-    int64_t shape[2] = {k, f};
-    if ((s = tni_write_new(ctx, "ica", &out->components, 2, shape, j->out)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "ica", &out->components, 2, TNI_DIMS(k, f), j->out)) != TN_OK) return s;
     if ((s = tni_write_new(ctx, "ica", &out->contrast, 1, &k, j->contrast)) != TN_OK) return s;
     for (int64_t i = 0; i < k * k; i++) j->s[i] = j->w[i] * j->d[i % k] / (root * scale);
     h->by->gemm(h, f, k, k, 1, tni_transposed(tni_rows(j->kw, f)), tni_transposed(tni_rows(j->s, k)), 0, tni_rows(j->out, k));
-    shape[0] = f; shape[1] = k;
-    if ((s = tni_write_new(ctx, "ica", &out->mixing, 2, shape, j->out)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "ica", &out->mixing, 2, TNI_DIMS(f, k), j->out)) != TN_OK) return s;
     for (int64_t i = 0; i < k; i++) h->by->scale(f, scale / j->d[i], j->kw + i * f);
-    shape[0] = k; shape[1] = f;
-    if ((s = tni_write_new(ctx, "ica", &out->whitening, 2, shape, j->kw)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "ica", &out->whitening, 2, TNI_DIMS(k, f), j->kw)) != TN_OK) return s;
     for (int64_t i = 0; i < f; i++) j->mean[i] /= scale;
     return tni_write_new(ctx, "ica", &out->mean, 1, &f, j->mean);
 }
@@ -27591,13 +27214,9 @@ static tn_status tni_ica_run(tn_ctx *ctx, tni_ica_job *j, const tn_tensor *x, co
 tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ica_result *out)
 {
     static const tn_ica_desc usual = {0, 0, 0, 0, NULL};
-    tni_ica_job j;
-    tni_lay   lay;
-    int64_t   size;
-    tn_status s;
+    tni_ica_job j = TNI_ZERO;
+    tn_status   s;
     if (!tni_decomp_out(ctx, "ica", out, sizeof *out)) return TN_ERR_ARG;
-    memset(&j, 0, sizeof j);
-    memset(&lay, 0, sizeof lay);
     out->change = (double)NAN;
     if (!desc) desc = &usual;
     if (!tni_usable(ctx, x, "ica", "x")) return TN_ERR_ARG;
@@ -27609,11 +27228,9 @@ tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ic
     j.n = x->shape[0];
     j.f = x->shape[1];
     j.all = tni_min(j.n, j.f);
-    tni_ica_lay(&lay, ctx, &j);
-    if (!tni_lay_scratch(&lay, ctx, "ica", &size)) return TN_ERR_MEMORY;
-    tni_ica_lay(&lay, ctx, &j);
-    s = tni_ica_run(ctx, &j, x, desc, out);
-    tni_free_f64(ctx, lay.base, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "ica");
+    tni_ica_take(&w, &j);
+    s = tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : tni_ica_run(ctx, &j, x, desc, out));
     if (s != TN_OK) tn_ica_destroy(out);
     return s;
 }
@@ -27741,8 +27358,7 @@ static void tni_params_destroy(tni_owned *o)
     tni_aliases_drop(ps, NULL);
     while (ps->layers) tni_layers_drop(ps);
     tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->room);
-    tni_disown(o);
-    tni_free(ctx, ps, sizeof *ps);
+    tni_object_free(o, sizeof *ps);
 }
 
 TNI_UNUSED TNI_FN void tni_params_watch(tn_params *ps, tni_watcher *w)
@@ -27762,12 +27378,7 @@ TNI_UNUSED TNI_FN void tni_params_unwatch(tni_watcher *w)
 
 tn_params *tn_params_create(tn_ctx *ctx)
 {
-    if (!ctx) return NULL;
-    tn_params *ps = (tn_params *)tni_alloc(ctx, sizeof *ps, "params");
-    if (!ps) return NULL;
-    memset(ps, 0, sizeof *ps);
-    tni_own(ctx, &ps->owned, tni_params_destroy);
-    return ps;
+    return ctx ? (tn_params *)tni_object(ctx, sizeof(tn_params), "params", tni_params_destroy) : NULL;
 }
 
 void      tn_params_destroy(tn_params *ps)     { if (ps) tni_params_destroy(&ps->owned); }
@@ -27807,7 +27418,7 @@ static tn_status tni_init_fill(tn_tensor *t, tn_init init)
     double  m = (double)(init.fan_out > 0 ? init.fan_out : t->rank > 1 ? t->shape[t->rank - 2] : 1);
     double  scale = 0;
     bool    uniform = init.rule == TN_INIT_UNIFORM || init.rule == TN_INIT_GLOROT;
-    tn_call c = tni_call(uniform ? TN_KERNEL_UNIFORM : TN_KERNEL_NORMAL, 0, NULL, 1, &t);
+    tn_call c = tni_call(uniform ? TN_KERNEL_UNIFORM : TN_KERNEL_NORMAL, ":t", t);
     switch (init.rule) {
     case TN_INIT_ZERO:    return tni_fill(t, 0);
     case TN_INIT_ONE:     return tni_fill(t, 1);
@@ -27842,14 +27453,12 @@ tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t
 {
     tn_ctx *ctx = tn_params_ctx(ps);
     if (!ctx) return NULL;
-    if (!name || !name[0]) {
-        tni_fail(ctx, TN_ERR_ARG, "params: the name of a parameter is %s, expected a name", name ? "empty" : "NULL");
-        return NULL;
-    }
-    if (tn_params_find(ps, name)) {
-        tni_fail(ctx, TN_ERR_ARG, "params: the parameter %s exists already, expected a new name", name);
-        return NULL;
-    }
+    if (!name || !name[0])
+        return tni_fail(ctx, TN_ERR_ARG, "params: the name of a parameter is %s, expected a name",
+                        name ? "empty" : "NULL"), (tn_param *)NULL;
+    if (tn_params_find(ps, name))
+        return tni_fail(ctx, TN_ERR_ARG, "params: the parameter %s exists already, expected a new name",
+                        name), (tn_param *)NULL;
     if (!tni_params_grow(ps)) return NULL;
     size_t    length = strlen(name) + 1;
     tn_param *p = (tn_param *)tni_alloc(ctx, sizeof *p + length, "parameter");
@@ -27860,10 +27469,7 @@ tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t
     p->lr_scale = p->decay_scale = 1;
     p->value = tn_tensor_create(ctx, TN_REAL, rank, shape);
     if (init.rule == TN_INIT_DEFAULT) init.rule = TN_INIT_ZERO;
-    if (!p->value || tni_init_fill(p->value, init) != TN_OK) {
-        tni_param_free(ctx, p);
-        return NULL;
-    }
+    if (!p->value || tni_init_fill(p->value, init) != TN_OK) return tni_param_free(ctx, p), (tn_param *)NULL;
     p->value->flags |= TNI_PARAM | TNI_WANTS_GRAD;
     ps->item[ps->count++] = p;
     return p;
@@ -27969,21 +27575,20 @@ tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
 /* Copies the numbers of a tensor to one of the same shape in another context. */
 static tn_status tni_copy_across(tn_tensor *to, const tn_tensor *from)
 {
-    int64_t n = tn_tensor_count(from);
-    double *v;
+    int64_t     n = tn_tensor_count(from);
+    tni_scratch w = tni_scratch_begin(to->ctx, "clone");
     if (to->ctx == from->ctx) return tni_copy(to, from);
-    if (!(v = tni_alloc_f64(to->ctx, n, 1, "clone"))) return TN_ERR_MEMORY;
+    double *v = tni_take_f64(&w, n, 1);
+    if (!v) return TN_ERR_MEMORY;
     tn_status s = tn_read(from, TN_F64, v, n);
     s = s == TN_OK ? tn_write(to, TN_F64, v, n)
                    : tni_fail(to->ctx, s, "clone: a parameter cannot be read: %s", tn_ctx_error(from->ctx));
-    tni_free_f64(to->ctx, v, n, 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static bool tni_clone_param(tn_params *to, const tn_param *from)
 {
-    tn_init zero;
-    memset(&zero, 0, sizeof zero);
+    tn_init zero = TNI_ZERO;
     tn_param *p = tn_params_add(to, from->name, from->value->rank, from->value->shape, zero);
     if (!p || tni_copy_across(p->value, from->value) != TN_OK) return false;
     p->lr_scale = from->lr_scale;
@@ -28004,8 +27609,7 @@ tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
     for (const tni_alias *a = ps->aliases; a && whole; a = a->next)
         whole = tn_params_tie(to, tni_alias_name(a), a->param->name) == TN_OK;
     if (whole) return to;
-    tn_params_destroy(to);
-    return NULL;
+    return tn_params_destroy(to), (tn_params *)NULL;
 }
 
 /* Zeroed memory for a model's array of layers. */
@@ -28068,11 +27672,9 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
         n++;
         {
             tn_param *p = tn_params_find(to, from->item[i]->name);
-            if (!p || !tni_same_shape(p->value, t)) {
-                tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: the target has no parameter %s of shape %s",
-                         from->item[i]->name, TNI_SHAPE(t));
-                return -1;
-            }
+            if (!p || !tni_same_shape(p->value, t))
+                return tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: the target has no parameter %s of shape %s",
+                                from->item[i]->name, TNI_SHAPE(t)), -1;
             if (write) memcpy(at, &p->value, sizeof p->value);
         }
     }
@@ -28082,10 +27684,8 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
 int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes)
 {
     const tni_layers *before = to ? to->layers : NULL;
-    if (!to || !from || !layers) {
-        tni_fail(tn_params_ctx(to), TN_ERR_ARG, "rebind: %s is NULL", !layers ? "layers" : "a set of parameters");
-        return -1;
-    }
+    if (!to || !from || !layers)
+        return tni_fail(tn_params_ctx(to), TN_ERR_ARG, "rebind: %s is NULL", !layers ? "layers" : "a set of parameters"), -1;
     int64_t n = tni_rebind(to, from, (char *)layers, bytes, false);
     if (n >= 0) tni_rebind(to, from, (char *)layers, bytes, true);
     else while (to->layers != before) tni_layers_drop(to);
@@ -28096,14 +27696,12 @@ int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, siz
 static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, const int64_t *shape)
 {
     const tn_param *p = tni_alias_find(ps, name)->param;
-    tn_tensor       want;
     if (p->value->rank == rank && memcmp(p->value->shape, shape, sizeof *shape * (size_t)rank) == 0) return p->value;
-    memset(&want, 0, sizeof want);
+    tn_tensor want = TNI_ZERO;
     want.rank = rank;
     memcpy(want.shape, shape, sizeof *shape * (size_t)rank);
-    tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s is tied to %s, which is %s, expected %s", name, p->name,
-             TNI_SHAPE(p->value), TNI_SHAPE(&want));
-    return NULL;
+    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s is tied to %s, which is %s, expected %s", name, p->name,
+                    TNI_SHAPE(p->value), TNI_SHAPE(&want)), (tn_tensor *)NULL;
 }
 
 /* "name.part" as a parameter of a layer; biases and gains have no weight decay. */
@@ -28111,11 +27709,9 @@ TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
                                   tn_init init, bool decays)
 {
     char full[256];
-    if (tni_print(full, sizeof full, "%s.%s", name ? name : "", part) >= sizeof full) {
-        tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s... is too long, expected at most %d bytes", full,
-                 (int)sizeof full - 1);
-        return NULL;
-    }
+    if (tni_print(full, sizeof full, "%s.%s", name ? name : "", part) >= sizeof full)
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s... is too long, expected at most %d bytes", full,
+                        (int)sizeof full - 1), (tn_tensor *)NULL;
     if (!name || !name[0]) tni_print(full, sizeof full, "%s", part);
     if (tni_alias_find(ps, full)) return tni_layer_tied(ps, full, rank, shape);
     tn_param *p = tn_params_add(ps, full, rank, shape, init);
@@ -28127,8 +27723,7 @@ TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
 
 TNI_FN tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *part, int64_t n, int64_t m, tn_init init)
 {
-    int64_t shape[2] = {n, m};
-    return tni_layer_param(ps, name, part, 2, shape, init, true);
+    return tni_layer_param(ps, name, part, 2, TNI_DIMS(n, m), init, true);
 }
 
 /* A matrix whose rows belong to ids, one by one, is not a map from one space to another, so Muon does not update it. */
@@ -28299,13 +27894,10 @@ static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weight_kind kind, int64_t ro
     c->words = tni_compact_words(kind, columns);
     if (tni_mul_size((size_t)rows, ((size_t)c->words + (kind == TN_WEIGHT_INT8)) * 4, &bytes))
         c->data = tni_device_alloc(ctx, bytes, "compact weights");
-    if (c->data) {
-        c->bytes = bytes;
-        memset(c->data, 0, bytes);
-        return c;
-    }
-    tni_free(ctx, c, sizeof *c);
-    return NULL;
+    if (!c->data) return tni_free(ctx, c, sizeof *c), (tni_compact *)NULL;
+    c->bytes = bytes;
+    memset(c->data, 0, bytes);
+    return c;
 }
 
 /* Reads w to k->host, rounds it there, and fills the copy, if there is one. */
@@ -28341,11 +27933,10 @@ static double tni_quotient(double part, double of) { return of > 0 ? part / of :
 static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const char (*name)[64], int64_t n, tni_compact **copy,
                                  tn_compact_error *error)
 {
-    tn_ctx          *ctx = w[0]->ctx;
-    tn_compact_error all;
-    double           sum = 0, of = 0, worst = 0;
-    tn_status        s = TN_OK;
-    memset(&all, 0, sizeof all);
+    tn_ctx   *ctx = w[0]->ctx;
+    double    sum = 0, of = 0, worst = 0;
+    tn_status s = TN_OK;
+    tn_compact_error all = TNI_ZERO;
     for (int64_t i = 0; i < n && s == TN_OK; i++) {
         const int64_t columns = w[i]->shape[w[i]->rank - 1], count = tn_tensor_count(w[i]);
         const int     none = k->kind == TN_WEIGHT_F32 || count == 0;
@@ -28385,11 +27976,10 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
 TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weight_kind kind,
                                   tn_compact_error *error)
 {
-    tn_ctx        *ctx = w[0]->ctx;
-    tni_compacting k;
-    size_t         most = 0;
-    tn_status      s = TN_OK;
-    memset(&k, 0, sizeof k);
+    tni_scratch work = tni_scratch_begin(w[0]->ctx, what);
+    size_t      most = 0;
+    tn_status   s = TN_OK;
+    tni_compacting k = TNI_ZERO;
     k.what = what;
     k.kind = kind;
     for (int64_t i = 0; i < n && s == TN_OK; i++) {
@@ -28399,14 +27989,9 @@ TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const c
         most = host > most ? host : most;
     }
     if (s != TN_OK) return s;
-    tni_compact **copy = (tni_compact **)tni_array(ctx, n, sizeof *copy, what);
-    if (!copy) return TN_ERR_MEMORY;
-    memset(copy, 0, (size_t)n * sizeof *copy);
-    k.host = (float *)tni_alloc(ctx, most, what);
-    s = k.host ? tni_compact_all(&k, w, name, n, copy, error) : TN_ERR_MEMORY;
-    tni_free(ctx, k.host, most);
-    tni_free(ctx, copy, (size_t)n * sizeof *copy);
-    return s;
+    tni_compact **copy = (tni_compact **)tni_take_zeroed(&work, n, sizeof *copy);
+    k.host = (float *)tni_take(&work, 1, most);
+    return tni_scratch_end(&work, work.failed ? TN_ERR_MEMORY : tni_compact_all(&k, w, name, n, copy, error));
 }
 
 tn_status tn_compact(tn_tensor *w, tn_weight_kind kind, tn_compact_error *error)
@@ -28486,12 +28071,11 @@ TNI_FN tn_tensor *tni_shown(tn_ctx *ctx, const tni_taps *taps, const char *part,
 tn_status tn_norm_init(tn_params *ps, const char *name, const tn_norm_desc *desc, tn_norm *layer)
 {
     int64_t   before = tn_params_count(ps);
-    tn_init   ones;
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm: layer or desc is NULL");
     tn_norm_desc d = *desc;                                 /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    memset(&ones, 0, sizeof ones);
+    tn_init ones = TNI_ZERO;
     ones.rule = TN_INIT_ONE;
     if ((s = tni_layer_extents(ps, "norm", name, "dim", d.dim, "", 1)) != TN_OK) return s;
     if ((unsigned)d.kind > TN_NORM_LAYER)
@@ -28675,9 +28259,8 @@ tn_tensor *tn_mlp_encoder(const tn_mlp *layer, int64_t e)
 {
     if (!layer || !tni_alive(layer->w)) return NULL;
     if (e >= 0 && e < layer->w->shape[0]) return tni_layer_part(layer->w, e);
-    tni_fail(layer->w->ctx, TN_ERR_ARG, "mlp_encoder: e is %lld, expected 0 to %lld", (long long)e,
-             (long long)layer->w->shape[0] - 1);
-    return NULL;
+    return tni_fail(layer->w->ctx, TN_ERR_ARG, "mlp_encoder: e is %lld, expected 0 to %lld", (long long)e,
+                    (long long)layer->w->shape[0] - 1), (tn_tensor *)NULL;
 }
 
 /* ---- quadratic ---------------------------------------------------------- >>layer-quadratic-impl */
@@ -28807,8 +28390,7 @@ const char *tn_attention_kind_name(tn_attention_kind k)
 /* The desc for tn_attend. */
 TNI_FN tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
 {
-    tn_attend_desc a;
-    memset(&a, 0, sizeof a);
+    tn_attend_desc a = TNI_ZERO;
     a.kind = tni_attention_kinds[d->kind].attend;
     a.form = d->form;
     a.bidirectional = d->bidirectional;
@@ -28862,8 +28444,7 @@ TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
 TNI_FN tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const char *part, int64_t n, double value)
 {
     const int64_t before = tn_params_count(ps);
-    tn_init       zero;
-    memset(&zero, 0, sizeof zero);
+    tn_init zero = TNI_ZERO;
     tn_tensor *t = tni_layer_vector(ps, name, part, n, zero);
     return t && (tn_params_count(ps) == before || tni_fill(t, value) == TN_OK) ? t : NULL;
 }
@@ -28871,8 +28452,7 @@ TNI_FN tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const 
 static bool tni_attention_lambda(tn_params *ps, const char *name, tn_attention *layer)
 {
     const tn_attention_desc *d = &layer->desc;
-    tn_init init;
-    memset(&init, 0, sizeof init);
+    tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
     init.std = 0.1;
     int64_t shape[2] = {4, d->d_qk};
@@ -28920,11 +28500,10 @@ TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
 {
     const tn_attention_desc *d = &layer->desc;
     const int64_t heads = layer->qk->shape[0] * d->heads;
-    tn_rope_desc  rope;
     int64_t       all = -1;
     tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
     tn_tensor    *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
-    memset(&rope, 0, sizeof rope);
+    tn_rope_desc rope = TNI_ZERO;
     rope.base = d->rope_base;
     rope.scaling = d->rope_scaling;
     rope.first = first;
@@ -28942,10 +28521,9 @@ TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
     tn_tensor *v = tni_attention_split(tn_affine(ctx, x, layer->v, layer->vb), d->heads, d->d_v);
     if (!v || !earlier || !d->mix_values) return v;
     if (!tni_is_real(ctx, earlier, "attention", "values")) return NULL;
-    if (!tni_same_shape(earlier, v)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, expected %s as v", TNI_SHAPE(earlier), TNI_SHAPE(v));
-        return NULL;
-    }
+    if (!tni_same_shape(earlier, v))
+        return tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, expected %s as v", TNI_SHAPE(earlier),
+                        TNI_SHAPE(v)), (tn_tensor *)NULL;
     earlier = tn_mul(ctx, earlier, tn_slice(layer->mix, 0, 1, 2));
     v = earlier ? tn_mul(ctx, v, tn_slice(layer->mix, 0, 0, 1)) : NULL;
     return v ? tn_add(ctx, v, earlier) : NULL;
@@ -29016,8 +28594,7 @@ static tn_tensor *tni_pattern_rows(tn_ctx *ctx, const tn_attend_desc *a, int64_t
     ones.kind = TN_ATTEND_SQUARED;
     ones.form = TN_ATTEND_FORM_QUADRATIC;
     ones.scale = 1;
-    int64_t    shape[4] = {1, T, 1, 1};
-    tn_tensor *one = tn_full(ctx, 4, shape, 1);
+    tn_tensor *one = tn_full(ctx, 4, TNI_DIMS(1, T, 1, 1), 1);
     tn_tensor *y = tn_attend(ctx, one, one, one, &ones);
     ones.row_scale = TN_ROW_SCALE_NONE;
     tn_tensor *n = y ? tn_attend(ctx, one, one, one, &ones) : NULL;
@@ -29090,8 +28667,7 @@ static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, co
 {
     const tn_attention_desc *d = &layer->desc;
     tn_tensor *o = tni_attention_mix_tapped(ctx, layer, a, q, k, v, taps);
-    tn_norm    norm;
-    memset(&norm, 0, sizeof norm);
+    tn_norm norm = TNI_ZERO;
     norm.desc.eps = 1e-5;
     if (tni_attention_normed(d)) o = tni_norm_tapped(ctx, &norm, o, taps, "attn.z");
     if (o && d->kind == TN_ATTENTION_DIFFERENTIAL) o = tn_scale(ctx, o, 1 - d->lambda_init);
@@ -29111,8 +28687,7 @@ static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn
     if (!tni_layer_given(ctx, layer, op) || !tni_usable(ctx, layer->qk, op, "qk") || !tni_usable(ctx, layer->v, op, "v")
         || !tni_usable(ctx, layer->o, op, "o") || !tni_is_real(ctx, x, op, "x")) return false;
     if (x->rank == 3 && x->shape[2] == layer->desc.dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected [B,T,%lld]", op, TNI_SHAPE(x), (long long)layer->desc.dim);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected [B,T,%lld]", op, TNI_SHAPE(x), (long long)layer->desc.dim), false;
 }
 
 /* Shows the sets of q or k [B,T,s heads,d_qk] one by one. */
@@ -29171,17 +28746,13 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
 {
     if (!layer || !tni_alive(layer->qk) || !tni_alive(layer->v) || !tni_alive(layer->o)) return NULL;
     const tn_attention_desc *d = &layer->desc;
-    if (h < 0 || h >= d->heads) {
-        tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: h is %lld, expected 0 to %lld", (long long)h,
-                 (long long)d->heads - 1);
-        return NULL;
-    }
+    if (h < 0 || h >= d->heads)
+        return tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: h is %lld, expected 0 to %lld", (long long)h,
+                        (long long)d->heads - 1), (tn_tensor *)NULL;
     int64_t s = layer->qk->shape[0] / 2;
-    if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2))) {
-        tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
-                 s == 1 ? ", for this layer has one set of scores" : ", Q2 or K2");
-        return NULL;
-    }
+    if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2)))
+        return tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
+                        s == 1 ? ", for this layer has one set of scores" : ", Q2 or K2"), (tn_tensor *)NULL;
     if (part == TN_HEAD_V) return tn_slice(layer->v, 0, h * d->d_v, (h + 1) * d->d_v);
     if (part == TN_HEAD_O) return tn_slice(layer->o, 1, h * d->d_v, (h + 1) * d->d_v);
     int64_t    at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
@@ -29194,12 +28765,10 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
 static void tni_attention_cache_free(tni_owned *o)
 {
     tn_attention_cache *c = (tn_attention_cache *)(void *)o;
-    tn_ctx             *ctx = o->ctx;
     tn_tensor_destroy(c->k);
     tn_tensor_destroy(c->v);
     tn_tensor_destroy(c->state);
-    tni_disown(o);
-    tni_free(ctx, c, sizeof *c);
+    tni_object_free(o, sizeof *c);
 }
 
 void    tn_attention_cache_destroy(tn_attention_cache *c)    { if (c) tni_attention_cache_free(&c->owned); }
@@ -29235,15 +28804,12 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
     const tn_attention_desc *d = &layer->desc;
     if (d->bidirectional)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens would "
-                 "change earlier outputs");
-    else if (batch < 1 || length < 1)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
-                 (long long)(batch < 1 ? batch : length));
-    if (d->bidirectional || batch < 1 || length < 1) return NULL;
-    if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
-    memset(c, 0, sizeof *c);
-    tni_own(ctx, &c->owned, tni_attention_cache_free);
+        return tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens "
+                        "would change earlier outputs"), (tn_attention_cache *)NULL;
+    if (batch < 1 || length < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "attention cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
+                        (long long)(batch < 1 ? batch : length)), (tn_attention_cache *)NULL;
+    if (!(c = (tn_attention_cache *)tni_object(ctx, sizeof *c, "attention cache", tni_attention_cache_free))) return NULL;
     c->desc = *d;
     c->batch = batch;
     c->length = length;
@@ -29260,8 +28826,7 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     else if ((c->k = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, k)) != NULL)
         c->v = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, v);
     if (c->state || c->v) return c;
-    tn_attention_cache_destroy(c);
-    return NULL;
+    return tn_attention_cache_destroy(c), (tn_attention_cache *)NULL;
 }
 
 static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const tn_attention_cache *c)
@@ -29385,18 +28950,15 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
 {
     const int64_t D = layer->desc.bond, count = tn_tensor_count(layer->a);
     const int64_t inner = layer->desc.in * (layer->desc.square ? layer->desc.in : 1);
-    tn_ctx       *ctx = layer->a->ctx;
-    double       *v = tni_scratch_f64(ctx, 1, count, "tn_attention");
-    bool          done = v && tn_read(layer->a, TN_F64, v, count) == TN_OK;
-    for (int64_t site = 0; done && site < count / (D * D * inner); site++)
+    tni_scratch   w = tni_scratch_begin(layer->a->ctx, "tn_attention");
+    double       *v = tni_take_numbers(&w, layer->a);
+    for (int64_t site = 0; v && site < count / (D * D * inner); site++)
         for (int64_t i = 0; i < D; i++)
             for (int64_t j = 0; j < i; j++) {
                 double *upper = v + ((site * D + j) * D + i) * inner, *lower = v + ((site * D + i) * D + j) * inner;
                 *upper = *lower = (*upper + *lower) / 2;
             }
-    done = done && tn_write(layer->a, TN_F64, v, count) == TN_OK;
-    tni_free_f64(ctx, v, 1, count);
-    return done;
+    return tni_scratch_end(&w, v ? tn_write(layer->a, TN_F64, v, count) : TN_ERR_MEMORY) == TN_OK;
 }
 
 tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_attention_desc *desc, tn_tn_attention *layer)
@@ -29486,11 +29048,12 @@ static tn_tensor *tni_tna_b(tn_ctx *ctx, const tn_tn_attention *layer, bool tran
 static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_result *e, bool right)
 {
     const int64_t   n = m->shape[0], count = n * n, shape[2] = {n, n};
-    double         *a = tni_scratch_f64(ctx, tni_plus(tni_area(2, n), 3), n, "tn_attention"), value = 0, vw = 0;
+    tni_scratch     host = tni_scratch_begin(ctx, "tn_attention");
+    double          value = 0, vw = 0, *a = tni_take_f64(&host, n, n), *p = tni_take_f64(&host, n, n);
+    double         *v = tni_take_f64(&host, n, 1), *w = tni_take_f64(&host, n, 1);
     tn_tensor      *k = NULL;
     tn_lstsq_result inverse;
-    if (!a) return NULL;
-    double *p = a + count, *v = p + count, *w = v + n;
+    if (host.failed) return tni_scratch_end(&host, TN_ERR_MEMORY), (tn_tensor *)NULL;
     if (right) m = tn_transpose(m, 0, 1);
     tn_tensor *first = tn_slice(tn_slice(right ? e->right : e->left, 0, 0, 1), 1, 0, 1);
     if (tn_read(m, TN_F64, a, count) == TN_OK && tn_read(first, TN_F64, v, n) == TN_OK
@@ -29507,7 +29070,7 @@ static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_re
         k = tn_sub(ctx, inverse.x, tn_tensor_from(ctx, 2, shape, TN_F64, p));
         tn_lstsq_destroy(&inverse);
     } else k = NULL;
-    tni_free_f64(ctx, a, 2 * n + 3, n);
+    tni_scratch_end(&host, TN_OK);
     first = k ? tni_shaped(ctx, tn_copy(ctx, first), 2, 1, n, 1, 1) : NULL;     /* e is destroyed before the backward pass */
     tn_tensor *move = first ? tn_sub(ctx, tn_matmul(ctx, first, m), tn_scale(ctx, first, value)) : NULL;
     return move ? tni_tna_unit(ctx, tn_add(ctx, first, tn_matmul(ctx, move, k)), 0) : NULL;
@@ -29519,13 +29082,12 @@ static bool tni_tna_is_simple(tn_ctx *ctx, const tn_eig_result *e)
     int64_t count = 2 * tni_min(e->values->shape[0], 2);
     if (tn_read(tn_slice(e->values, 0, 0, count / 2), TN_F64, v, count) != TN_OK) return false;
     if (v[1] != 0)
-        tni_fail(ctx, TN_ERR_ARG, "tn_attention: the dominant eigenvalues of A[:,:,0] are %g +- %gi, expected a real one: "
-                 "TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", v[0], fabs(v[1]));
-    else if (!(fabs(v[0]) - hypot(v[2], v[3]) > 1e-9 * fabs(v[0])))
-        tni_fail(ctx, TN_ERR_ARG, "tn_attention: the eigenvalues of A[:,:,0] have the magnitudes %g and %g, expected one "
-                 "above all others: TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", fabs(v[0]), hypot(v[2], v[3]));
-    else return true;
-    return false;
+        return tni_fail(ctx, TN_ERR_ARG, "tn_attention: the dominant eigenvalues of A[:,:,0] are %g +- %gi, expected a real "
+                        "one: TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", v[0], fabs(v[1])), false;
+    if (fabs(v[0]) - hypot(v[2], v[3]) > 1e-9 * fabs(v[0])) return true;
+    return tni_fail(ctx, TN_ERR_ARG, "tn_attention: the eigenvalues of A[:,:,0] have the magnitudes %g and %g, expected one "
+                    "above all others: TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", fabs(v[0]),
+                    hypot(v[2], v[3])), false;
 }
 
 /* The boundary vector of A[:,:,0] of the first site (or the last, from the right). */
@@ -29534,9 +29096,8 @@ static tn_tensor *tni_tna_dominant(tn_ctx *ctx, const tn_tn_attention *layer, bo
     const tn_tn_attention_desc *d = &layer->desc;
     const int64_t sites = d->sites > 0 ? d->sites : 1, site = right ? sites - 1 : 0, s = d->in * (d->square ? d->in : 1);
     tn_tensor    *m = tni_shaped(ctx, layer->a, 4, sites, d->bond, d->bond, s), *v = NULL;
-    tn_eig_desc   all;
     tn_eig_result e;
-    memset(&all, 0, sizeof all);
+    tn_eig_desc all = TNI_ZERO;
     all.left = true;
     m = m ? tn_slice(tn_slice(m, 0, site, site + 1), 3, 0, 1) : NULL;
     m = tni_shaped(ctx, m, 2, d->bond, d->bond, 1, 1);
@@ -29645,9 +29206,8 @@ static tn_tensor *tni_tna_weights(tn_ctx *ctx, const tn_tn_attention *layer, tn_
 {
     const tn_tn_attention_desc *d = &layer->desc;
     const int64_t n = x->shape[1];
-    const int64_t empty[4] = {x->shape[0], 0, d->out, d->in};
     tn_tensor    *u, *w, *logs = NULL;
-    if (n == 0) return tn_full(ctx, 4, empty, 0);
+    if (n == 0) return tn_full(ctx, 4, TNI_DIMS(x->shape[0], 0, d->out, d->in), 0);
     if (!(u = tni_tna_features(ctx, layer, x))) return NULL;
     if (d->causal) {
         tn_tensor *l;
@@ -29716,9 +29276,7 @@ tn_tensor *tn_tn_attention_state(tn_ctx *ctx, const tn_tn_attention *layer, int6
     tn_tensor *state = v ? tn_tensor_create(ctx, TN_REAL, 2, shape) : NULL;
     shape[1] = layer->desc.bond;
     v = tn_add(ctx, tn_full(ctx, 2, shape, 0), v);
-    if (state && tn_assign(tn_slice(state, 1, 0, shape[1]), v) == TN_OK) return state;
-    tn_tensor_destroy(state);
-    return NULL;
+    return state ? tni_tensor_done(state, tn_assign(tn_slice(state, 1, 0, shape[1]), v)) : NULL;
 }
 
 tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x, tn_tensor *state)
@@ -29728,11 +29286,9 @@ tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_
     if (!tni_tna_decodes(ctx, layer) || !tni_tna_given(ctx, layer, x) || !tni_is_real(ctx, state, "tn_attention", "state"))
         return NULL;
     int64_t n = x->shape[1], D = layer->desc.bond;
-    if (state->rank != 2 || state->shape[0] != x->shape[0] || state->shape[1] != D + 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: state is %s, expected [%lld,%lld], as x is %s", TNI_SHAPE(state),
-                 (long long)x->shape[0], (long long)(D + 1), TNI_SHAPE(x));
-        return NULL;
-    }
+    if (state->rank != 2 || state->shape[0] != x->shape[0] || state->shape[1] != D + 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: state is %s, expected [%lld,%lld], as x is %s", TNI_SHAPE(state),
+                        (long long)x->shape[0], (long long)(D + 1), TNI_SHAPE(x)), (tn_tensor *)NULL;
     ctx->made = ctx->desc.dtype;
     tn_tensor *w = tni_tna_causal(ctx, layer, tni_tna_features(ctx, layer, x), tn_copy(ctx, tn_slice(state, 1, 0, D)), &l, &logs);
     logs = w ? tn_add(ctx, logs, tn_slice(state, 1, D, D + 1)) : NULL;
@@ -29751,35 +29307,28 @@ tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_
 /* ---- exact layers ------------------------------------------------------- >>tn-attention-exact */
 
 /* Zeroed numbers of A, B, vL and vR, one after the other, to be written by tni_tna_write. */
-static int64_t tni_tna_count(const tn_tn_attention *layer)
+static double *tni_tna_numbers(tni_scratch *w, const tn_tn_attention *layer)
 {
-    return tn_tensor_count(layer->a) + tn_tensor_count(layer->b) + 2 * layer->desc.bond;
-}
-
-static double *tni_tna_numbers(const tn_tn_attention *layer)
-{
-    return tni_alloc_f64(layer->a->ctx, 1, tni_tna_count(layer), "tn_attention");
+    return tni_take_zeros(w, 1, tn_tensor_count(layer->a) + tn_tensor_count(layer->b) + 2 * layer->desc.bond);
 }
 
 /* Writes and frees the numbers. On failure, or if v is NULL, removes the layer, whose parameters began at `before`. */
-static tn_status tni_tna_write(tn_params *ps, int64_t before, tn_tn_attention *layer, double *v)
+static tn_status tni_tna_write(tni_scratch *w, tn_params *ps, int64_t before, tn_tn_attention *layer, double *v)
 {
     const int64_t a = v ? tn_tensor_count(layer->a) : 0, b = v ? tn_tensor_count(layer->b) : 0, D = layer->desc.bond;
     bool          done = v && tn_write(layer->a, TN_F64, v, a) == TN_OK && tn_write(layer->b, TN_F64, v + a, b) == TN_OK;
     if (done && layer->left)
         done = tn_write(layer->left, TN_F64, v + a + b, D) == TN_OK
                && tn_write(layer->right, TN_F64, v + a + b + D, D) == TN_OK;
-    if (v) tni_free(layer->a->ctx, v, (size_t)tni_tna_count(layer) * sizeof(double));
-    return tni_layer_done(ps, before, done, layer, sizeof *layer);
+    return tni_scratch_end(w, tni_layer_done(ps, before, done, layer, sizeof *layer));
 }
 
 /* Bond 2p + s: p is the state of the last cell, s the guess of the next one, which that one has to confirm. */
 tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int *rules, int64_t count, tn_boundary boundary,
                                      tn_tn_attention *layer)
 {
-    const int64_t        before = tn_params_count(ps);
-    tn_tn_attention_desc d;
-    tn_status            s;
+    const int64_t before = tn_params_count(ps);
+    tn_status     s;
     if (!rules) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rules are NULL");
     if (!tni_is_extent(count))
         return tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "tn_attention_from_rules: count is %lld, expected 1 to 2^31 - 2",
@@ -29791,14 +29340,14 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
         if (rules[o] < 0 || rules[o] > 255)
             return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rule %lld is %d, expected 0 to 255",
                             (long long)o, rules[o]);
-    memset(&d, 0, sizeof d);
+    tn_tn_attention_desc d = TNI_ZERO;
     d.in = 2;
     d.bond = 4;
     d.out = count;
     d.boundary = boundary;
     if ((s = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return s;
-    double *a = tni_tna_numbers(layer);
-    double *b = a ? a + 4 * 4 * 2 : NULL;
+    tni_scratch w = tni_scratch_begin(tn_params_ctx(ps), "tn_attention");
+    double     *a = tni_tna_numbers(&w, layer), *b = a ? a + 4 * 4 * 2 : NULL;
     for (int p = 0; a && p < 2; p++)
         for (int c = 0; c < 2; c++)
             for (int r = 0; r < 2; r++) {
@@ -29810,16 +29359,15 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
         double *ends = b + 4 * 4 * 2 * count;
         ends[0] = ends[1] = ends[4] = ends[6] = 1;
     }
-    return tni_tna_write(ps, before, layer, a);
+    return tni_tna_write(&w, ps, before, layer, a);
 }
 
 static bool tni_tna_numbers_of(tn_ctx *ctx, const tn_tensor *t, const char *what, int64_t rows, int64_t columns, double *v)
 {
     if (!tni_is_real(ctx, t, "tn_attention_from_linear", what)) return false;
     if (t->rank == 2 && t->shape[0] == rows && t->shape[1] == columns) return tn_read(t, TN_F64, v, rows * columns) == TN_OK;
-    tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
-             (long long)rows, (long long)columns);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
+                    (long long)rows, (long long)columns), false;
 }
 
 /* Bond 0 until the pair (v[a],k[b]) of one site is taken, then 1 + a m + b until q meets it. With a ring, or with both
@@ -29827,61 +29375,56 @@ static bool tni_tna_numbers_of(tn_ctx *ctx, const tn_tensor *t, const char *what
 tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
                                       const tn_tensor *v, bool causal, tn_tn_attention *layer)
 {
-    tn_ctx              *ctx = tn_params_ctx(ps);
-    tn_tn_attention_desc d;
-    const int64_t        m = q && q->rank == 2 ? q->shape[0] : 1, in = q && q->rank == 2 ? q->shape[1] : 1;
-    const int64_t        out = v && v->rank == 2 ? v->shape[0] : 1;
-    const int64_t        before = tn_params_count(ps);
-    int64_t              D;
-    double              *wq;
-    memset(&d, 0, sizeof d);
+    tn_ctx       *ctx = tn_params_ctx(ps);
+    const int64_t m = q && q->rank == 2 ? q->shape[0] : 1, in = q && q->rank == 2 ? q->shape[1] : 1;
+    const int64_t out = v && v->rank == 2 ? v->shape[0] : 1;
+    const int64_t before = tn_params_count(ps);
+    const int64_t D = out * m + 1;
+    tni_scratch   w = tni_scratch_begin(ctx, "tn_attention_from_linear");
+    tn_tn_attention_desc d = TNI_ZERO;
     d.in = in;
     d.out = out;
-    d.bond = D = out * m + 1;
+    d.bond = D;
     d.square = d.unit_inputs = true;
     d.boundary = causal ? TN_BOUNDARY_FIRST : TN_BOUNDARY_CLOSED;
     d.causal = causal;
     if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
     if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return tn_ctx_status(ctx);
-    if (!(wq = tni_scratch_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
-    double *wk = wq + m * in, *wv = wk + m * in;
+    double   *wq = tni_take_f64(&w, m, in), *wk = tni_take_f64(&w, m, in), *wv = tni_take_f64(&w, out, in);
+    if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
     bool      read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
                      && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
     tn_status status = read ? tn_tn_attention_init(ps, name, &d, layer) : tn_ctx_status(ctx);
-    if (status == TN_OK) {
-        double *a = tni_tna_numbers(layer);
-        double *b = a ? a + D * D * in * in : NULL;
-        for (int64_t i = 0; a && i < D; i++) for (int64_t t = 0; t < in; t++) a[((i * D + i) * in + t) * in + t] = 1;
-        for (int64_t i = 0; a && i < out; i++)
-            for (int64_t j = 0; j < m; j++)
-                for (int64_t s = 0; s < in; s++) {
-                    const int64_t pair = 1 + i * m + j;
-                    for (int64_t t = 0; t < in; t++) a[(pair * in + t) * in + s] += wv[i * in + t] * wk[j * in + s];
-                    b[(pair * D * out + i) * in + s] = wq[j * in + s];
-                }
-        status = tni_tna_write(ps, before, layer, a);
-    }
-    tni_free_f64(ctx, wq, 2 * m + out, in);
-    return status;
+    if (status != TN_OK) return tni_scratch_end(&w, status);
+    double *a = tni_tna_numbers(&w, layer), *b = a ? a + D * D * in * in : NULL;
+    for (int64_t i = 0; a && i < D; i++) for (int64_t t = 0; t < in; t++) a[((i * D + i) * in + t) * in + t] = 1;
+    for (int64_t i = 0; a && i < out; i++)
+        for (int64_t j = 0; j < m; j++)
+            for (int64_t s = 0; s < in; s++) {
+                const int64_t pair = 1 + i * m + j;
+                for (int64_t t = 0; t < in; t++) a[(pair * in + t) * in + s] += wv[i * in + t] * wk[j * in + s];
+                b[(pair * D * out + i) * in + s] = wq[j * in + s];
+            }
+    return tni_tna_write(&w, ps, before, layer, a);
 }
 
 /* Bond 0 before the first of the two sites, 1 + d t + s between them: t and s have changed places there; d^2 + 1 after. */
 tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int64_t in, tn_tn_attention *layer)
 {
-    const int64_t        before = tn_params_count(ps);
-    tn_tn_attention_desc d;
-    int64_t              D;
-    tn_status            status;
+    const int64_t before = tn_params_count(ps);
+    int64_t       D;
+    tn_status     status;
     if (in < 1 || in > 46339)                                    /* D is an extent, too */
         return tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "tn_attention_from_permutations: in is %lld, expected 1 to 46339",
                         (long long)in);
-    memset(&d, 0, sizeof d);
+    tn_tn_attention_desc d = TNI_ZERO;
     d.in = in;
     d.bond = D = in * in + 2;
     d.square = d.unit_inputs = true;
     d.boundary = TN_BOUNDARY_VECTORS;
     if ((status = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return status;
-    double *a = tni_tna_numbers(layer);
+    tni_scratch w = tni_scratch_begin(tn_params_ctx(ps), "tn_attention");
+    double     *a = tni_tna_numbers(&w, layer);
     for (int64_t t = 0; a && t < in; t++) {
         for (int64_t i = 0; i < D; i++) a[((i * D + i) * in + t) * in + t] = 1;
         for (int64_t s = 0; s < in; s++) {
@@ -29894,7 +29437,7 @@ tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int
         memcpy(a + count, a, (size_t)count * sizeof(double));
         a[2 * count] = a[2 * count + 2 * D - 1] = 1;            /* vL is e_0, vR the last unit vector */
     }
-    return tni_tna_write(ps, before, layer, a);
+    return tni_tna_write(&w, ps, before, layer, a);
 }
 
 /* ---- its rule ----------------------------------------------------------- >>tn-attention-rule */
@@ -29902,22 +29445,22 @@ tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int
 /* Outputs z [2^n,n] of all strings, scaled to about one; cell j of string i is bit j of i. */
 static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, double *bits, double *z)
 {
-    const int64_t strings = (int64_t)1 << n, shape[3] = {strings, n, 2}, flat[2] = {strings, n};
+    const int64_t strings = (int64_t)1 << n;
     double        largest = 0;
     for (int64_t i = 0; i < strings; i++)
         for (int64_t j = 0; j < n; j++) {
             bits[2 * (i * n + j)] = !(i >> j & 1);
             bits[2 * (i * n + j) + 1] = (double)(i >> j & 1);
         }
-    tn_tensor *y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, shape, TN_F64, bits));
+    tn_tensor *y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, TNI_DIMS(strings, n, 2), TN_F64, bits));
     if (y && layer->desc.out == 2) y = tn_sub(ctx, tn_slice(y, 2, 1, 2), tn_slice(y, 2, 0, 1));
-    y = y ? tn_reshape(y, 2, flat) : NULL;
+    y = y ? tn_reshape(y, 2, TNI_DIMS(strings, n)) : NULL;
     if (!y || tn_read(y, TN_F64, z, strings * n) != TN_OK) return false;
     for (int64_t i = 0; i < strings * n; i++) {
         largest = fmax(largest, fabs(z[i]));
         if (fabs(z[i]) < HUGE_VAL) continue;
-        tni_fail(ctx, TN_ERR_NONFINITE, "tn_attention_rule: an output of the layer is %g, expected finite numbers", z[i]);
-        return false;
+        return tni_fail(ctx, TN_ERR_NONFINITE, "tn_attention_rule: an output of the layer is %g, expected finite numbers",
+                        z[i]), false;
     }
     for (int64_t i = 0; i < strings * n && largest > 0; i++) z[i] /= largest;
     return true;
@@ -29967,22 +29510,20 @@ static void tni_rule_read(const double *z, int64_t n, bool ring, tn_rule_reading
 tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, tn_rule_reading *out)
 {
     const int64_t cells = n >= 3 && n <= 14 ? n << n : 0;
-    double       *bits;
+    tni_scratch   w = tni_scratch_begin(ctx, "tn_attention_rule");
     if (!out) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: out is NULL");
     memset(out, 0, sizeof *out);
     if (!tni_layer_given(ctx, layer, "tn_attention_rule")) return TN_ERR_ARG;
-    if (cells == 0)
-        return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: n is %lld, expected 3 to 14", (long long)n);
+    if (cells == 0) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: n is %lld, expected 3 to 14", (long long)n);
     if (layer->desc.in != 2 || layer->desc.out > 2)
         return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_rule: in is %lld and out %lld, expected 2, and 1 or 2",
                         (long long)layer->desc.in, (long long)layer->desc.out);
-    if (!(bits = tni_scratch_f64(ctx, 3, cells, "tn_attention_rule"))) return TN_ERR_MEMORY;
+    double *bits = tni_take_f64(&w, 2, cells), *z = tni_take_f64(&w, 1, cells);
     tn_mark mark = tn_arena_mark(ctx);
-    bool    done = tni_rule_outputs(ctx, layer, n, bits, bits + 2 * cells);
-    if (done) tni_rule_read(bits + 2 * cells, n, layer->desc.boundary == TN_BOUNDARY_CLOSED, out);
-    tni_free_f64(ctx, bits, 3, cells);
+    bool    done = !w.failed && tni_rule_outputs(ctx, layer, n, bits, z);
+    if (done) tni_rule_read(z, n, layer->desc.boundary == TN_BOUNDARY_CLOSED, out);
     if (!tni_recording(ctx)) tn_arena_release(ctx, mark);
-    return done ? TN_OK : tn_ctx_status(ctx);
+    return tni_scratch_end(&w, done ? TN_OK : tn_ctx_status(ctx));
 }
 #endif /* TN_NO_MPS */
 
@@ -30020,7 +29561,6 @@ enum {
 };
 
 typedef struct tni_pairs {
-    tn_ctx   *ctx;
     int       order;
     bool      same;                     /* both operators are one: only blocks i <= j are visited   */
     int64_t   block, i, j;              /* terms per block; the next block                         */
@@ -30031,8 +29571,6 @@ typedef struct tni_pairs {
     double   *k, *pp;                   /* [m,n] what a caller makes of them; P^T P'                */
     bool      inputs;                   /* see tni_pairs_symmetric */
     double   *sums;                     /* [block] of rows of k * pp, or NULL                      */
-    double   *work;
-    int64_t   work_size;
     tni_host  host;
 } tni_pairs;
 #endif /* TN_NO_OPERATOR */
@@ -30054,8 +29592,7 @@ static void tni_cp_destroy(tni_owned *o)
     tni_cp_box *box = (tni_cp_box *)(void *)o;
     tn_tensor_destroy(box->cp.p);
     for (int k = 0; k < TN_CP_MAX_ORDER; k++) tn_tensor_destroy(box->cp.f[k]);
-    tni_disown(o);
-    tni_free(o->ctx, box, sizeof *box);
+    tni_object_free(o, sizeof *box);
 }
 
 void tn_cp_destroy(tn_cp *cp)
@@ -30076,19 +29613,13 @@ tn_cp *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep)
     return keep;
 }
 
-TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
-{
-    int64_t shape[2] = {n, m};
-    return tn_tensor_create(ctx, TN_REAL, 2, shape);
-}
+TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m) { return tn_tensor_create(ctx, TN_REAL, 2, TNI_DIMS(n, m)); }
 
 /* An operator of zeros. */
 TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
 {
-    tni_cp_box *box = (tni_cp_box *)tni_alloc(ctx, sizeof *box, "operator");
+    tni_cp_box *box = (tni_cp_box *)tni_object(ctx, sizeof *box, "operator", tni_cp_destroy);
     if (!box) return NULL;
-    memset(box, 0, sizeof *box);
-    tni_own(ctx, &box->owned, tni_cp_destroy);
     box->number = ++ctx->operators;
     tn_cp *cp = &box->cp;
     cp->ctx = ctx;
@@ -30104,16 +29635,14 @@ TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, co
         whole = cp->f[k] != NULL;
     }
     if (whole) return cp;
-    tn_cp_destroy(cp);
-    return NULL;
+    return tn_cp_destroy(cp), (tn_cp *)NULL;
 }
 
 /* Returns the finished operator, or destroys it where s is an error. */
 TNI_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 {
     if (s == TN_OK) return cp;
-    tn_cp_destroy(cp);
-    return NULL;
+    return tn_cp_destroy(cp), (tn_cp *)NULL;
 }
 
 /* ---- blocks ------------------------------------------------------------- >>cp-blocks */
@@ -30124,6 +29653,16 @@ TNI_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64
     v.data = (char *)v.data + (row * v.strides[0] + column * v.strides[1]) * (int64_t)tni_dtype_size(v.dtype);
     v.shape[0] = rows;
     v.shape[1] = columns;
+    return v;
+}
+
+TNI_FN tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
+{
+    tn_view v = tni_view(t);
+    v.data = (char *)v.data + i * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
+    v.rank = 2;
+    v.shape[0] = v.shape[1]; v.shape[1] = v.shape[2];
+    v.strides[0] = v.strides[1]; v.strides[1] = v.strides[2];
     return v;
 }
 
@@ -30143,7 +29682,7 @@ TNI_FN tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from)  /* to = fr
 
 TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
 {
-    tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_FILL, "");
     c.out[c.n_out++] = to;
     c.f[0] = value;
     return tni_run(ctx, &c);
@@ -30151,7 +29690,7 @@ TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
 
 TNI_FN tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double factor)
 {
-    tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_ADD, "");
     c.in[c.n_in++] = from;
     c.out[c.n_out++] = to;
     c.f[0] = factor;
@@ -30202,16 +29741,14 @@ TNI_FN bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 2) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected a matrix", op, what, TNI_SHAPE(t));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected a matrix", op, what, TNI_SHAPE(t)), false;
 }
 
 TNI_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 1 && t->shape[0] == n) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld]", op, what, TNI_SHAPE(t), (long long)n);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld]", op, what, TNI_SHAPE(t), (long long)n), false;
 }
 
 /* Order 2 with inputs of one length: what symmetrising and everything after it needs. */
@@ -30230,11 +29767,9 @@ TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
 {
     if (!cp) return false;
     for (int k = 1; k < cp->order; k++)
-        if (cp->in[k] != cp->in[0]) {
-            tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: input %d has %lld elements, expected %lld as input 0", op, k,
-                     (long long)cp->in[k], (long long)cp->in[0]);
-            return false;
-        }
+        if (cp->in[k] != cp->in[0])
+            return tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: input %d has %lld elements, expected %lld as input 0", op, k,
+                            (long long)cp->in[k], (long long)cp->in[0]), false;
     return true;
 }
 
@@ -30242,8 +29777,7 @@ TNI_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *o
 {
     if (!ps) return false;
     if (cp->ctx == tn_params_ctx(ps)) return tni_cp_one_input(cp, op);
-    tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "%s: the operator is of another context than the parameters", op);
-    return false;
+    return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "%s: the operator is of another context than the parameters", op), false;
 }
 
 /* ---- made from arrays --------------------------------------------------- >>cp-create */
@@ -30253,19 +29787,15 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
     const bool constant = input == TN_CP_INPUT_CONSTANT;
     int64_t    in[TN_CP_MAX_ORDER];
     if (!tni_is_matrix(ctx, p, "cp", "p")) return NULL;
-    if (order < 1 || order > TN_CP_MAX_ORDER || !f) {
-        if (f) tni_fail(ctx, TN_ERR_ARG, "cp: order is %d, expected 1 to %d", order, TN_CP_MAX_ORDER);
-        else tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL");
-        return NULL;
-    }
+    if (!f) return tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL"), (tn_cp *)NULL;
+    if (order < 1 || order > TN_CP_MAX_ORDER)
+        return tni_fail(ctx, TN_ERR_ARG, "cp: order is %d, expected 1 to %d", order, TN_CP_MAX_ORDER), (tn_cp *)NULL;
     for (int k = 0; k < order; k++) {
         if (!tni_is_matrix(ctx, f[k], "cp", "a factor")) return NULL;
-        if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected [%lld,in%s]: one row per term, as p, %s, has one "
-                     "column per term", k, TNI_SHAPE(f[k]), (long long)p->shape[1],
-                     constant ? " + 1 for the constant one" : "", TNI_SHAPE(p));
-            return NULL;
-        }
+        if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1))
+            return tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected [%lld,in%s]: one row per term, as p, %s, has one "
+                            "column per term", k, TNI_SHAPE(f[k]), (long long)p->shape[1],
+                            constant ? " + 1 for the constant one" : "", TNI_SHAPE(p)), (tn_cp *)NULL;
         in[k] = f[k]->shape[1];
     }
     tn_cp *cp = tni_cp_make(ctx, order, p->shape[0], p->shape[1], in, constant);
@@ -30478,30 +30008,21 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
     return TN_OK;
 }
 
-TNI_FN void tni_terms_end(tni_terms *t)
-{
-    if (!t->cp) return;
-    tni_free_f64(t->cp->ctx, t->scale, t->cp->order + 2, t->cp->terms);
-    tni_free(t->cp->ctx, t->row, sizeof *t->row * (size_t)t->cp->out);
-    tni_free_f64(t->cp->ctx, t->p, t->cp->out, t->room);
-    tni_free_f64(t->cp->ctx, t->f[0], t->room, tni_terms_width(t->cp) - t->cp->out);
-}
-
-/* Prepares groups of up to `group` terms, `room` of them in all; `like` has the scales already if it is of the same
-   operator. */
-TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
-                                        const tni_terms *like, const char *op)
+/* Prepares groups of up to `group` terms, `room` of them in all, in memory of w; `like` has the scales already if it is of the
+   same operator. */
+TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
+                                        const tni_terms *like)
 {
     memset(t, 0, sizeof *t);
     t->cp = cp;
     t->room = room;
     t->group = group;
-    t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
-    t->row = (int *)tni_array(cp->ctx, cp->out, sizeof *t->row, op);
-    t->p = tni_scratch_f64(cp->ctx, cp->out, room, op);
-    t->f[0] = tni_scratch_f64(cp->ctx, room, tni_terms_width(cp) - cp->out, op);
-    if (!t->scale || !t->row || !t->p || !t->f[0]) return TN_ERR_MEMORY;
-    if (!like || like->cp != cp) return tni_terms_scale(t, by_row, op);
+    t->scale = tni_take_zeros(w, cp->order + 2, cp->terms);
+    t->row = (int *)tni_take(w, cp->out, sizeof *t->row);
+    t->p = tni_take_f64(w, cp->out, room);
+    t->f[0] = tni_take_f64(w, room, tni_terms_width(cp) - cp->out);
+    if (w->failed) return TN_ERR_MEMORY;
+    if (!like || like->cp != cp) return tni_terms_scale(t, by_row, w->what);
     t->shift = like->shift;
     memcpy(t->scale, like->scale, sizeof *t->scale * (size_t)((cp->order + 2) * cp->terms));
     memcpy(t->row, like->row, sizeof *t->row * (size_t)cp->out);
@@ -30509,9 +30030,9 @@ TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t r
 }
 
 /* Prepares blocks of up to `room` terms, which are one group. */
-TNI_FN tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const char *op)
+TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t room)
 {
-    return tni_terms_begin_groups(t, cp, room, room, by_row, NULL, op);
+    return tni_terms_begin_groups(t, w, cp, room, room, false, NULL);
 }
 
 /* ---- range -------------------------------------------------------------- >>cp-range
@@ -30521,10 +30042,11 @@ TNI_FN tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bo
 /* Multiplies rows of factor k, or columns of P for k = order, by powers of two, in two steps. */
 TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 {
-    tn_view    to = tni_view(k < cp->order ? cp->f[k] : cp->p);
-    tn_tensor *power = tni_owned_2d(cp->ctx, cp->terms, 1);
-    double    *v = tni_scratch_f64(cp->ctx, cp->terms, 1, "operator");
-    tn_status  s = power && v ? TN_OK : TN_ERR_MEMORY;
+    tn_view     to = tni_view(k < cp->order ? cp->f[k] : cp->p);
+    tn_tensor  *power = tni_owned_2d(cp->ctx, cp->terms, 1);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "operator");
+    double     *v = tni_take_f64(&w, cp->terms, 1);
+    tn_status   s = power && v ? TN_OK : TN_ERR_MEMORY;
     for (int step = 0; step < 2 && s == TN_OK; step++) {
         for (int64_t h = 0; h < cp->terms; h++) v[h] = ldexp(1.0, step ? by[h] - by[h] / 2 : by[h] / 2);
         s = tn_write(power, TN_F64, v, cp->terms);
@@ -30532,24 +30054,23 @@ TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
             s = tni_put_product(cp->ctx, to, to, k < cp->order ? tni_view(power) : tni_transposed_view(tni_view(power)),
                                 false);
     }
-    tni_free_f64(cp->ctx, v, cp->terms, 1);
     tn_tensor_destroy(power);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The exponents of rows of factors and columns of P: [order + 1,terms]; all TNI_TERM_ZERO in a term that is 0. */
 TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 {
     const int64_t h = cp->terms, room = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
-    tni_terms t;
-    tn_status s = tni_terms_begin(&t, cp, tni_min(room, tni_max(1, h)), false, op);
-    int       order = cp->order;
+    const int     order = cp->order;
+    tni_scratch   w = tni_scratch_begin(cp->ctx, op);
+    tni_terms     t;
+    tn_status     s = tni_terms_begin(&t, &w, cp, tni_min(room, tni_max(1, h)));
     for (int k = 0; k <= order; k++)
         for (int64_t i = 0; i < h && s == TN_OK; i++)
             e[k * h + i] = t.scale[order * h + i] <= (double)TNI_TERM_ZERO ? TNI_TERM_ZERO
                            : k == order ? (int)t.scale[(order + 1) * h + i] : -tni_exponent(t.scale[k * h + i]);
-    tni_terms_end(&t);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* A copy with factors near 1; by [terms] becomes the sum of a term's exponents e [order + 1,terms]. */
@@ -30574,9 +30095,10 @@ TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 /* Multiplies terms by 2^by[h], in equal parts to their factors, or destroys the operator where they do not fit. */
 TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
 {
-    const int64_t h = cp->terms, numbers = tni_area(cp->order + 1, h);
+    const int64_t h = cp->terms;
     const int     most = cp->ctx->desc.dtype == TN_F32 ? 120 : 1000, parts = cp->order + 1;
-    int          *e = (int *)tni_array(cp->ctx, numbers, sizeof *e, op);
+    tni_scratch   w = tni_scratch_begin(cp->ctx, op);
+    int          *e = (int *)tni_take(&w, tni_area(parts, h), sizeof *e);
     tn_status     s = e ? tni_cp_exponents(cp, e, op) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < h && s == TN_OK; i++) {
         int total = by[i];
@@ -30590,8 +30112,7 @@ TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
             e[k * h + i] = zero ? 0 : (k < cp->order ? each : total - cp->order * each) - e[k * h + i];
     }
     for (int k = 0; k < parts && s == TN_OK; k++) s = tni_cp_shift(cp, k, e + k * h);
-    tni_free(cp->ctx, e, sizeof *e * (size_t)numbers);
-    return tni_cp_done(cp, s);
+    return tni_cp_done(cp, tni_scratch_end(&w, s));
 }
 
 TNI_FN int tni_range_limit(const tn_ctx *ctx) { return ctx->desc.dtype == TN_F32 ? 60 : 500; }
@@ -30617,9 +30138,8 @@ static bool tni_fold_takes(const tn_cp *cp, int slot, const tn_tensor *e, const 
     int64_t m = cp->in[slot] - cp->constant;
     if (!tni_is_matrix(cp->ctx, e, op, "e")) return false;
     if (e->shape[0] == m) return !b || tni_is_vector(cp->ctx, b, m, op, "b");
-    tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: e is %s, expected %lld rows, the operator's inputs%s", op, TNI_SHAPE(e),
-             (long long)m, cp->constant ? " without the constant one" : "");
-    return false;
+    return tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: e is %s, expected %lld rows, the operator's inputs%s", op, TNI_SHAPE(e),
+                    (long long)m, cp->constant ? " without the constant one" : ""), false;
 }
 
 /* F [E b; 0 one] */
@@ -30654,30 +30174,31 @@ static tn_cp *tni_cp_folded(const tn_cp *cp, int first, int last, const tn_tenso
 static tn_status tni_raise_exponent(const tn_tensor *t, int *exponent, const char *op, const char *what)
 {
     const int64_t n = tn_tensor_count(t);
-    double   *v = tni_scratch_f64(t->ctx, n, 1, op);
-    tn_status s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
-    int       e;
-    double    largest = s == TN_OK ? tni_largest(1, n, tni_rows(v, n)) : 0;
+    tni_scratch   w = tni_scratch_begin(t->ctx, op);
+    double       *v = tni_take_f64(&w, n, 1);
+    tn_status     s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
+    int           e;
+    double        largest = s == TN_OK ? tni_largest(1, n, tni_rows(v, n)) : 0;
     if (!(largest < HUGE_VAL))
         s = tni_fail(t->ctx, TN_ERR_NONFINITE, "%s: %s holds NaN or infinity, expected finite numbers", op, what);
     frexp(largest, &e);
     if (largest > 0 && e > *exponent) *exponent = e;
-    tni_free_f64(t->ctx, v, n, 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The same for numbers of any size. */
 TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
                           const char *op)
 {
-    tn_ctx    *ctx = cp->ctx;
-    const int64_t h = cp->terms, numbers = tni_area(cp->order + 2, h);
+    tn_ctx          *ctx = cp->ctx;
+    const int64_t    h = cp->terms;
     const tn_tensor *m = u ? u : e;
-    tn_tensor *scaled[2] = {NULL, NULL};
-    tn_cp     *to = NULL;
-    int       *exponents = (int *)tni_array(ctx, numbers, sizeof *exponents, op), *by = exponents + (cp->order + 1) * h;
-    int        raise = -2000, least = 0, most = 0;
-    tn_status  s = exponents ? tni_raise_exponent(m, &raise, op, u ? "u" : "e") : TN_ERR_MEMORY;
+    tn_tensor       *scaled[2] = {NULL, NULL};
+    tn_cp           *to = NULL;
+    tni_scratch      w = tni_scratch_begin(ctx, op);
+    int             *exponents = (int *)tni_take(&w, tni_area(cp->order + 1, h), sizeof *exponents);
+    int             *by = (int *)tni_take(&w, h, sizeof *by), raise = -2000, least = 0, most = 0;
+    tn_status        s = by ? tni_raise_exponent(m, &raise, op, u ? "u" : "e") : TN_ERR_MEMORY;
     if (s == TN_OK && b) s = tni_raise_exponent(b, &raise, op, "b");
     if (s == TN_OK) s = tni_cp_exponents(cp, exponents, op);
     if (s == TN_OK && raise > -2000) {
@@ -30704,7 +30225,7 @@ TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor 
         tn_tensor_destroy(scaled[0]);
         tn_tensor_destroy(scaled[1]);
     }
-    tni_free(ctx, exponents, sizeof *exponents * (size_t)numbers);
+    tni_scratch_release(&w, NULL);
     return to;
 }
 
@@ -30719,18 +30240,15 @@ tn_cp *tn_cp_fold_slot(const tn_cp *cp, int slot, const tn_tensor *e, const tn_t
     if (!cp) return NULL;
     if (slot >= 0 && slot < cp->order)
         return tni_fold_takes(cp, slot, e, b, "fold_slot") ? tni_cp_fold(cp, slot, slot + 1, e, b, NULL, "fold_slot") : NULL;
-    tni_fail(cp->ctx, TN_ERR_ARG, "fold_slot: slot is %d, expected 0 to %d", slot, cp->order - 1);
-    return NULL;
+    return tni_fail(cp->ctx, TN_ERR_ARG, "fold_slot: slot is %d, expected 0 to %d", slot, cp->order - 1), (tn_cp *)NULL;
 }
 
 tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
 {
     if (!cp || !tni_is_matrix(cp->ctx, u, "fold_out", "u")) return NULL;
-    if (u->shape[1] != cp->out) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, expected %lld columns, the operator's outputs", TNI_SHAPE(u),
-                 (long long)cp->out);
-        return NULL;
-    }
+    if (u->shape[1] != cp->out)
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, expected %lld columns, the operator's outputs", TNI_SHAPE(u),
+                        (long long)cp->out), (tn_cp *)NULL;
     if (b && !tni_is_vector(cp->ctx, b, u->shape[0], "fold_out", "b")) return NULL;
     tn_cp *to = tni_cp_fold(cp, 0, 0, NULL, NULL, u, "fold_out");
     return to && b ? tni_cp_next(to, tni_cp_with_bias(to, tni_column_view(b))) : to;
@@ -30741,11 +30259,9 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
 {
     if (!tni_cp_one_input(cp, "residual")) return NULL;
     int64_t n = cp->in[0] - cp->constant;
-    if (cp->out != n) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: the operator has %lld outputs, expected %lld as inputs",
-                 (long long)cp->out, (long long)n);
-        return NULL;
-    }
+    if (cp->out != n)
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: the operator has %lld outputs, expected %lld as inputs",
+                        (long long)cp->out, (long long)n), (tn_cp *)NULL;
     tn_cp *to = tni_cp_extend(cp, n, true);
     if (!to) return NULL;
     tn_status s = tni_put_identity(cp->ctx, tni_block_of(to->p, 0, n, cp->terms, n));
@@ -30868,11 +30384,10 @@ static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
     for (k = 0; k < outer->order; k++) fits = fits && tni_mul_size(terms, (size_t)inner->terms, &terms);
     fits = fits && tni_mul_size(terms, (size_t)numbers, &bytes)
            && tni_mul_size(bytes, tni_dtype_size(ctx->desc.dtype), &bytes);
-    if (!fits || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "compose: the composition has %lld^%d terms of %lld numbers, more than %s",
-                 (long long)inner->terms, outer->order, (long long)numbers, fits ? "desc.max_bytes" : "the address space");
-        return NULL;
-    }
+    if (!fits || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes))
+        return tni_fail(ctx, TN_ERR_MEMORY, "compose: the composition has %lld^%d terms of %lld numbers, more than %s",
+                        (long long)inner->terms, outer->order, (long long)numbers,
+                        fits ? "desc.max_bytes" : "the address space"), (tn_cp *)NULL;
     tn_cp *to = tni_cp_make(ctx, order, outer->out, (int64_t)terms, in, inner->constant);
     if (!to) return NULL;
     tn_status s = terms > 0 ? tni_compose_outputs(outer, inner, to) : TN_OK;
@@ -30888,14 +30403,14 @@ static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
 /* The same for numbers of any size. Of the outer operator the terms relative to the largest are near 1, or less. */
 static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
-    tn_ctx   *ctx = outer->ctx;
-    int64_t   ho = outer->terms, hi = inner->terms, rest;
-    int64_t   numbers = tni_plus(tni_area(outer->order + 2, ho), tni_area(inner->order + 2, hi));
-    int      *eo = (int *)tni_array(ctx, numbers, sizeof *eo, "compose"), *bo = eo + (outer->order + 1) * ho;
-    int      *ei = bo + ho, *bi = ei + (inner->order + 1) * hi, *by = NULL;
-    int       least[3] = {0, 0, 0}, most[3] = {0, 0, 0}, k;
-    tn_cp    *to = NULL, *one = NULL, *two = NULL;
-    tn_status s = eo ? tni_cp_exponents(outer, eo, "compose") : TN_ERR_MEMORY;
+    tn_ctx     *ctx = outer->ctx;
+    int64_t     ho = outer->terms, hi = inner->terms, rest;
+    tni_scratch w = tni_scratch_begin(ctx, "compose");
+    int        *eo = (int *)tni_take(&w, tni_area(outer->order + 1, ho), sizeof *eo), *bo = (int *)tni_take(&w, ho, sizeof *bo);
+    int        *ei = (int *)tni_take(&w, tni_area(inner->order + 1, hi), sizeof *ei), *bi = (int *)tni_take(&w, hi, sizeof *bi);
+    int         least[3] = {0, 0, 0}, most[3] = {0, 0, 0}, k;
+    tn_cp      *to = NULL, *one = NULL, *two = NULL;
+    tn_status   s = bi ? tni_cp_exponents(outer, eo, "compose") : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_cp_exponents(inner, ei, "compose");
     if (s == TN_OK) {
         tni_exponent_range(outer->order * ho, eo, &least[0], &most[0]);
@@ -30916,19 +30431,14 @@ static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
         two = one ? tni_cp_near_one(inner, ei, bi) : NULL;
         for (i = 0; i < ho; i++) bo[i] = (int)tni_max(bo[i] - top, -2 * tni_range_limit(ctx));
         if (two && tni_cp_shift(one, outer->order, bo) == TN_OK) to = tni_cp_composed(one, two);
-        by = to ? (int *)tni_array(ctx, to->terms, sizeof *by, "compose") : NULL;
-        if (!by) to = to ? tni_cp_done(to, TN_ERR_MEMORY) : NULL;
-        else {
-            for (i = 0; i < to->terms; i++)
-                for (by[i] = top, rest = i, k = 0; k < outer->order; k++, rest /= hi) by[i] += bi[rest % hi];
-            i = to->terms;
-            to = tni_cp_spread(to, by, "compose");
-            tni_free(ctx, by, sizeof *by * (size_t)i);
-        }
+        int *by = to ? (int *)tni_take(&w, to->terms, sizeof *by) : NULL;
+        for (i = 0; by && i < to->terms; i++)
+            for (by[i] = top, rest = i, k = 0; k < outer->order; k++, rest /= hi) by[i] += bi[rest % hi];
+        if (to) to = by ? tni_cp_spread(to, by, "compose") : tni_cp_done(to, TN_ERR_MEMORY);
         tn_cp_destroy(one);
         tn_cp_destroy(two);
     }
-    tni_free(ctx, eo, sizeof *eo * (size_t)numbers);
+    tni_scratch_release(&w, NULL);
     return to;
 }
 
@@ -30936,21 +30446,16 @@ tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
     tn_cp *to = NULL, *carried = NULL;
     if (!tni_cp_one_input(outer, "compose")) return NULL;
-    if (!inner || inner->ctx != outer->ctx) {
-        tni_fail(outer->ctx, TN_ERR_ARG, "compose: the inner operator is %s", inner ? "of another context" : "NULL");
-        return NULL;
-    }
-    if (outer->order * inner->order > TN_CP_MAX_ORDER) {
-        tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the operators have orders %d and %d, expected a product of at most %d",
-                 outer->order, inner->order, TN_CP_MAX_ORDER);
-        return NULL;
-    }
-    if (outer->in[0] - outer->constant != inner->out) {
-        tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the outer operator has %lld inputs%s, expected %lld as the inner one "
-                 "has outputs", (long long)(outer->in[0] - outer->constant),
-                 outer->constant ? " beside the constant one" : "", (long long)inner->out);
-        return NULL;
-    }
+    if (!inner || inner->ctx != outer->ctx)
+        return tni_fail(outer->ctx, TN_ERR_ARG, "compose: the inner operator is %s",
+                        inner ? "of another context" : "NULL"), (tn_cp *)NULL;
+    if (outer->order * inner->order > TN_CP_MAX_ORDER)
+        return tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the operators have orders %d and %d, expected a product of at most "
+                        "%d", outer->order, inner->order, TN_CP_MAX_ORDER), (tn_cp *)NULL;
+    if (outer->in[0] - outer->constant != inner->out)
+        return tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the outer operator has %lld inputs%s, expected %lld as the inner "
+                        "one has outputs", (long long)(outer->in[0] - outer->constant),
+                        outer->constant ? " beside the constant one" : "", (long long)inner->out), (tn_cp *)NULL;
     tni_scope scope = tni_scope_begin(outer->ctx);
     if (!outer->constant) to = tni_cp_compose(outer, inner);
     else if ((carried = tni_cp_with_one(inner)) != NULL) to = tni_cp_next(carried, tni_cp_compose(outer, carried));
@@ -30975,9 +30480,10 @@ static tn_cp *tni_cp_quadratic(const tn_cp *cp)
     tn_cp    *to = NULL;
     tn_status s = TN_OK;
     int64_t   in[2] = {n, n};
-    f[0] = tni_alloc_f64(cp->ctx, cp->terms, cp->in[0], "split");
-    f[1] = tni_alloc_f64(cp->ctx, cp->terms, cp->in[0], "split");
-    bool read = f[0] && f[1] && tn_read(cp->f[0], TN_F64, f[0], cp->terms * cp->in[0]) == TN_OK
+    tni_scratch w = tni_scratch_begin(cp->ctx, "split");
+    f[0] = tni_take_zeros(&w, cp->terms, cp->in[0]);
+    f[1] = tni_take_zeros(&w, cp->terms, cp->in[0]);
+    bool read = !w.failed && tn_read(cp->f[0], TN_F64, f[0], cp->terms * cp->in[0]) == TN_OK
                 && tn_read(cp->f[1], TN_F64, f[1], cp->terms * cp->in[0]) == TN_OK;
     for (int pass = 0; read && pass < 2; pass++) {           /* count, then copy */
         if (pass == 1 && !(to = tni_cp_make(cp->ctx, 2, cp->out, kept, in, false))) break;
@@ -30990,8 +30496,7 @@ static tn_cp *tni_cp_quadratic(const tn_cp *cp)
             kept++;
         }
     }
-    tni_free_f64(cp->ctx, f[0], cp->terms, cp->in[0]);
-    tni_free_f64(cp->ctx, f[1], cp->terms, cp->in[0]);
+    tni_scratch_release(&w, NULL);
     return to ? tni_cp_done(to, s) : NULL;
 }
 
@@ -31008,9 +30513,7 @@ static tn_tensor *tni_cp_linear_part(const tn_cp *cp)
     if (s == TN_OK)
         s = tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[1], 0, h, 0, n), tni_block_of(cp->f[0], 0, h, n, 1), true);
     if (s == TN_OK) s = tni_put_matmul(ctx, tni_view(l), tni_view(cp->p), tni_view(d), 1, 0);
-    if (s == TN_OK) return l;
-    tn_tensor_destroy(l);
-    return NULL;
+    return tni_tensor_done(l, s);
 }
 
 static tn_tensor *tni_cp_constant_part(const tn_cp *cp)
@@ -31024,9 +30527,7 @@ static tn_tensor *tni_cp_constant_part(const tn_cp *cp)
                                        false)
           : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_put_matmul(ctx, tni_column_view(c), tni_view(cp->p), tni_view(d), 1, 0);
-    if (s == TN_OK) return c;
-    tn_tensor_destroy(c);
-    return NULL;
+    return tni_tensor_done(c, s);
 }
 
 tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn_tensor **constant)
@@ -31053,11 +30554,10 @@ tn_cp *tn_cp_fix(const tn_cp *cp, int slot, const tn_tensor *u)
     tn_cp  *to = NULL;
     int     k, at = 0;
     if (!cp) return NULL;
-    if (slot < 0 || slot >= cp->order || cp->order < 2) {
-        if (cp->order < 2) tni_fail(cp->ctx, TN_ERR_ARG, "freeze: the operator has order %d, expected 2 or more", cp->order);
-        else tni_fail(cp->ctx, TN_ERR_ARG, "freeze: slot is %d, expected 0 to %d", slot, cp->order - 1);
-        return NULL;
-    }
+    if (cp->order < 2)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "freeze: the operator has order %d, expected 2 or more", cp->order), (tn_cp *)NULL;
+    if (slot < 0 || slot >= cp->order)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "freeze: slot is %d, expected 0 to %d", slot, cp->order - 1), (tn_cp *)NULL;
     if (!tni_is_vector(cp->ctx, u, cp->in[slot], "freeze", "u")) return NULL;
     for (k = 0; k < cp->order; k++) if (k != slot) in[at++] = cp->in[k];
     tni_scope  scope = tni_scope_begin(cp->ctx);
@@ -31088,9 +30588,7 @@ static tn_status tni_cp_dense_slices(const tn_cp *cp, tn_tensor *k, tn_tensor *t
     tn_tensor *scaled = tn_tensor_2d(ctx, TN_REAL, cp->terms, rows);
     tn_status  s = scaled ? TN_OK : TN_ERR_MEMORY;
     for (int64_t o = 0; o < cp->out && s == TN_OK; o++) {
-        tn_view slice = tni_view(t);
-        slice.rank = 2;
-        slice.data = (char *)slice.data + o * rows * columns * (int64_t)tni_dtype_size(slice.dtype);
+        tn_view slice = tni_slice_view(t, o);
         slice.shape[0] = rows; slice.shape[1] = columns;
         slice.strides[0] = columns; slice.strides[1] = 1;
         s = tni_put_product(ctx, tni_view(scaled), tni_view(k), tni_transposed_view(tni_block_of(cp->p, o, 1, 0, cp->terms)),
@@ -31118,7 +30616,7 @@ static tn_tensor *tni_cp_khatri_rao(const tn_cp *cp)
 
 TNI_FN tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)      /* (t + t^T)/2 of the last two axes */
 {
-    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&t, 1, &to);
+    tn_call c = tni_call(TN_KERNEL_ADD, "t:t", t, to);
     c.in[c.n_in++] = tni_transposed_view(tni_view(t));
     c.f[0] = c.f[1] = 0.5;
     return tni_run(ctx, &c);
@@ -31127,9 +30625,7 @@ TNI_FN tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)    
 static tn_tensor *tni_symmetric_slices(tn_ctx *ctx, tn_tensor *t)
 {
     tn_tensor *s = tni_tensor_create(ctx, "dense", TN_REAL, t->rank, t->shape);
-    if (s && tni_put_symmetric(ctx, s, t) == TN_OK) return s;
-    tn_tensor_destroy(s);
-    return NULL;
+    return s ? tni_tensor_done(s, tni_put_symmetric(ctx, s, t)) : NULL;
 }
 
 tn_tensor *tn_cp_dense(const tn_cp *cp)
@@ -31140,11 +30636,9 @@ tn_tensor *tn_cp_dense(const tn_cp *cp)
     if (!cp) return NULL;
     shape[0] = cp->out;
     memcpy(shape + 1, cp->in, sizeof *shape * (size_t)cp->order);
-    if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes)) {
-        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: a tensor of %s %s is larger than the address space",
-                 tn_dtype_name(cp->ctx->desc.dtype), tni_shape_of(cp->order + 1, shape).s);
-        return NULL;
-    }
+    if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes))
+        return tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: a tensor of %s %s is larger than the address space",
+                        tn_dtype_name(cp->ctx->desc.dtype), tni_shape_of(cp->order + 1, shape).s), (tn_tensor *)NULL;
     tn_tensor *t = tni_tensor_create(cp->ctx, "dense", TN_REAL, cp->order + 1, shape);
     if (!t) return NULL;
     tni_scope scope = tni_scope_begin(cp->ctx);
@@ -31154,9 +30648,7 @@ tn_tensor *tn_cp_dense(const tn_cp *cp)
         s = k ? tni_cp_dense_slices(cp, k, t) : TN_ERR_MEMORY;
     }
     tni_scope_end(cp->ctx, scope);
-    if (s == TN_OK) return t;
-    tn_tensor_destroy(t);
-    return NULL;
+    return tni_tensor_done(t, s);
 }
 
 tn_tensor *tn_cp_dense_symmetric(const tn_cp *cp)
@@ -31187,11 +30679,9 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
 {
     tn_tensor *q = NULL;
     if (!cp) return NULL;
-    if (output < 0 || output >= cp->out) {
-        tni_fail(cp->ctx, TN_ERR_ARG, "interaction: output is %lld, expected 0 to %lld", (long long)output,
-                 (long long)cp->out - 1);
-        return NULL;
-    }
+    if (output < 0 || output >= cp->out)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "interaction: output is %lld, expected 0 to %lld", (long long)output,
+                        (long long)cp->out - 1), (tn_tensor *)NULL;
     tni_scope  scope = tni_scope_begin(cp->ctx);
     tn_tensor *u = tn_full(cp->ctx, 1, &cp->out, 0);
     tn_tensor *one = u ? tn_slice(u, 0, output, output + 1) : NULL;
@@ -31204,19 +30694,16 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
 tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
 {
     tn_tensor *h = NULL;
-    if (!cp || !x) {
-        tni_fail(ctx, TN_ERR_ARG, "apply: %s is NULL", cp ? "x" : "the operator");
-        return NULL;
-    }
+    if (!cp || !x)
+        return tni_fail(ctx, TN_ERR_ARG, "apply: %s is NULL", cp ? "x" : "the operator"), (tn_tensor *)NULL;
     for (int k = 0; k < cp->order; k++) {
         tn_tensor *input = x[k];
         if (!tni_is_real(ctx, input, "apply", "x")) return NULL;
         int64_t columns = input->rank > 0 ? input->shape[input->rank - 1] : -1;
-        if (columns != cp->in[k] && !(cp->constant && columns == cp->in[k] - 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "apply: x is %s, expected a last extent of %lld, the operator's inputs%s",
-                     TNI_SHAPE(input), (long long)cp->in[k], cp->constant ? ", or one less, without the constant one" : "");
-            return NULL;
-        }
+        if (columns != cp->in[k] && !(cp->constant && columns == cp->in[k] - 1))
+            return tni_fail(ctx, TN_ERR_SHAPE, "apply: x is %s, expected a last extent of %lld, the operator's inputs%s",
+                            TNI_SHAPE(input), (long long)cp->in[k],
+                            cp->constant ? ", or one less, without the constant one" : ""), (tn_tensor *)NULL;
         if (columns != cp->in[k]) input = tn_append_one(ctx, input);
         tn_tensor *e = input ? tn_affine(ctx, input, cp->f[k], NULL) : NULL;
         h = k == 0 || !e ? e : tn_mul(ctx, h, e);
@@ -31239,16 +30726,6 @@ tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x)
 
 #ifndef TN_NO_OPERATOR
 /* ---- made from layers and stacks, and made into layers -------------------- >>cp-layers */
-
-static tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
-{
-    tn_view v = tni_view(t);
-    v.data = (char *)v.data + i * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
-    v.rank = 2;
-    v.shape[0] = v.shape[1]; v.shape[1] = v.shape[2];
-    v.strides[0] = v.strides[1]; v.strides[1] = v.strides[2];
-    return v;
-}
 
 /* The encoders, with the biases as their last columns where there are any; P, or I; then p as a term of its own. */
 static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
@@ -31283,16 +30760,14 @@ tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
     const bool constant = input == TN_CP_INPUT_CONSTANT;
     int64_t    in[TN_CP_MAX_ORDER];
     if (!tni_usable(ctx, r ? r->weights : NULL, "cp_from_als", "the decomposition")) return NULL;
-    if (r->rank > TN_CP_MAX_ORDER + 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: the decomposition is of a tensor of rank %d, expected 2 to %d", r->rank,
-                 TN_CP_MAX_ORDER + 1);
-        return NULL;
-    }
+    if (r->rank > TN_CP_MAX_ORDER + 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: the decomposition is of a tensor of rank %d, expected 2 to %d",
+                        r->rank, TN_CP_MAX_ORDER + 1), (tn_cp *)NULL;
     for (int k = 1; k < r->rank; k++) {
         in[k - 1] = r->factor[k]->shape[0];
         if (in[k - 1] > 0 || !constant) continue;
-        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: axis %d has no elements, expected a last one for the constant one", k);
-        return NULL;
+        return tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: axis %d has no elements, expected a last one for the constant one",
+                        k), (tn_cp *)NULL;
     }
     tn_cp *cp = tni_cp_make(ctx, r->rank - 1, r->factor[0]->shape[0], r->weights->shape[0], in, constant);
     if (!cp) return NULL;
@@ -31307,16 +30782,12 @@ tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
 tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
 {
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
-    if (m->desc.kind != TN_MLP_BILINEAR) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer's kind is %s, expected bilinear: no other one is a tensor",
-                 tn_mlp_kind_name(m->desc.kind));
-        return NULL;
-    }
-    if (m->w->shape[0] > TN_CP_MAX_ORDER) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer has %lld encoders, expected at most %d (TN_CP_MAX_ORDER)",
-                 (long long)m->w->shape[0], TN_CP_MAX_ORDER);
-        return NULL;
-    }
+    if (m->desc.kind != TN_MLP_BILINEAR)
+        return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer's kind is %s, expected bilinear: no other one is a tensor",
+                        tn_mlp_kind_name(m->desc.kind)), (tn_cp *)NULL;
+    if (m->w->shape[0] > TN_CP_MAX_ORDER)
+        return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer has %lld encoders, expected at most %d (TN_CP_MAX_ORDER)",
+                        (long long)m->w->shape[0], TN_CP_MAX_ORDER), (tn_cp *)NULL;
     tn_cp *cp = tni_cp_from_encoders(m);
     return cp && m->desc.residual ? tni_cp_next(cp, tn_cp_residual(cp)) : cp;
 }
@@ -31327,11 +30798,9 @@ tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
     if (!tni_usable(ctx, m ? m->v : NULL, "cp_from_modifier", "layer")) return NULL;
     const tn_modifier_desc *d = &m->desc;
     int64_t                 h = d->hidden, n = d->in;
-    if (d->step > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: the layer's step is %g, expected 0: with rounding it is not a tensor",
-                 d->step);
-        return NULL;
-    }
+    if (d->step > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: the layer's step is %g, expected 0: with rounding it is not a "
+                        "tensor", d->step), (tn_cp *)NULL;
     int64_t in[2] = {n + 1, n + 1};
     tn_cp  *cp = tni_cp_make(ctx, 2, d->out, h, in, true);
     if (!cp) return NULL;
@@ -31353,23 +30822,19 @@ tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
     size_t     numbers, bytes;
     tn_status  s = TN_OK;
     if (!tni_is_real(ctx, t, "cp_from_tensor", "t")) return NULL;
-    if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, expected [out,n,m]%s", TNI_SHAPE(t),
-                 constant ? ", with a last row and column for the constant one" : "");
-        return NULL;
-    }
+    if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1)))
+        return tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, expected [out,n,m]%s", TNI_SHAPE(t),
+                        constant ? ", with a last row and column for the constant one" : ""), (tn_cp *)NULL;
     int64_t out = t->shape[0];
     n = in[0] = t->shape[1];
     in[1] = t->shape[2];
     if (!tni_mul_size((size_t)out, (size_t)n, &numbers)
         || !tni_mul_size(numbers, (size_t)out + (size_t)n + (size_t)in[1], &numbers)
         || !tni_mul_size(numbers, tni_dtype_size(ctx->desc.dtype), &bytes)
-        || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, which makes %lld x %lld terms of %lld numbers, "
-                 "more than max_bytes = %zu", TNI_SHAPE(t), (long long)out, (long long)n, (long long)(out + n + in[1]),
-                 ctx->desc.max_bytes);
-        return NULL;
-    }
+        || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes))
+        return tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, which makes %lld x %lld terms of %lld numbers, more than "
+                        "max_bytes = %zu", TNI_SHAPE(t), (long long)out, (long long)n, (long long)(out + n + in[1]),
+                        ctx->desc.max_bytes), (tn_cp *)NULL;
     int64_t terms = out * n;
     tn_cp  *cp = tni_cp_make(ctx, 2, out, terms, in, constant);
     for (int64_t o = 0; cp && o < out && s == TN_OK; o++) {
@@ -31389,15 +30854,14 @@ tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
 /* To factors that can be trained: F_k as slice k of w, and the constant's column, if there is one, as b. */
 tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_mlp *layer)
 {
-    int64_t     before = tn_params_count(ps);
-    tn_ctx     *ctx = tn_params_ctx(ps);
-    tn_mlp_desc d;
-    tn_status   s;
+    int64_t   before = tn_params_count(ps);
+    tn_ctx   *ctx = tn_params_ctx(ps);
+    tn_status s;
     if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "mlp_from_cp: %s is NULL", layer ? "the operator" : "the layer");
     memset(layer, 0, sizeof *layer);
     if (!tni_cp_of_params(ps, cp, "mlp_from_cp")) return tn_ctx_status(ctx);
     int64_t n = cp->in[0] - cp->constant;
-    memset(&d, 0, sizeof d);
+    tn_mlp_desc d = TNI_ZERO;
     d.in = n;
     d.hidden = cp->terms;
     d.out = cp->out;
@@ -31417,16 +30881,15 @@ tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_ml
 
 tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_quadratic *layer)
 {
-    int64_t           before = tn_params_count(ps);
-    tn_ctx           *ctx = tn_params_ctx(ps);
-    tn_quadratic_desc d;
-    tn_tensor        *t;
+    int64_t    before = tn_params_count(ps);
+    tn_ctx    *ctx = tn_params_ctx(ps);
+    tn_tensor *t;
     if (!layer || !cp)
         return tni_fail(ctx, TN_ERR_ARG, "quadratic_from_cp: %s is NULL", layer ? "the operator" : "the layer");
     memset(layer, 0, sizeof *layer);
     if (!tni_cp_of_params(ps, cp, "quadratic_from_cp") || !tni_cp_is_bilinear(cp, "quadratic_from_cp"))
         return tn_ctx_status(ctx);
-    memset(&d, 0, sizeof d);
+    tn_quadratic_desc d = TNI_ZERO;
     d.in = cp->in[0] - cp->constant;
     d.out = cp->out;
     d.bias = cp->constant;
@@ -31533,45 +30996,36 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
 /* [W^T V^T] = Q [R1 R2]. m: scratch for [n,2h], its R and the factorisation */
 static tn_status tni_eigen_factor(tn_ctx *ctx, tni_eigen_job *j, double *const *f)
 {
-    int64_t   n = j->n, h = j->h, columns = 2 * h, work = tni_qr_work(n, columns) + tni_host_work(tni_max(n, columns));
-    tni_host  host;
-    tn_status s = TN_ERR_MEMORY;
-    double   *m = tni_alloc_f64(ctx, n, columns, "eigen");
-    double   *r = tni_alloc_f64(ctx, columns, columns, "eigen");
-    double   *scratch = tni_alloc_f64(ctx, work, 1, "eigen");
-    if (m && r && scratch) {
+    int64_t     n = j->n, h = j->h, columns = 2 * h;
+    tn_status   s = TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(ctx, "eigen");
+    double     *m = tni_take_zeros(&w, n, columns), *r = tni_take_zeros(&w, columns, columns);
+    double     *work = tni_take_zeros(&w, tni_qr_work(n, columns), 1);
+    tni_host    host = tni_take_host(&w, tni_max(n, columns));
+    if (!w.failed) {
         for (int64_t i = 0; i < h; i++)
             for (int64_t k = 0; k < n; k++) { m[k * columns + i] = f[0][i * n + k]; m[k * columns + h + i] = f[1][i * n + k]; }
-        host = tni_decomp_host(ctx, tni_max(n, columns), scratch + tni_qr_work(n, columns));
-        s = tni_qr(&host, n, columns, tni_rows(m, columns), tni_rows(j->q, j->r), tni_rows(r, columns), scratch);
+        s = tni_qr(&host, n, columns, tni_rows(m, columns), tni_rows(j->q, j->r), tni_rows(r, columns), work);
         for (int64_t i = 0; i < j->r; i++) {
             memcpy(j->left + i * h, r + i * columns, sizeof *r * (size_t)h);
             memcpy(j->right + i * h, r + i * columns + h, sizeof *r * (size_t)h);
         }
     }
-    tni_free_f64(ctx, m, n, columns);
-    tni_free_f64(ctx, r, columns, columns);
-    tni_free_f64(ctx, scratch, work, 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
 {
     const int64_t count = j->h * j->n;
-    double   *f[2];
-    tn_status s = TN_ERR_MEMORY;
-    f[0] = j->q ? tni_scratch_f64(ctx, j->h, j->n, "eigen") : j->left;
-    f[1] = j->q ? tni_scratch_f64(ctx, j->h, j->n, "eigen") : j->right;
-    if (f[0] && f[1]) {
-        s = tn_read(cp->f[0], TN_F64, f[0], count);
-        if (s == TN_OK) s = tn_read(cp->f[1], TN_F64, f[1], count);
-        if (s == TN_OK) s = tn_read(cp->p, TN_F64, j->p, j->out * j->h);
-        if (s == TN_OK && j->q) s = tni_eigen_factor(ctx, j, f);
-    }
-    if (j->q) {
-        tni_free_f64(ctx, f[0], j->h, j->n);
-        tni_free_f64(ctx, f[1], j->h, j->n);
-    }
+    double       *f[2];
+    tni_scratch   w = tni_scratch_begin(ctx, "eigen");
+    f[0] = j->q ? tni_take_f64(&w, j->h, j->n) : j->left;
+    f[1] = j->q ? tni_take_f64(&w, j->h, j->n) : j->right;
+    tn_status s = w.failed ? TN_ERR_MEMORY : tn_read(cp->f[0], TN_F64, f[0], count);
+    if (s == TN_OK) s = tn_read(cp->f[1], TN_F64, f[1], count);
+    if (s == TN_OK) s = tn_read(cp->p, TN_F64, j->p, j->out * j->h);
+    if (s == TN_OK && j->q) s = tni_eigen_factor(ctx, j, f);
+    tni_scratch_release(&w, NULL);
     if (s != TN_OK) return s;
     tni_parallel_for(tni_ctx_pool(ctx), j->outputs, tni_eigen_task, j);
     for (int64_t i = 0; i < j->outputs; i++) if (j->status[i] != TN_OK) return j->status[i];
@@ -31581,9 +31035,7 @@ static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
 TNI_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, const double *values)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_REAL, rank, shape);
-    if (t && tn_write(t, TN_F64, values, tn_tensor_count(t)) == TN_OK) return t;
-    tn_tensor_destroy(t);
-    return NULL;
+    return t ? tni_tensor_done(t, tn_write(t, TN_F64, values, tn_tensor_count(t))) : NULL;
 }
 
 /* ---- some of many eigenpairs: by products, see >>lanczos ---------------- >>cp-eigen-some
@@ -31599,8 +31051,7 @@ enum {
 
 static tn_tensor *tni_owned_f64(tn_ctx *ctx, int64_t n, int64_t m)
 {
-    int64_t shape[2] = {n, m};
-    return tn_tensor_create(ctx, TN_F64, 2, shape);
+    return tn_tensor_create(ctx, TN_F64, 2, TNI_DIMS(n, m));
 }
 
 static tn_view tni_every_second(tn_view v)              /* columns 0, 2, 4 .. */
@@ -31710,15 +31161,14 @@ static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, con
 {
     tn_ctx         *ctx = cp->ctx;
     tni_lanczos_job job;
-    tn_lanczos_desc desc;
-    double         *room;
     int64_t         n = cp->in[0], h = cp->terms;
+    tni_scratch     w = tni_scratch_begin(ctx, "eigen");
     tn_status       s;
-    memset(&desc, 0, sizeof desc);
+    tn_lanczos_desc desc = TNI_ZERO;
     desc.top = count;
     if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) return s;
-    int64_t work = tni_lanczos_work(&job);
-    if (!(room = tni_alloc_f64(ctx, 1, work, "eigen"))) return TN_ERR_MEMORY;
+    double *room = tni_take_zeros(&w, 1, tni_lanczos_work(&job));
+    if (!room) return TN_ERR_MEMORY;
     for (int64_t o = 0; o < outputs && s == TN_OK; o++) {
         if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) break;
         tni_lanczos_lay(&job, room);
@@ -31733,8 +31183,7 @@ static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, con
         memcpy(values + o * count, job.theta, sizeof *values * (size_t)count);
         memcpy(vectors + o * count * n, job.v, sizeof *vectors * (size_t)(count * n));
     }
-    tni_free_f64(ctx, room, 1, work);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* Searches side by side: row i of x, y and d belongs to job i. */
@@ -31834,37 +31283,28 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
 {
     tn_ctx         *ctx = cp->ctx;
     tni_lanczos_job job;
-    tn_lanczos_desc desc;
-    tni_eigen_batch b;
     int64_t         threads = tni_max(1, ctx->pool.threads);
     tn_status       s;
-    memset(&desc, 0, sizeof desc);
+    tn_lanczos_desc desc = TNI_ZERO;
     desc.top = count;
-    memset(&b, 0, sizeof b);
+    tni_eigen_batch b = TNI_ZERO;
     b.n = cp->in[0];
     b.h = cp->terms;
     if ((s = tni_lanczos_plan(ctx, &job, b.n, &desc)) != TN_OK) return s;
     int64_t work = tni_lanczos_work(&job) - tni_host_work(tni_max(b.n, job.room + job.block));
     b.block = tni_host_work(b.n);
-    double *room = tni_alloc_f64(ctx, most, work, "eigen");
-    b.x = tni_alloc_f64(ctx, most, b.n, "eigen");
-    b.y = tni_alloc_f64(ctx, most, b.n, "eigen");
-    b.d = tni_alloc_f64(ctx, most, b.h, "eigen");
-    b.blocks = tni_alloc_f64(ctx, threads, b.block, "eigen");
-    b.job = (tni_lanczos_job *)tni_array(ctx, most, sizeof *b.job, "eigen");
-    b.output = (int64_t *)tni_array(ctx, most, sizeof *b.output, "eigen");
-    b.status = (tn_status *)tni_array(ctx, most, sizeof *b.status, "eigen");
-    if (!room || !b.x || !b.y || !b.d || !b.blocks || !b.job || !b.output || !b.status) s = TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(ctx, "eigen");
+    double     *room = tni_take_zeros(&w, most, work);
+    b.x = tni_take_zeros(&w, most, b.n);
+    b.y = tni_take_zeros(&w, most, b.n);
+    b.d = tni_take_zeros(&w, most, b.h);
+    b.blocks = tni_take_zeros(&w, threads, b.block);
+    b.job = (tni_lanczos_job *)tni_take(&w, most, sizeof *b.job);
+    b.output = (int64_t *)tni_take(&w, most, sizeof *b.output);
+    b.status = (tn_status *)tni_take(&w, most, sizeof *b.status);
+    if (w.failed) s = TN_ERR_MEMORY;
     else s = tni_eigen_batch_run(&b, product, cp, u, outputs, most, &desc, room, work, p, values, vectors);
-    tni_free_f64(ctx, room, most, work);
-    tni_free_f64(ctx, b.x, most, b.n);
-    tni_free_f64(ctx, b.y, most, b.n);
-    tni_free_f64(ctx, b.d, most, b.h);
-    tni_free_f64(ctx, b.blocks, threads, b.block);
-    tni_free(ctx, b.job, sizeof *b.job * (size_t)most);
-    tni_free(ctx, b.output, sizeof *b.output * (size_t)most);
-    tni_free(ctx, b.status, sizeof *b.status * (size_t)most);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigenpairs *e, int64_t outputs, int64_t count, int64_t n, const double *values,
@@ -31884,24 +31324,21 @@ static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t out
 {
     tn_ctx           *ctx = cp->ctx;
     int64_t           n = cp->in[0], h = cp->terms;
-    double           *p = tni_alloc_f64(ctx, cp->out, h, "eigen"), *d = tni_alloc_f64(ctx, 1, h, "eigen");
-    double           *values = tni_alloc_f64(ctx, outputs, count, "eigen");
-    double           *vectors = tni_alloc_f64(ctx, tni_area(outputs, count), n, "eigen");
+    tni_scratch       w = tni_scratch_begin(ctx, "eigen");
+    double           *p = tni_take_zeros(&w, cp->out, h), *d = tni_take_zeros(&w, 1, h);
+    double           *values = tni_take_zeros(&w, outputs, count);
+    double           *vectors = tni_take_zeros(&w, tni_area(outputs, count), n);
     const bool        together = outputs >= TNI_EIGEN_TOGETHER && (!formed || n >= 2 * TNI_EIGEN_LARGE);
     const int64_t     most = together ? tni_min(outputs, TNI_EIGEN_BATCH) : 1;
     tni_eigen_product product;
     tn_status         s = tni_eigen_product_begin(&product, cp, formed && !together, most);
-    if (s == TN_OK && !(p && d && values && vectors)) s = TN_ERR_MEMORY;
+    if (s == TN_OK && w.failed) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_read(cp->p, TN_F64, p, cp->out * h);
     if (s == TN_OK) s = together ? tni_eigen_together(&product, cp, u, outputs, most, count, p, values, vectors)
                                  : tni_eigen_each(&product, cp, u, outputs, count, p, d, values, vectors);
     tni_eigen_product_end(&product);
     if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, count, n, values, vectors);
-    tni_free_f64(ctx, p, cp->out, h);
-    tni_free_f64(ctx, d, 1, h);
-    tni_free_f64(ctx, values, outputs, count);
-    tni_free_f64(ctx, vectors, outputs * count, n);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* Whether products are faster, for few pairs of a large problem. Seconds on one core, exact and by products: size 768,
@@ -31926,16 +31363,15 @@ static void tni_eigen_say(tn_ctx *ctx, tn_status s, const char *op)
 static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigenpairs *e,
                                  const char *op)
 {
-    tn_ctx       *ctx = cp->ctx;
-    tni_eigen_job j;
-    int64_t       threads = tni_min(ctx->pool.threads, tni_max(outputs, 1));
-    tn_status     s = TN_ERR_MEMORY;
+    tn_ctx   *ctx = cp->ctx;
+    int64_t   threads = tni_min(ctx->pool.threads, tni_max(outputs, 1));
+    tn_status s = TN_ERR_MEMORY;
     if (tni_eigen_is_large(cp->in[0], cp->terms, count)) {
         s = tni_eigen_lanczos(cp, u, outputs, count, tni_eigen_is_formed(cp->in[0], cp->terms), e);
         if (s != TN_ERR_CONVERGENCE) { tni_eigen_say(ctx, s, op); return s; }
         s = TN_ERR_MEMORY;
     }
-    memset(&j, 0, sizeof j);
+    tni_eigen_job j = TNI_ZERO;
     j.simd = ctx->desc.simd;
     j.pool = outputs > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
@@ -31944,27 +31380,19 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.r = few ? 2 * j.h : j.n;
     j.count = count == 0 ? j.r : count;
     int64_t work = tni_eigen_work(&j);
-    j.left = tni_scratch_f64(ctx, j.r, j.h, "eigen");
-    j.right = tni_scratch_f64(ctx, j.r, j.h, "eigen");
-    j.p = tni_alloc_f64(ctx, j.out, j.h, "eigen");
-    j.values = tni_alloc_f64(ctx, outputs, j.count, "eigen");
-    if (vectors) j.vectors = tni_alloc_f64(ctx, tni_area(outputs, j.count), j.n, "eigen");
-    j.work = tni_scratch_f64(ctx, threads, work, "eigen");
-    j.status = (tn_status *)tni_array(ctx, outputs, sizeof *j.status, "eigen");
-    if (few) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
-    if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!few || j.q))
-        s = tni_eigen_run(ctx, &j, cp);
+    tni_scratch w = tni_scratch_begin(ctx, "eigen");
+    j.left = tni_take_f64(&w, j.r, j.h);
+    j.right = tni_take_f64(&w, j.r, j.h);
+    j.p = tni_take_zeros(&w, j.out, j.h);
+    j.values = tni_take_zeros(&w, outputs, j.count);
+    if (vectors) j.vectors = tni_take_zeros(&w, tni_area(outputs, j.count), j.n);
+    j.work = tni_take_f64(&w, threads, work);
+    j.status = (tn_status *)tni_take(&w, outputs, sizeof *j.status);
+    if (few) j.q = tni_take_zeros(&w, j.n, j.r);
+    if (!w.failed) s = tni_eigen_run(ctx, &j, cp);
     tni_eigen_say(ctx, s, op);
     if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, j.count, j.n, j.values, j.vectors);
-    tni_free_f64(ctx, j.left, j.r, j.h);
-    tni_free_f64(ctx, j.right, j.r, j.h);
-    tni_free_f64(ctx, j.p, j.out, j.h);
-    tni_free_f64(ctx, j.values, outputs, j.count);
-    tni_free_f64(ctx, j.vectors, outputs * j.count, j.n);
-    tni_free_f64(ctx, j.work, threads, work);
-    tni_free_f64(ctx, j.q, j.n, j.r);
-    tni_free(ctx, j.status, sizeof *j.status * (size_t)outputs);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* Checks for order 2 and for a place for the result. A count above the largest possible rank is reduced to it. */
@@ -31987,24 +31415,22 @@ tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eig
     tn_status s = tni_eigen_check(cp, &count, e, "eigen");
     if (s != TN_OK) return s;
     if (!tni_is_vector(cp->ctx, u, cp->out, "eigen", "u")) return tn_ctx_status(cp->ctx);
-    double *host = tni_alloc_f64(cp->ctx, 1, cp->out, "eigen");
-    if (!host) return TN_ERR_MEMORY;
-    s = tn_read(u, TN_F64, host, cp->out);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "eigen");
+    double     *host = tni_take_f64(&w, 1, cp->out);
+    s = host ? tn_read(u, TN_F64, host, cp->out) : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, true, e, "eigen");
-    tni_free_f64(cp->ctx, host, 1, cp->out);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigenpairs *e, const char *op)
 {
     tn_status s = tni_eigen_check(cp, &count, e, op);
     if (s != TN_OK) return s;
-    double *host = tni_alloc_f64(cp->ctx, cp->out, cp->out, op);
+    tni_scratch w = tni_scratch_begin(cp->ctx, op);
+    double     *host = tni_take_zeros(&w, cp->out, cp->out);
     if (!host) return TN_ERR_MEMORY;
     for (int64_t o = 0; o < cp->out; o++) host[o * cp->out + o] = 1;
-    s = tni_eigen_solve(cp, host, cp->out, count, vectors, e, op);
-    tni_free_f64(cp->ctx, host, cp->out, cp->out);
-    return s;
+    return tni_scratch_end(&w, tni_eigen_solve(cp, host, cp->out, count, vectors, e, op));
 }
 
 tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigenpairs *e)
@@ -32012,13 +31438,7 @@ tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigenpairs *e)
     return tni_eigen_all(cp, count, true, e, "eigen_all");
 }
 
-void tn_eigenpairs_destroy(tn_eigenpairs *e)
-{
-    if (!e) return;
-    tn_tensor_destroy(e->values);
-    tn_tensor_destroy(e->vectors);
-    memset(e, 0, sizeof *e);
-}
+void tn_eigenpairs_destroy(tn_eigenpairs *e) { tni_result_end(e, sizeof *e, offsetof(tn_eigenpairs, values), 2); }
 
 /* P[o, o k + i] = value[o,i]; both factors are the vectors. */
 tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigenpairs *e, int64_t k)
@@ -32026,19 +31446,15 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigenpairs *e, int64_t k)
     tn_status s = TN_OK;
     if (!e || !tni_usable(ctx, e->values, "from_eigen", "values") || !tni_usable(ctx, e->vectors, "from_eigen", "vectors"))
         return NULL;
-    if (k < 0 || k > e->count) {
-        tni_fail(ctx, TN_ERR_ARG, "from_eigen: k is %lld, expected 0 to %lld pairs", (long long)k, (long long)e->count);
-        return NULL;
-    }
+    if (k < 0 || k > e->count)
+        return tni_fail(ctx, TN_ERR_ARG, "from_eigen: k is %lld, expected 0 to %lld pairs", (long long)k,
+                        (long long)e->count), (tn_cp *)NULL;
     int64_t in[2] = {e->n, e->n};
     tn_cp  *cp = tni_cp_make(ctx, 2, e->outputs, e->outputs * k, in, e->constant);
     if (!cp) return NULL;
     for (int64_t o = 0; o < e->outputs && s == TN_OK; o++) {
-        tn_view v = tni_view(e->vectors);
-        v.data = (char *)v.data + o * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
-        v.rank = 2;
-        v.shape[0] = k; v.shape[1] = e->n;
-        v.strides[0] = e->n; v.strides[1] = 1;
+        tn_view v = tni_slice_view(e->vectors, o);
+        v.shape[0] = k;
         s = tni_put_copy(ctx, tni_block_of(cp->p, o, 1, o * k, k), tni_block_of(e->values, o, 1, 0, k));
         if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[0], o * k, k, 0, e->n), v);
         if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], o * k, k, 0, e->n), v);
@@ -32069,38 +31485,23 @@ TNI_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
     return tni_rows(g->gram + (s * g->m * g->order + t) * g->n, g->order * g->n);
 }
 
-TNI_FN void tni_pairs_end(tni_pairs *g)
-{
-    if (!g->ctx) return;
-    tni_terms_end(&g->a);
-    if (g->b.scale != g->a.scale) tni_terms_end(&g->b);
-    tni_free_f64(g->ctx, g->gram, g->order * g->order, g->block * g->block);
-    tni_free_f64(g->ctx, g->k, g->block, g->block);
-    tni_free_f64(g->ctx, g->pp, g->block, g->block);
-    tni_free_f64(g->ctx, g->work, 1, g->work_size);
-}
-
-TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, bool by_row, const char *op)
+/* Prepares the pairs of two operators, in memory of w. */
+TNI_FN tn_status tni_pairs_begin(tni_pairs *g, tni_scratch *w, const tn_cp *a, const tn_cp *b, bool by_row)
 {
     int64_t width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
     int64_t room = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST);
     memset(g, 0, sizeof *g);
-    g->ctx = a->ctx;
     g->order = a->order;
     g->same = a == b;
     if (most <= room) room = tni_max(1, most);               /* all terms are held, and blocks may be small */
     else room = tni_min(room, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
     g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
-    int64_t extent = tni_max(g->order * g->block, width);
-    g->work_size = tni_host_work(extent);
-    g->gram = tni_scratch_f64(g->ctx, tni_area(g->order, g->order), tni_area(g->block, g->block), op);
-    g->k = tni_scratch_f64(g->ctx, g->block, g->block, op);
-    g->pp = tni_scratch_f64(g->ctx, g->block, g->block, op);
-    g->work = tni_scratch_f64(g->ctx, 1, g->work_size, op);
-    if (!g->gram || !g->k || !g->pp || !g->work) return TN_ERR_MEMORY;
-    g->host = tni_decomp_host(g->ctx, extent, g->work);
-    tn_status s = tni_terms_begin_groups(&g->a, a, room, g->block, by_row, NULL, op);
-    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin_groups(&g->b, b, room, g->block, by_row, &g->a, op) : s;
+    g->gram = tni_take_f64(w, tni_area(g->order, g->order), tni_area(g->block, g->block));
+    g->k = tni_take_f64(w, g->block, g->block);
+    g->pp = tni_take_f64(w, g->block, g->block);
+    g->host = tni_take_host(w, tni_max(g->order * g->block, width));
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_terms_begin_groups(&g->a, w, a, room, g->block, by_row, NULL);
+    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin_groups(&g->b, w, b, room, g->block, by_row, &g->a) : s;
     g->b = g->a;                                             /* the same numbers, with a block of its own */
     if (s == TN_OK && most > 0) s = tni_terms_load(&g->a, 0, most);
     g->b.scaled = true;
@@ -32212,10 +31613,11 @@ TNI_FN void tni_pairs_symmetric(tni_pairs *g)
 TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *row, int *column,
                                   const char *op)
 {
-    tni_pairs g;
-    tn_status s = tni_pairs_begin(&g, a, b, true, op);
+    tni_scratch w = tni_scratch_begin(a->ctx, op);
+    tni_pairs   g;
+    tn_status   s = tni_pairs_begin(&g, &w, a, b, true);
+    double     *t = tni_take_f64(&w, a->out, g.block);
     memset(sum, 0, sizeof *sum * (size_t)(diagonal ? a->out : a->out * b->out));
-    double *t = tni_scratch_f64(a->ctx, a->out, g.block, op);
     if (s == TN_OK && !t) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
@@ -32236,18 +31638,17 @@ TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
         for (int64_t q = 0; !diagonal && q <= o; q++)
             sum[o * a->out + q] = sum[q * a->out + o] = sum[o * a->out + q] + sum[q * a->out + o];
     }
-    tni_free_f64(a->ctx, t, a->out, g.block);
-    tni_pairs_end(&g);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* <S,S'> without 2^shift */
 TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
 {
-    tni_pairs g;
-    tn_status s = tni_pairs_begin(&g, a, b, false, op);
+    tni_scratch w = tni_scratch_begin(a->ctx, op);
+    tni_pairs   g;
+    tn_status   s = tni_pairs_begin(&g, &w, a, b, false);
     *sum = 0;
-    g.sums = tni_scratch_f64(a->ctx, 1, g.block, op);
+    g.sums = tni_take_f64(&w, 1, g.block);
     if (s == TN_OK && !g.sums) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
@@ -32256,9 +31657,7 @@ TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, 
         for (int64_t i = 0; i < g.m; i++) *sum += (g.same ? 2 : 1) * g.sums[i];
     }
     *shift = g.a.shift + g.b.shift;
-    tni_free_f64(a->ctx, g.sums, 1, g.block);
-    tni_pairs_end(&g);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_out_of_range(tn_ctx *ctx, double number, int shift, const char *type, const char *op)
@@ -32320,11 +31719,12 @@ TNI_FN tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, 
 
 static tn_status tni_norms_dense(const tn_cp *cp, double *norms)
 {
+    const int64_t     n = cp->in[0];
+    tni_scratch       w = tni_scratch_begin(cp->ctx, "spectrum");
+    double           *q = tni_take_zeros(&w, n, n), *d = tni_take_zeros(&w, cp->out, cp->terms);
     tni_eigen_product p;
-    int64_t   n = cp->in[0];
-    double   *q = tni_alloc_f64(cp->ctx, n, n, "spectrum"), *d = tni_alloc_f64(cp->ctx, cp->out, cp->terms, "spectrum");
-    tn_status s = tni_eigen_product_begin(&p, cp, true, 1);
-    if (s == TN_OK && !(q && d)) s = TN_ERR_MEMORY;
+    tn_status         s = tni_eigen_product_begin(&p, cp, true, 1);
+    if (s == TN_OK && w.failed) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_read(cp->p, TN_F64, d, cp->out * cp->terms);
     for (int64_t o = 0; o < cp->out && s == TN_OK; o++) {
         s = tn_write(p.d, TN_F64, d + o * cp->terms, cp->terms);
@@ -32333,18 +31733,16 @@ static tn_status tni_norms_dense(const tn_cp *cp, double *norms)
         norms[o] = tni_frobenius(n * n, q);
     }
     tni_eigen_product_end(&p);
-    tni_free_f64(cp->ctx, q, n, n);
-    tni_free_f64(cp->ctx, d, cp->out, cp->terms);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_norms_gram(const tn_cp *cp, double *norms)
 {
-    int      *row = (int *)tni_array(cp->ctx, cp->out, sizeof *row, "spectrum");
-    tn_status s = row ? tni_cp_gram_host(cp, cp, true, norms, row, NULL, "spectrum") : TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(cp->ctx, "spectrum");
+    int        *row = (int *)tni_take(&w, cp->out, sizeof *row);
+    tn_status   s = row ? tni_cp_gram_host(cp, cp, true, norms, row, NULL, "spectrum") : TN_ERR_MEMORY;
     for (int64_t o = 0; o < cp->out && s == TN_OK; o++) norms[o] = ldexp(sqrt(tni_max_f64(0, norms[o])), row[o]);
-    tni_free(cp->ctx, row, sizeof *row * (size_t)cp->out);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known, divided by the norm. E,
@@ -32399,18 +31797,16 @@ TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *ou
     if (out) memset(out, 0, sizeof *out);
     else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op) : TN_ERR_ARG;
     if ((s = tni_eigen_all(cp, count, false, &e, op)) != TN_OK) return s;
-    double *values = tni_alloc_f64(cp->ctx, cp->out, e.count, op);
-    double *numbers = tni_alloc_f64(cp->ctx, cp->out, 3, op);
+    tni_scratch w = tni_scratch_begin(cp->ctx, op);
+    double     *values = tni_take_zeros(&w, cp->out, e.count), *numbers = tni_take_zeros(&w, cp->out, 3);
     out->outputs = cp->out;
     out->count = e.count;
-    s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
+    s = w.failed ? TN_ERR_MEMORY : tni_spectrum_fill(cp, &e, out, values, numbers);
     out->values = e.values;
     e.values = NULL;
     tn_eigenpairs_destroy(&e);                                    /* with its vectors, if any */
-    tni_free_f64(cp->ctx, values, cp->out, out->count);
-    tni_free_f64(cp->ctx, numbers, cp->out, 3);
     if (s != TN_OK) tn_spectrum_destroy(out);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
@@ -32418,15 +31814,7 @@ tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
     return tni_cp_spectrum(cp, count, out, "spectrum");
 }
 
-void tn_spectrum_destroy(tn_spectrum *s)
-{
-    if (!s) return;
-    tn_tensor_destroy(s->values);
-    tn_tensor_destroy(s->norm);
-    tn_tensor_destroy(s->rank_low);
-    tn_tensor_destroy(s->rank_high);
-    memset(s, 0, sizeof *s);
-}
+void tn_spectrum_destroy(tn_spectrum *s) { tni_result_end(s, sizeof *s, offsetof(tn_spectrum, values), 4); }
 
 /* Reads s [n,n], which must be symmetric up to rounding of its dtype. */
 TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
@@ -32439,17 +31827,16 @@ TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *
 static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **root)
 {
     tn_eigh_result e;
-    int64_t   n = s->shape[0];
-    double   *l = tni_scratch_f64(ctx, n, n, "data_metric");
-    tn_status status = l ? tni_reads_symmetric(s, l, "data_metric") : TN_ERR_MEMORY;
-    tn_eigh_desc desc;
-    tni_free_f64(ctx, l, n, n);
+    int64_t        n = s->shape[0];
+    tni_scratch    w = tni_scratch_begin(ctx, "data_metric");
+    double        *l = tni_take_f64(&w, n, n);
+    tn_status      status = tni_scratch_end(&w, l ? tni_reads_symmetric(s, l, "data_metric") : TN_ERR_MEMORY);
     *root = NULL;
     if (status != TN_OK) return status;
-    memset(&desc, 0, sizeof desc);
+    tn_eigh_desc desc = TNI_ZERO;
     desc.symmetrise = true;                           /* of what is left, rounding errors */
     if ((status = tn_eigh(ctx, s, &desc, &e)) != TN_OK) return status;
-    l = tni_alloc_f64(ctx, n, 1, "data_metric");
+    l = tni_take_f64(&w, n, 1);
     status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
     if (status == TN_OK && n > 0 && l[0] < -(ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-10) * fabs(l[n - 1]))
         status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has an eigenvalue of %g beside %g, expected none below 0",
@@ -32459,9 +31846,8 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     *root = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, n, n) : NULL;
     if (*root) status = tni_put_product(ctx, tni_view(*root), tni_view(e.vectors), tni_column_view(e.values), false);
     else if (status == TN_OK) status = TN_ERR_MEMORY;
-    tni_free_f64(ctx, l, n, 1);
     tn_eigh_destroy(&e);
-    return status;
+    return tni_scratch_end(&w, status);
 }
 
 tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
@@ -32470,11 +31856,10 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
     tn_tensor *root;
     if (!tni_cp_one_input(cp, "data_metric") || !tni_is_matrix(cp->ctx, s, "data_metric", "s")) return NULL;
     tn_ctx *ctx = cp->ctx;
-    if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, expected [%lld,%lld] as the operator's inputs%s", TNI_SHAPE(s),
-                 (long long)cp->in[0], (long long)cp->in[0], cp->constant ? ", including the constant one" : "");
-        return NULL;
-    }
+    if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0])
+        return tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, expected [%lld,%lld] as the operator's inputs%s",
+                        TNI_SHAPE(s), (long long)cp->in[0], (long long)cp->in[0],
+                        cp->constant ? ", including the constant one" : ""), (tn_cp *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
     tn_status  status = tni_quarter_root(ctx, s, &root);
     tn_tensor *half = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;
@@ -32507,48 +31892,35 @@ TNI_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
     return false;
 }
 
-/* Room for a matrix of all pairs of outputs. */
-TNI_FN double *tni_cp_result(const tn_cp *a, const tn_cp *b, const char *op)
-{
-    return tni_scratch_f64(a->ctx, a->out, b->out, op);
-}
-
 tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
 {
     tn_tensor *gram = NULL;
-    double    *g;
-    if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_result(a, b, "gram"))) return NULL;
-    int64_t shape[2] = {a->out, b->out};
-    int    *row = (int *)tni_array(a->ctx, tni_plus(a->out, b->out), sizeof *row, "gram");
+    if (!tni_cp_comparable(a, b, "gram")) return NULL;
+    tni_scratch w = tni_scratch_begin(a->ctx, "gram");
+    double     *g = tni_take_f64(&w, a->out, b->out);
+    int        *row = (int *)tni_take(&w, tni_plus(a->out, b->out), sizeof *row);
     if (row && tni_cp_gram_host(a, b, false, g, row, row + a->out, "gram") == TN_OK)
-        gram = tni_owned_by_rows(a->ctx, 2, shape, g, 0, row, row + a->out, "gram");
-    tni_free_f64(a->ctx, g, a->out, b->out);
-    tni_free(a->ctx, row, sizeof *row * (size_t)(a->out + b->out));
+        gram = tni_owned_by_rows(a->ctx, 2, TNI_DIMS(a->out, b->out), g, 0, row, row + a->out, "gram");
+    tni_scratch_release(&w, NULL);
     return gram;
 }
 
 tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
 {
     tn_tensor *cosines = NULL;
-    int       *row;                                          /* no part of a cosine */
     if (!tni_cp_comparable(a, b, "cosines")) return NULL;
-    int64_t shape[2] = {a->out, b->out};
-    double *g = tni_cp_result(a, b, "cosines");
-    double *na = tni_scratch_f64(a->ctx, a->out, 1, "cosines");
-    double *nb = tni_scratch_f64(a->ctx, b->out, 1, "cosines");
-    row = (int *)tni_array(a->ctx, tni_max(a->out, b->out), sizeof *row, "cosines");
-    tn_status s = g && na && nb && row ? tni_cp_gram_host(a, b, false, g, row, NULL, "cosines") : TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(a->ctx, "cosines");
+    double     *g = tni_take_f64(&w, a->out, b->out), *na = tni_take_f64(&w, a->out, 1), *nb = tni_take_f64(&w, b->out, 1);
+    int        *row = (int *)tni_take(&w, tni_max(a->out, b->out), sizeof *row);     /* no part of a cosine */
+    tn_status   s = w.failed ? TN_ERR_MEMORY : tni_cp_gram_host(a, b, false, g, row, NULL, "cosines");
     if (s == TN_OK && b != a) s = tni_cp_gram_host(a, a, true, na, row, NULL, "cosines");
     if (s == TN_OK && b != a) s = tni_cp_gram_host(b, b, true, nb, row, NULL, "cosines");
     for (int64_t i = 0; i < a->out && s == TN_OK && b == a; i++) na[i] = nb[i] = g[i * a->out + i];
     for (int64_t i = 0; i < a->out && s == TN_OK; i++)
         for (int64_t j = 0; j < b->out; j++)
             g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / sqrt(na[i]) / sqrt(nb[j]) : (double)NAN;
-    if (s == TN_OK) cosines = tni_owned_from(a->ctx, 2, shape, g);
-    tni_free_f64(a->ctx, g, a->out, b->out);
-    tni_free_f64(a->ctx, na, a->out, 1);
-    tni_free_f64(a->ctx, nb, b->out, 1);
-    tni_free(a->ctx, row, sizeof *row * (size_t)tni_max(a->out, b->out));
+    if (s == TN_OK) cosines = tni_owned_from(a->ctx, 2, TNI_DIMS(a->out, b->out), g);
+    tni_scratch_release(&w, NULL);
     return cosines;
 }
 
@@ -32668,12 +32040,12 @@ static void tni_hosvd_columns(const tni_hosvd *v, tni_pairs *g, double *u)
 static tn_status tni_hosvd_grams(tni_hosvd *v)
 {
     const tn_cp *cp = v->cp;
-    int64_t   inputs = tni_terms_width(cp) - cp->out;
-    tni_pairs g;
-    tn_status status = tni_pairs_begin(&g, cp, cp, false, "hosvd");
-    double   *t = tni_scratch_f64(cp->ctx, cp->out, g.block, "hosvd");
-    double   *u = tni_scratch_f64(cp->ctx, inputs, g.block, "hosvd");
-    if (!(t && u) && status == TN_OK) status = TN_ERR_MEMORY;
+    tni_scratch  w = tni_scratch_begin(cp->ctx, "hosvd");
+    tni_pairs    g;
+    tn_status    status = tni_pairs_begin(&g, &w, cp, cp, false);
+    double      *t = tni_take_f64(&w, cp->out, g.block);
+    double      *u = tni_take_f64(&w, tni_terms_width(cp) - cp->out, g.block);
+    if (w.failed && status == TN_OK) status = TN_ERR_MEMORY;
     g.inputs = true;
     while (tni_pairs_next(&g, &status)) {
         const bool first = g.a.first == 0;
@@ -32696,37 +32068,27 @@ static tn_status tni_hosvd_grams(tni_hosvd *v)
                 double *a = v->gram[m] + i * v->n[m] + j, *b = v->gram[m] + j * v->n[m] + i;
                 *a = *b = (*a + *b) / (m > 0 && v->symmetric ? cp->order * cp->order : 1);
             }
-    tni_free_f64(cp->ctx, t, cp->out, g.block);
-    tni_free_f64(cp->ctx, u, inputs, g.block);
-    tni_pairs_end(&g);
-    return status;
+    return tni_scratch_end(&w, status);
 }
 
 /* The eigenvalues of each Gram matrix are squares of the singular values. */
 static tn_status tni_hosvd_by_grams(tni_hosvd *v)
 {
-    tn_ctx   *ctx = v->cp->ctx;
-    tn_status s = tni_hosvd_grams(v);
+    tni_scratch w = tni_scratch_begin(v->cp->ctx, "hosvd");
+    tn_status   s = tni_hosvd_grams(v);
     for (int m = 0; m < v->modes && s == TN_OK; m++) {
-        tni_host host;
-        int64_t  n = v->n[m];
+        int64_t n = v->n[m];
         if (n == 0) continue;
-        int64_t size = tni_eigh_work(n) + tni_host_work(n);
-        double *z = tni_scratch_f64(ctx, n, n, "hosvd");
-        double *work = tni_scratch_f64(ctx, 1, size, "hosvd");
-        s = z && work ? TN_OK : TN_ERR_MEMORY;
-        if (s == TN_OK) {
-            host = tni_decomp_host(ctx, n, work + tni_eigh_work(n));
-            s = tni_eigh(&host, n, v->gram[m], v->values[m], z, work);
-            if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "hosvd: the QL iteration did not converge");
-        }
+        double  *z = tni_take_f64(&w, n, n), *work = tni_take_f64(&w, 1, tni_eigh_work(n));
+        tni_host host = tni_take_host(&w, n);
+        s = w.failed ? TN_ERR_MEMORY : tni_eigh(&host, n, v->gram[m], v->values[m], z, work);
+        if (s == TN_ERR_CONVERGENCE) tni_fail(w.ctx, s, "hosvd: the QL iteration did not converge");
         for (int64_t i = 0; i < n / 2 && s == TN_OK; i++) tni_swap(1, v->values[m] + i, v->values[m] + n - 1 - i);
         for (int64_t i = 0; i < n && s == TN_OK; i++) {
             v->values[m][i] = sqrt(tni_max_f64(v->values[m][i], 0));
             if (i < v->keep[m]) memcpy(v->vectors[m] + i * n, z + (n - 1 - i) * n, sizeof *z * (size_t)n);
         }
-        tni_free_f64(ctx, z, n, n);
-        tni_free_f64(ctx, work, 1, size);
+        tni_scratch_release(&w, NULL);
     }
     v->shift /= 2;
     return s;
@@ -32759,21 +32121,16 @@ static void tni_unfold_rows(const tni_terms *t, const tni_host *host, int mode, 
 static tn_status tni_hosvd_accurate_mode(tni_hosvd *v, int m, const tni_terms *t)
 {
     const tn_cp *cp = t->cp;
-    tn_ctx   *ctx = cp->ctx;
-    int64_t   n = v->n[m], all = 1, at, rows = tni_max(64, n), tall = n + rows, product_size = cp->terms * rows;
-    tni_host  host;
-    tn_status s = TN_ERR_MEMORY;
+    int64_t      n = v->n[m], all = 1, at, rows = tni_max(64, n), tall = n + rows;
+    tn_status    s = TN_ERR_MEMORY;
     for (int k = 0; k <= cp->order; k++) if (k != m) all *= k ? cp->in[k - 1] : cp->out;
     if (n == 0) return TN_OK;
-    int64_t size = tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)) + tni_host_work(tni_max(tall, cp->terms));
-    double *stack = tni_alloc_f64(ctx, tall, n, "hosvd");
-    double *q = tni_scratch_f64(ctx, tall, n, "hosvd");
-    double *r = tni_scratch_f64(ctx, n, n, "hosvd");
-    double *product = tni_scratch_f64(ctx, 1, product_size, "hosvd");
-    double *work = tni_scratch_f64(ctx, 1, size, "hosvd");
-    if (stack && q && r && product && work) {
-        host = tni_decomp_host(ctx, tni_max(tall, cp->terms),
-                               work + tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)));
+    tni_scratch w = tni_scratch_begin(cp->ctx, "hosvd");
+    double     *stack = tni_take_zeros(&w, tall, n), *q = tni_take_f64(&w, tall, n), *r = tni_take_f64(&w, n, n);
+    double     *product = tni_take_f64(&w, cp->terms, rows);
+    double     *work = tni_take_f64(&w, 1, tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)));
+    tni_host    host = tni_take_host(&w, tni_max(tall, cp->terms));
+    if (!w.failed) {
         for (s = TN_OK, at = 0; at < all && s == TN_OK; at += rows) {
             int64_t now = tni_min(rows, all - at);
             tni_unfold_rows(t, &host, m, at, now, product, stack + n * n);
@@ -32782,38 +32139,32 @@ static tn_status tni_hosvd_accurate_mode(tni_hosvd *v, int m, const tni_terms *t
             memcpy(stack, r, sizeof *r * (size_t)(n * n));
         }
         if (s == TN_OK) s = tni_svd(&host, n, n, tni_rows(stack, n), tni_rows(q, n), v->values[m], tni_rows(r, n), work);
-        if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "hosvd: the iteration of the singular values did not converge");
+        if (s == TN_ERR_CONVERGENCE) tni_fail(cp->ctx, s, "hosvd: the iteration of the singular values did not converge");
         if (s == TN_OK) memcpy(v->vectors[m], r, sizeof *r * (size_t)(v->keep[m] * n));
     }
-    tni_free_f64(ctx, stack, tall, n);
-    tni_free_f64(ctx, q, tall, n);
-    tni_free_f64(ctx, r, n, n);
-    tni_free_f64(ctx, product, 1, product_size);
-    tni_free_f64(ctx, work, 1, size);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_hosvd_by_qr(tni_hosvd *v)
 {
-    tn_cp    *same = v->symmetric && v->cp->order > 1 ? tn_cp_symmetrise(v->cp) : NULL;
+    tn_cp       *same = v->symmetric && v->cp->order > 1 ? tn_cp_symmetrise(v->cp) : NULL;
     const tn_cp *cp = same ? same : v->cp;
-    tni_terms t;
-    tn_status s = TN_OK;
-    int64_t   groups = cp->terms / tni_max(1, v->cp->terms);
-    memset(&t, 0, sizeof t);
+    tni_scratch  w = tni_scratch_begin(cp->ctx, "hosvd");
+    tn_status    s = TN_OK;
+    int64_t      groups = cp->terms / tni_max(1, v->cp->terms);
+    tni_terms    t = TNI_ZERO;
     if (!same && v->symmetric && v->cp->order > 1) return TN_ERR_MEMORY;
     for (int64_t at = 0; same && at < cp->terms && s == TN_OK; at += v->cp->terms) /* P/6 would be rounded: divide later */
         s = tni_put_copy(cp->ctx, tni_block_of(same->p, 0, cp->out, at, v->cp->terms), tni_view(v->cp->p));
-    if (s == TN_OK) s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, "hosvd");
+    if (s == TN_OK) s = tni_terms_begin(&t, &w, cp, tni_max(1, cp->terms));
     if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
     for (int m = 0; m < v->modes && s == TN_OK; m++) {
         s = tni_hosvd_accurate_mode(v, m, &t);
         for (int64_t i = 0; i < v->n[m]; i++) v->values[m][i] /= (double)tni_max(1, groups);
     }
     v->shift = t.shift;
-    tni_terms_end(&t);
     tn_cp_destroy(same);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The mean of a core over permutations of its inputs, all of extent n: [rows,n,..,n]. */
@@ -32839,19 +32190,13 @@ static void tni_core_symmetrise(int64_t rows, int64_t n, int order, const double
 static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t rest, int64_t last)
 {
     const tn_cp *cp = v->cp;
-    tn_ctx   *ctx = cp->ctx;
-    tni_terms t;
-    tni_host  host;
-    int64_t   width = tni_max(1, tni_max(rest, tni_terms_width(cp)));
-    int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
-    int64_t   extent = tni_max(room, width);
-    double   *a = tni_scratch_f64(ctx, room, width, "hosvd");
-    double   *b = tni_scratch_f64(ctx, room, width, "hosvd");
-    double   *f = tni_scratch_f64(ctx, room, width, "hosvd");
-    double   *work = tni_scratch_f64(ctx, 1, tni_host_work(extent), "hosvd");
-    tn_status s = tni_terms_begin(&t, cp, room, false, "hosvd");
-    if (s == TN_OK && !(a && b && f && work)) s = TN_ERR_MEMORY;
-    if (s == TN_OK) host = tni_decomp_host(ctx, extent, work);
+    int64_t      width = tni_max(1, tni_max(rest, tni_terms_width(cp)));
+    int64_t      room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
+    tni_scratch  w = tni_scratch_begin(cp->ctx, "hosvd");
+    double      *a = tni_take_f64(&w, room, width), *b = tni_take_f64(&w, room, width), *f = tni_take_f64(&w, room, width);
+    tni_host     host = tni_take_host(&w, tni_max(room, width));
+    tni_terms    t;
+    tn_status    s = tni_terms_begin(&t, &w, cp, room);
     for (int64_t at = 0; at < cp->terms && s == TN_OK; at += room) {
         int64_t rows = tni_min(room, cp->terms - at), columns = v->keep[0];
         double *product = a, *next = b;
@@ -32874,12 +32219,7 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
                       tni_rows(core, last));
     }
     for (int64_t i = 0; i < rest * last && s == TN_OK; i++) core[i] = ldexp(core[i], t.shift - v->shift);
-    tni_terms_end(&t);
-    tni_free_f64(ctx, a, room, width);
-    tni_free_f64(ctx, b, room, width);
-    tni_free_f64(ctx, f, room, width);
-    tni_free_f64(ctx, work, 1, tni_host_work(extent));
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_hosvd_make_core(tni_hosvd *v, tn_cp_hosvd_result *out)
@@ -32896,9 +32236,10 @@ static tn_status tni_hosvd_make_core(tni_hosvd *v, tn_cp_hosvd_result *out)
                         tni_shape_of(cp->order + 1, shape).s);
     for (int k = 1; k < cp->order; k++) rest *= shape[k];
     last = shape[cp->order];
-    double *core = tni_alloc_f64(cp->ctx, rest, last, "hosvd: the core");
-    if (core && v->symmetric && cp->order > 1) symmetric = tni_scratch_f64(cp->ctx, rest, last, "hosvd: the core");
-    if (core && (symmetric || !v->symmetric || cp->order == 1)) s = tni_cp_hosvd_core(v, core, rest, last);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "hosvd: the core");
+    double     *core = tni_take_zeros(&w, rest, last);
+    if (v->symmetric && cp->order > 1) symmetric = tni_take_f64(&w, rest, last);
+    if (!w.failed) s = tni_cp_hosvd_core(v, core, rest, last);
     if (s == TN_OK && symmetric) tni_core_symmetrise(v->keep[0], last, cp->order, core, symmetric);
     if (s == TN_OK) {
         double part = tni_frobenius(rest * last, symmetric ? symmetric : core);
@@ -32906,23 +32247,19 @@ static tn_status tni_hosvd_make_core(tni_hosvd *v, tn_cp_hosvd_result *out)
         out->core = tni_owned_scaled(cp->ctx, cp->order + 1, shape, symmetric ? symmetric : core, v->shift, "hosvd");
         if (!out->core) s = tn_ctx_status(cp->ctx);
     }
-    tni_free_f64(cp->ctx, core, rest, last);
-    tni_free_f64(cp->ctx, symmetric, rest, last);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_cp_hosvd_run(tni_hosvd *v, const tn_cp_hosvd_desc *d, tn_cp_hosvd_result *out)
 {
-    tn_ctx   *ctx = v->cp->ctx;
-    int64_t   shape[2];
-    tn_status s = TN_OK;
-    for (int m = 0; m < v->modes && s == TN_OK; m++) {
-        v->gram[m] = d->accurate ? NULL : tni_alloc_f64(ctx, v->n[m], v->n[m], "hosvd");
-        v->values[m] = tni_alloc_f64(ctx, 1, v->n[m], "hosvd");
-        v->vectors[m] = tni_alloc_f64(ctx, v->keep[m], v->n[m], "hosvd");
-        if ((!v->gram[m] && !d->accurate) || !v->values[m] || !v->vectors[m]) s = TN_ERR_MEMORY;
+    tn_ctx     *ctx = v->cp->ctx;
+    tni_scratch w = tni_scratch_begin(ctx, "hosvd");
+    for (int m = 0; m < v->modes; m++) {
+        v->gram[m] = d->accurate ? NULL : tni_take_zeros(&w, v->n[m], v->n[m]);
+        v->values[m] = tni_take_zeros(&w, 1, v->n[m]);
+        v->vectors[m] = tni_take_zeros(&w, v->keep[m], v->n[m]);
     }
-    if (s == TN_OK) s = d->accurate ? tni_hosvd_by_qr(v) : tni_hosvd_by_grams(v);
+    tn_status s = w.failed ? TN_ERR_MEMORY : d->accurate ? tni_hosvd_by_qr(v) : tni_hosvd_by_grams(v);
     if (s == TN_OK) out->norm = ldexp(tni_frobenius(v->n[0], v->values[0]), v->shift);
     for (int m = 0; m < v->modes && s == TN_OK; m++)
         for (int64_t i = 0; i < v->keep[m]; i++)
@@ -32932,23 +32269,16 @@ static tn_status tni_cp_hosvd_run(tni_hosvd *v, const tn_cp_hosvd_desc *d, tn_cp
     for (int m = 0; m < v->modes && s == TN_OK; m++) {
         tn_tensor **values = m ? &out->in_values[m - 1] : &out->out_values;
         tn_tensor **vectors = m ? &out->in_vectors[m - 1] : &out->out_vectors;
-        shape[0] = v->n[m];
-        if (!(*values = tni_owned_scaled(ctx, 1, shape, v->values[m], v->shift, "hosvd"))) s = tn_ctx_status(ctx);
-        shape[0] = v->keep[m]; shape[1] = v->n[m];
-        if (s == TN_OK && !(*vectors = tni_owned_from(ctx, 2, shape, v->vectors[m]))) s = tn_ctx_status(ctx);
+        *values = tni_owned_scaled(ctx, 1, &v->n[m], v->values[m], v->shift, "hosvd");
+        if (*values) *vectors = tni_owned_from(ctx, 2, TNI_DIMS(v->keep[m], v->n[m]), v->vectors[m]);
+        if (!*vectors) s = tn_ctx_status(ctx);
     }
-    for (int m = 0; m < v->modes; m++) {
-        tni_free_f64(ctx, v->gram[m], v->n[m], v->n[m]);
-        tni_free_f64(ctx, v->values[m], 1, v->n[m]);
-        tni_free_f64(ctx, v->vectors[m], v->keep[m], v->n[m]);
-    }
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd_result *out)
 {
     static const tn_cp_hosvd_desc usual = {0, 0, false, false, false};
-    tni_hosvd v;
     tn_status s;
     if (out) memset(out, 0, sizeof *out);
     if (!cp) return TN_ERR_ARG;
@@ -32959,7 +32289,7 @@ tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd
         return tni_fail(cp->ctx, TN_ERR_ARG, "hosvd: %s is %lld, expected 0 or more",
                         desc->rank_out < 0 ? "rank_out" : "rank_in", (long long)tni_min(desc->rank_out, desc->rank_in));
     if (!desc->unsymmetrised && !tni_cp_one_input(cp, "hosvd")) return TN_ERR_SHAPE;
-    memset(&v, 0, sizeof v);
+    tni_hosvd v = TNI_ZERO;
     v.cp = cp;
     v.symmetric = !desc->unsymmetrised;
     v.modes = v.symmetric ? 2 : 1 + cp->order;
@@ -33095,44 +32425,40 @@ static void tni_top_search(tni_top *t)
 TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
                                         tn_coefficients *out, const char *op)
 {
-    int64_t  shape[2], n = heap->held;
-    double  *values = tni_scratch_f64(ctx, 1, n, op);
-    int32_t *index = (int32_t *)tni_array(ctx, tni_area(n, axes), sizeof *index, op);
-    shape[0] = out->count = n;
-    shape[1] = axes;
+    int64_t n = heap->held;
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    double     *values = tni_take_f64(&w, 1, n);
+    int32_t    *index = (int32_t *)tni_take(&w, tni_area(n, axes), sizeof *index);
+    out->count = n;
     tni_heap_sort(heap);
-    for (int64_t i = 0; i < n && values && index; i++) {
+    for (int64_t i = 0; i < n && !w.failed; i++) {
         int64_t rest = heap->found[i].at;
         values[i] = heap->found[i].value;
         for (int k = axes - 1; k >= 0; rest /= extents[k--]) index[i * axes + k] = (int32_t)(rest % extents[k]);
     }
-    if (values && index) out->values = tni_owned_scaled(ctx, 1, shape, values, shift, op);
-    if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, shape);
-    tni_free_f64(ctx, values, 1, n);
+    if (!w.failed) out->values = tni_owned_scaled(ctx, 1, &n, values, shift, op);
+    if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, TNI_DIMS(n, axes));
     if (out->index && tn_write(out->index, TN_I32, index, n * axes) != TN_OK) tni_drop(&out->index);
-    tni_free(ctx, index, sizeof *index * (size_t)(n * axes));
-    return out->index ? TN_OK : tn_ctx_status(ctx);
+    return tni_scratch_end(&w, out->index ? TN_OK : tn_ctx_status(ctx));
 }
 
 static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
 {
     const tn_cp *cp = t->cp;
-    tn_ctx *ctx = cp->ctx;
-    int64_t h = cp->terms, extent = tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right));
-    int64_t shape[TN_CP_MAX_ORDER + 1];
-    double *work = tni_scratch_f64(ctx, 1, tni_host_work(extent), "top");
-    int     k;
-    t->d = tni_scratch_f64(ctx, t->groups, h, "top");
-    t->scaled = tni_scratch_f64(ctx, tni_area(t->groups, h), TNI_TOP_BLOCK, "top");
-    t->rows = tni_scratch_f64(ctx, t->groups, t->left, "top");
-    t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
-    t->block = tni_scratch_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
-    tn_status s = tni_terms_begin(&t->t, cp, tni_max(1, h), false, "top");
-    if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block)) s = TN_ERR_MEMORY;
+    tn_ctx      *ctx = cp->ctx;
+    int64_t      h = cp->terms, shape[TN_CP_MAX_ORDER + 1];
+    tni_scratch  w = tni_scratch_begin(ctx, "top");
+    int          k;
+    t->d = tni_take_f64(&w, t->groups, h);
+    t->scaled = tni_take_f64(&w, tni_area(t->groups, h), TNI_TOP_BLOCK);
+    t->rows = tni_take_f64(&w, t->groups, t->left);
+    t->columns = tni_take_zeros(&w, cp->order, t->right);
+    t->block = tni_take_f64(&w, TNI_TOP_BLOCK, TNI_TOP_BLOCK);
+    t->host = tni_take_host(&w, tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right)));
+    tn_status s = tni_terms_begin(&t->t, &w, cp, tni_max(1, h));
     if (!tni_heap_begin(ctx, &t->heap, TN_ORDER_MAGNITUDE, count, "top")) s = TN_ERR_MEMORY;
     if (s == TN_OK && h > 0) s = tni_terms_load(&t->t, 0, h);
     if (s == TN_OK) {
-        t->host = tni_decomp_host(ctx, extent, work);
         for (k = 0; k < cp->order; k++)
             for (int64_t i = 0; cp->in[k] == t->right && i < h; i++)
                 for (int64_t j = 0; j < t->right; j++)
@@ -33143,21 +32469,13 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
         s = tni_coefficients_store(ctx, &t->heap, cp->order + 1, shape, t->t.shift, out, "top");
         out->visited = t->blocks > 0 ? (double)(t->blocks - t->skipped) / (double)t->blocks : 0;
     }
-    tni_terms_end(&t->t);
-    tni_free_f64(ctx, work, 1, tni_host_work(extent));
-    tni_free_f64(ctx, t->d, t->groups, h);
-    tni_free_f64(ctx, t->scaled, t->groups * h, TNI_TOP_BLOCK);
-    tni_free_f64(ctx, t->rows, t->groups, t->left);
-    tni_free_f64(ctx, t->columns, cp->order, t->right);
-    tni_free_f64(ctx, t->block, TNI_TOP_BLOCK, TNI_TOP_BLOCK);
     tni_heap_end(ctx, &t->heap);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
 {
-    tni_top *t;
-    int      i;
+    int i;
     if (out) memset(out, 0, sizeof *out);
     if (!cp) return TN_ERR_ARG;
     if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "top: out is NULL, expected a place for the result");
@@ -33168,8 +32486,9 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
         if (cp->in[i] > INT32_MAX || cp->out > INT32_MAX || !tni_mul_size(all, (size_t)cp->in[i], &all)
             || (uint64_t)all > INT64_MAX)
             return tni_fail(cp->ctx, TN_ERR_SHAPE, "top: the tensor has too many coefficients, expected less than 2^63");
-    if (!(t = (tni_top *)tni_alloc(cp->ctx, sizeof *t, "top"))) return TN_ERR_MEMORY;
-    memset(t, 0, sizeof *t);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "top");
+    tni_top    *t = (tni_top *)tni_take_zeroed(&w, 1, sizeof *t);
+    if (!t) return TN_ERR_MEMORY;
     t->cp = cp;
     t->symmetric = !unsymmetrised;
     t->right = cp->in[cp->order - 1];
@@ -33180,19 +32499,12 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
         memcpy(t->slot[t->groups], t->slot[t->groups - 1], sizeof t->slot[0]);
         if (!tni_next_permutation(cp->order, t->slot[t->groups])) break;
     }
-    tn_status s = tni_top_run(t, tni_min(k, (int64_t)all), out);
-    tni_free(cp->ctx, t, sizeof *t);
+    tn_status s = tni_scratch_end(&w, tni_top_run(t, tni_min(k, (int64_t)all), out));
     if (s != TN_OK) tn_coefficients_destroy(out);
     return s;
 }
 
-void tn_coefficients_destroy(tn_coefficients *c)
-{
-    if (!c) return;
-    tn_tensor_destroy(c->values);
-    tn_tensor_destroy(c->index);
-    memset(c, 0, sizeof *c);
-}
+void tn_coefficients_destroy(tn_coefficients *c) { tni_result_end(c, sizeof *c, offsetof(tn_coefficients, values), 2); }
 
 /* ---- Gaussian inputs ---------------------------------------------------- >>cp-gaussian-impl
    Of second moments M = E[x x^T] and a mean m, for Gaussian x:  E[x_a x_b x_c x_d] = M_ab M_cd + M_ac M_bd + M_ad M_bc
@@ -33202,15 +32514,13 @@ void tn_coefficients_destroy(tn_coefficients *c)
 /* mean [out] = E[f] and at [out] = f(m), of order 2; m the last column of s [n,n], or 0 */
 static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *mean, double *at, const char *op)
 {
-    int64_t   n = cp->in[0], width = tni_max(1, tni_terms_width(cp));
-    int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width)), extent = tni_max(room, width);
-    double   *ws = tni_scratch_f64(cp->ctx, room, n, op), *c = tni_scratch_f64(cp->ctx, 2, room, op);
-    double   *work = tni_scratch_f64(cp->ctx, 1, tni_host_work(extent), op);
-    tni_terms t;
-    tni_host  h;
-    tn_status status = tni_terms_begin(&t, cp, room, false, op);
-    if (status == TN_OK && !(ws && c && work)) status = TN_ERR_MEMORY;
-    if (status == TN_OK) h = tni_decomp_host(cp->ctx, extent, work);
+    int64_t     n = cp->in[0], width = tni_max(1, tni_terms_width(cp));
+    int64_t     room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
+    tni_scratch w = tni_scratch_begin(cp->ctx, op);
+    double     *ws = tni_take_f64(&w, room, n), *c = tni_take_f64(&w, 2, room);
+    tni_host    h = tni_take_host(&w, tni_max(room, width));
+    tni_terms   t;
+    tn_status   status = tni_terms_begin(&t, &w, cp, room);
     for (int64_t o = 0; o < cp->out; o++) mean[o] = at[o] = 0;
     for (int64_t first = 0; first < cp->terms && status == TN_OK; first += room) {
         int64_t rows = tni_min(room, cp->terms - first);
@@ -33228,11 +32538,7 @@ static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *me
         }
     }
     for (int64_t o = 0; o < cp->out; o++) { mean[o] = ldexp(mean[o], t.shift); at[o] = ldexp(at[o], t.shift); }
-    tni_terms_end(&t);
-    tni_free_f64(cp->ctx, ws, room, n);
-    tni_free_f64(cp->ctx, c, 2, room);
-    tni_free_f64(cp->ctx, work, 1, tni_host_work(extent));
-    return status;
+    return tni_scratch_end(&w, status);
 }
 
 /* The operator with F M 2^-shift in place of F, so that no product leaves the range. m [n,n] is changed and restored. */
@@ -33273,14 +32579,13 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     double     most = 0;
     int        scale = 0;
     if (!tni_gaussian_takes(a, b, s)) return NULL;
-    tn_ctx   *ctx = a->ctx;
-    int64_t   n = a->in[0];
-    int64_t   shape[2] = {a->out, b->out};
-    double   *m = tni_scratch_f64(ctx, n, n, "gaussian_moment");
-    double   *g = tni_cp_result(a, b, "gaussian_moment");
-    double   *means = tni_alloc_f64(ctx, 2, tni_plus(a->out, b->out), "gaussian_moment");
-    int      *row = (int *)tni_array(ctx, tni_plus(a->out, b->out), sizeof *row, "gaussian_moment");
-    tn_status status = m && g && means && row ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
+    tn_ctx     *ctx = a->ctx;
+    int64_t     n = a->in[0];
+    tni_scratch w = tni_scratch_begin(ctx, "gaussian_moment");
+    double     *m = tni_take_f64(&w, n, n), *g = tni_take_f64(&w, a->out, b->out);
+    double     *means = tni_take_zeros(&w, 2, tni_plus(a->out, b->out));
+    int        *row = (int *)tni_take(&w, tni_plus(a->out, b->out), sizeof *row);
+    tn_status   status = w.failed ? TN_ERR_MEMORY : tni_reads_symmetric(s, m, "gaussian_moment");
     if (status == TN_OK && a->constant && !(fabs(m[n * n - 1] - 1) <= 1e-5))
         status = tni_fail(ctx, TN_ERR_ARG, "gaussian_moment: the last element of s is %g, expected 1: the operators have a "
                           "constant input", m[n * n - 1]);
@@ -33298,12 +32603,9 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
         }
     if (status == TN_OK && !(most < HUGE_VAL))
         status = tni_fail(ctx, TN_ERR_NONFINITE, "gaussian_moment: a result is beyond the range of a double");
-    if (status == TN_OK) moment = tni_owned_scaled(ctx, 2, shape, g, 0, "gaussian_moment");
+    if (status == TN_OK) moment = tni_owned_scaled(ctx, 2, TNI_DIMS(a->out, b->out), g, 0, "gaussian_moment");
     tn_cp_destroy(as);
-    tni_free_f64(ctx, m, n, n);
-    tni_free_f64(ctx, g, a->out, b->out);
-    tni_free_f64(ctx, means, 2, a->out + b->out);
-    tni_free(ctx, row, sizeof *row * (size_t)(a->out + b->out));
+    tni_scratch_release(&w, NULL);
     return moment;
 }
 
@@ -33322,37 +32624,28 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
                            with binom(n + d - 1, d) in place of 1/d! */
 typedef struct tni_layer { int64_t out, h, n; double *p, *w, *v; int shift; } tni_layer;  /* [out,h] 2^shift, [h,n], [h,n] */
 
+enum { TNI_STACK_LAYERS = 16 };
+
 typedef struct tni_stack {
     tn_ctx    *ctx;
     int        layers;
-    tni_layer *layer[2];                /* of a and of b                          */
-    int64_t    extent, work_size;       /* the largest extent of any matrix       */
-    double    *work;
+    tni_layer *layer[2];                /* of a and of b                    */
+    int64_t    extent;                  /* the largest extent of any matrix */
     tni_host   host;
 } tni_stack;
 
-static void tni_layers_free(tn_ctx *ctx, tni_layer *l, int layers)
-{
-    for (int i = 0; l && i < layers; i++) {
-        tni_free_f64(ctx, l[i].p, l[i].out, l[i].h);
-        tni_free_f64(ctx, l[i].w, l[i].h, l[i].n);
-        tni_free_f64(ctx, l[i].v, l[i].h, l[i].n);
-    }
-    tni_free(ctx, l, sizeof *l * (size_t)layers);
-}
-
-/* The layer in double, scaled as in >>cp-pairs; the one, if it is carried, is scaled like all outputs. */
-static tn_status tni_layer_read(const tn_cp *cp, bool carry, tni_layer *l)
+/* The layer in double, in memory of w, scaled as in >>cp-pairs; the one, if it is carried, is scaled like all outputs. */
+static tn_status tni_layer_read(tni_scratch *w, const tn_cp *cp, bool carry, tni_layer *l)
 {
     tni_terms t;
     l->out = cp->out + carry;
     l->h = cp->terms + carry;
     l->n = cp->in[0];
-    l->p = tni_alloc_f64(cp->ctx, l->out, l->h, "stack_inner");
-    l->w = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
-    l->v = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
-    if (!l->p || !l->w || !l->v) return TN_ERR_MEMORY;
-    tn_status s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, "stack_inner");
+    l->p = tni_take_zeros(w, l->out, l->h);
+    l->w = tni_take_zeros(w, l->h, l->n);
+    l->v = tni_take_zeros(w, l->h, l->n);
+    const tni_taken *mark = w->newest;
+    tn_status        s = tni_terms_begin(&t, w, cp, tni_max(1, cp->terms));
     if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
     if (s == TN_OK) {
         l->shift = carry && t.shift < 0 ? 0 : t.shift;
@@ -33364,7 +32657,7 @@ static tn_status tni_layer_read(const tn_cp *cp, bool carry, tni_layer *l)
         if (carry) l->p[l->out * l->h - 1] = tni_times_power(1, -l->shift);
         if (carry) l->w[l->h * l->n - 1] = l->v[l->h * l->n - 1] = 1;
     }
-    tni_terms_end(&t);
+    tni_scratch_release(w, mark);
     return s;
 }
 
@@ -33384,21 +32677,18 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
 {
     const tni_host *h = &t->host;
     int64_t high = 1, wide = 1;
-    double *next, *y, *d, *e;
     int     l;
     for (l = 0; l < t->layers; l++) {
         high = tni_max(high, tni_max(a[l].h, b[l].h));
         wide = tni_max(wide, tni_max(a[l].out, b[l].out));
     }
-    int64_t   tall = tni_max(high, wide);
-    double   *g = tni_scratch_f64(t->ctx, t->layers > 1 ? tni_area(2, wide) : 0, wide, "stack_inner");
-    double   *x = tni_scratch_f64(t->ctx, t->layers > 1 ? tni_area(2, high) : 0, wide, "stack_inner");
-    double   *c = tni_scratch_f64(t->ctx, tni_area(3, tall), TNI_STACK_BLOCK, "stack_inner");
-    tn_status s = g && x && c ? TN_OK : TN_ERR_MEMORY;
-    if (s == TN_OK) {
-        next = g + wide * wide; y = x + high * wide;
-        d = c + tall * TNI_STACK_BLOCK; e = d + tall * TNI_STACK_BLOCK;
-    }
+    const int64_t deep = t->layers > 1, tall = tni_max(high, wide);
+    tni_scratch   w = tni_scratch_begin(t->ctx, "stack_inner");
+    double       *g = tni_take_f64(&w, deep * wide, wide), *next = tni_take_f64(&w, deep * wide, wide);
+    double       *x = tni_take_f64(&w, deep * high, wide), *y = tni_take_f64(&w, deep * high, wide);
+    double       *c = tni_take_f64(&w, tall, TNI_STACK_BLOCK), *d = tni_take_f64(&w, tall, TNI_STACK_BLOCK);
+    double       *e = tni_take_f64(&w, tall, TNI_STACK_BLOCK);
+    tn_status     s = w.failed ? TN_ERR_MEMORY : TN_OK;
     for (*inner = 0, *shift = 0, l = 0; s == TN_OK && l < t->layers; l++) {
         const tni_layer *p = a + l, *q = b + l;
         bool             last = l == t->layers - 1;
@@ -33431,10 +32721,7 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
         for (int64_t at = 0; at < p->out * q->out; at++) g[at] = ldexp(next[at], -exponent);
         *shift += exponent;
     }
-    tni_free_f64(t->ctx, g, t->layers > 1 ? 2 * wide : 0, wide);
-    tni_free_f64(t->ctx, x, t->layers > 1 ? 2 * high : 0, wide);
-    tni_free_f64(t->ctx, c, 3 * tall, TNI_STACK_BLOCK);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* M_k [h2,n,n]: the symmetric matrices of the first layer in the combinations of the rows of f [h2,p] */
@@ -33454,20 +32741,17 @@ static void tni_stack_forms(const tni_stack *t, const tni_layer *first, const do
 /* Two layers exactly. forms: M, N, M', N' */
 static tn_status tni_stack_exact(const tni_stack *t, const tni_layer *a, const tni_layer *b, double *inner)
 {
-    tn_ctx   *ctx = t->ctx;
-    int64_t   n = a->n, ha = a[1].h, hb = b[1].h, e = t->extent, k;
-    double   *form[4], *product[4];
-    double   *x = tni_scratch_f64(ctx, tni_area(hb, n), n, "stack_inner");
-    double   *y = tni_scratch_f64(ctx, tni_area(hb, n), n, "stack_inner");
-    double   *d = tni_scratch_f64(ctx, 1, e, "stack_inner"), *scaled = tni_scratch_f64(ctx, e, n, "stack_inner");
-    double   *pp = tni_scratch_f64(ctx, ha, hb, "stack_inner");
-    tn_status s = x && y && d && scaled && pp ? TN_OK : TN_ERR_MEMORY;
+    int64_t     n = a->n, ha = a[1].h, hb = b[1].h, k;
+    double     *form[4], *product[4];
+    tni_scratch w = tni_scratch_begin(t->ctx, "stack_inner");
+    double     *x = tni_take_f64(&w, tni_area(hb, n), n), *y = tni_take_f64(&w, tni_area(hb, n), n);
+    double     *d = tni_take_f64(&w, 1, t->extent), *scaled = tni_take_f64(&w, t->extent, n);
+    double     *pp = tni_take_f64(&w, ha, hb);
     for (int m = 0; m < 4; m++) {
-        form[m] = tni_scratch_f64(ctx, tni_area(m < 2 ? ha : hb, n), n, "stack_inner");
-        product[m] = tni_scratch_f64(ctx, ha, hb, "stack_inner");
-        if (!form[m] || !product[m]) s = TN_ERR_MEMORY;
+        form[m] = tni_take_f64(&w, tni_area(m < 2 ? ha : hb, n), n);
+        product[m] = tni_take_f64(&w, ha, hb);
     }
-    if (s == TN_OK) {
+    if (!w.failed) {
         const tni_host *h = &t->host;
         for (int m = 0; m < 4; m++) {
             const tni_layer *two = m < 2 ? a : b;
@@ -33489,16 +32773,7 @@ static tn_status tni_stack_exact(const tni_stack *t, const tni_layer *a, const t
             }
         }
     }
-    for (int m = 0; m < 4; m++) {
-        tni_free_f64(ctx, form[m], (m < 2 ? ha : hb) * n, n);
-        tni_free_f64(ctx, product[m], ha, hb);
-    }
-    tni_free_f64(ctx, x, hb * n, n);
-    tni_free_f64(ctx, y, hb * n, n);
-    tni_free_f64(ctx, d, 1, e);
-    tni_free_f64(ctx, scaled, e, n);
-    tni_free_f64(ctx, pp, ha, hb);
-    return s;
+    return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : TN_OK);
 }
 
 enum { TNI_STACK_ROWS = 128 };          /* samples that pass through the layers together */
@@ -33541,11 +32816,11 @@ static void tni_stack_layer(const tni_stack *t, const tni_layer *l, int64_t rows
 /* numbers [3,samples]: Re <a(z),b(z)>, |a(z)|^2, |b(z)|^2 */
 static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t seed, bool sphere, double *numbers)
 {
-    int64_t   e = t->extent;
-    double   *z = tni_scratch_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
-    double   *room = tni_scratch_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
-    tn_status s = z && room ? TN_OK : TN_ERR_MEMORY;
-    for (int64_t first = 0; first < samples && s == TN_OK; first += TNI_STACK_ROWS) {
+    int64_t     e = t->extent;
+    tni_scratch w = tni_scratch_begin(t->ctx, "stack_inner");
+    double     *z = tni_take_f64(&w, tni_area(4, TNI_STACK_ROWS), e);
+    double     *room = tni_take_f64(&w, tni_area(4, TNI_STACK_ROWS), e);
+    for (int64_t first = 0; first < samples && !w.failed; first += TNI_STACK_ROWS) {
         int64_t rows = tni_min(TNI_STACK_ROWS, samples - first), n = t->layer[0]->n, out = t->layer[0][t->layers - 1].out;
         double *y[2] = {z, z + 2 * rows * e};
         tni_stack_draw(seed, first, rows, n, sphere, y[0]);
@@ -33563,9 +32838,7 @@ static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t 
             }
         }
     }
-    tni_free_f64(t->ctx, z, 4 * TNI_STACK_ROWS, e);
-    tni_free_f64(t->ctx, room, 4 * TNI_STACK_ROWS, e);
-    return s;
+    return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : TN_OK);
 }
 
 static double tni_mean(int64_t n, const double *x)
@@ -33617,12 +32890,13 @@ static tn_status tni_stack_run(const tni_stack *t, const tn_cp_stack_desc *d, co
     tn_status s = TN_OK;
     for (int k = 0; k < 2; k++) own[k] = tni_stack_shift(t, t->layer[k]);
     if (out->method == TN_CP_STACK_SAMPLED) {
-        double *numbers = tni_scratch_f64(t->ctx, 3, out->samples, "stack_inner");
+        tni_scratch w = tni_scratch_begin(t->ctx, "stack_inner");
+        double     *numbers = tni_take_f64(&w, 3, out->samples);
         s = numbers ? tni_stack_sample(t, out->samples, d->seed, !d->gaussian, numbers) : TN_ERR_MEMORY;
         double factor = 0;
         for (double i = 0; i < degree; i++) factor += d->gaussian ? -log(i + 1) : log((n + i) / (i + 1));
         if (s == TN_OK) tni_stack_estimate(out->samples, numbers, exp(factor), out);
-        tni_free_f64(t->ctx, numbers, 3, out->samples);
+        tni_scratch_release(&w, NULL);
         if (s == TN_OK) s = tni_scale_result(t->ctx, &out->norm_a, own[0], "stack_inner");
         if (s == TN_OK) s = tni_scale_result(t->ctx, &out->norm_b, own[1], "stack_inner");
         if (s == TN_OK) s = tni_scale_result(t->ctx, &out->inner, own[0] + own[1], "stack_inner");
@@ -33660,68 +32934,59 @@ static tn_status tni_stack_takes(tn_ctx *ctx, const tn_cp *const *a, int layers,
     return TN_OK;
 }
 
+/* Checks everything, and fills in the defaults of the method and of the number of samples. */
+static tn_status tni_stack_check(tn_ctx *ctx, const tn_cp *const *a, const tn_cp *const *b, int layers,
+                                 const tn_cp_stack_desc *desc, tn_cp_stack_result *out)
+{
+    tn_status s;
+    if (layers < 1 || layers > TNI_STACK_LAYERS)
+        return tni_fail(ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 to %d", layers, TNI_STACK_LAYERS);
+    if ((unsigned)desc->method > TN_CP_STACK_LAYER_SYMMETRISED)
+        return tni_fail(ctx, TN_ERR_ARG, "stack_inner: method is %d, expected 0 to %d", (int)desc->method,
+                        (int)TN_CP_STACK_LAYER_SYMMETRISED);
+    out->method = desc->method != TN_CP_STACK_AUTO ? desc->method : layers <= 2 ? TN_CP_STACK_EXACT : TN_CP_STACK_SAMPLED;
+    if (out->method == TN_CP_STACK_EXACT && layers > 2)
+        return tni_fail(ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 or 2 for the exact method", layers);
+    if (out->method == TN_CP_STACK_SAMPLED && (out->samples = desc->samples != 0 ? desc->samples : 4096) < 2)
+        return tni_fail(ctx, TN_ERR_ARG, "stack_inner: samples is %lld, expected 2 or more, or 0", (long long)out->samples);
+    if ((s = tni_stack_takes(ctx, a, layers, "a")) != TN_OK || (s = tni_stack_takes(ctx, b, layers, "b")) != TN_OK) return s;
+    if (a[0]->constant != b[0]->constant)
+        return tni_fail(ctx, TN_ERR_SHAPE, "stack_inner: a[0] %s a constant input, b[0] %s, expected the same",
+                        a[0]->constant ? "has" : "lacks", b[0]->constant ? "has one" : "lacks it");
+    if (a[0]->in[0] == b[0]->in[0] && a[layers - 1]->out == b[layers - 1]->out) return TN_OK;
+    return tni_fail(ctx, TN_ERR_SHAPE, "stack_inner: a takes %lld inputs to %lld outputs, b %lld to %lld, expected the same",
+                    (long long)a[0]->in[0], (long long)a[layers - 1]->out, (long long)b[0]->in[0],
+                    (long long)b[layers - 1]->out);
+}
+
 tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_cp_stack_desc *desc,
                             tn_cp_stack_result *out)
 {
     static const tn_cp_stack_desc usual = {TN_CP_STACK_AUTO, 0, 0, false};
-    tni_stack t;
-    int       side;
+    const tn_cp *const *both[2] = {a, b};
+    tni_layer all[2][TNI_STACK_LAYERS];
     bool      same = true;
-    tn_status s;
+    memset(all, 0, sizeof all);
     if (out) memset(out, 0, sizeof *out);
     if (!a || !b || !a[0]) return TN_ERR_ARG;
-    memset(&t, 0, sizeof t);
-    t.ctx = a[0]->ctx;
-    t.layers = layers;
+    tni_stack t = {a[0]->ctx, layers, {all[0], all[1]}, tni_max(2 * TNI_STACK_ROWS, TNI_STACK_BLOCK), TNI_ZERO};
     if (!out) return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: out is NULL, expected a place for the result");
-    if (!desc) desc = &usual;
     out->inner = out->norm_a = out->norm_b = out->cosine = (double)NAN;
-    if (layers < 1 || layers > 16)
-        return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 to 16", layers);
-    if ((unsigned)desc->method > TN_CP_STACK_LAYER_SYMMETRISED)
-        return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: method is %d, expected 0 to %d", (int)desc->method,
-                        (int)TN_CP_STACK_LAYER_SYMMETRISED);
-    out->method = desc->method != TN_CP_STACK_AUTO ? desc->method : layers <= 2 ? TN_CP_STACK_EXACT : TN_CP_STACK_SAMPLED;
-    if (out->method == TN_CP_STACK_EXACT && layers > 2)
-        return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 or 2 for the exact method", layers);
-    if (out->method == TN_CP_STACK_SAMPLED) out->samples = desc->samples != 0 ? desc->samples : 4096;
-    if (out->method == TN_CP_STACK_SAMPLED && out->samples < 2)
-        return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: samples is %lld, expected 2 or more, or 0",
-                        (long long)out->samples);
-    const tn_cp *const*both[2] = {a, b};
-    for (side = 0; side < 2; side++)
-        if ((s = tni_stack_takes(t.ctx, both[side], layers, side ? "b" : "a")) != TN_OK) return s;
-    if (a[0]->constant != b[0]->constant)
-        return tni_fail(t.ctx, TN_ERR_SHAPE, "stack_inner: a[0] %s a constant input, b[0] %s, expected the same",
-                        a[0]->constant ? "has" : "lacks", b[0]->constant ? "has one" : "lacks it");
-    if (a[0]->in[0] != b[0]->in[0] || a[layers - 1]->out != b[layers - 1]->out)
-        return tni_fail(t.ctx, TN_ERR_SHAPE, "stack_inner: a takes %lld inputs to %lld outputs, b %lld to %lld, expected "
-                        "the same", (long long)a[0]->in[0], (long long)a[layers - 1]->out, (long long)b[0]->in[0],
-                        (long long)b[layers - 1]->out);
+    tn_status s = tni_stack_check(t.ctx, a, b, layers, desc ? desc : &usual, out);
+    if (s != TN_OK) return s;
     for (int l = 0; l < layers; l++) same = same && a[l] == b[l];
-    bool read = layers > 1 || out->method == TN_CP_STACK_TREE || out->method == TN_CP_STACK_SAMPLED;   /* else blocks are read */
-    for (s = TN_OK, side = 0; side < (same ? 1 : 2); side++) {
-        t.layer[side] = (tni_layer *)tni_array(t.ctx, layers, sizeof(tni_layer), "stack_inner");
-        if (t.layer[side]) memset(t.layer[side], 0, sizeof(tni_layer) * (size_t)layers);
-        else s = TN_ERR_MEMORY;
-        for (int l = 0; l < layers && s == TN_OK && read; l++) {
-            tni_layer *to = t.layer[side] + l;
-            s = tni_layer_read(both[side][l], both[side][l]->constant && l < layers - 1, to);
-            t.extent = tni_max(tni_max(t.extent, to->out), tni_max(to->h, to->n));
-        }
-    }
     if (same) t.layer[1] = t.layer[0];
-    t.extent = tni_max(t.extent, tni_max(2 * TNI_STACK_ROWS, TNI_STACK_BLOCK));
-    t.work_size = tni_host_work(t.extent);
-    if (s == TN_OK && !(t.work = tni_scratch_f64(t.ctx, 1, t.work_size, "stack_inner"))) s = TN_ERR_MEMORY;
-    if (s == TN_OK) {
-        t.host = tni_decomp_host(t.ctx, t.extent, t.work);
-        s = tni_stack_run(&t, desc, a, b, out);
+    tni_scratch w = tni_scratch_begin(t.ctx, "stack_inner");
+    bool read = layers > 1 || out->method == TN_CP_STACK_TREE || out->method == TN_CP_STACK_SAMPLED;   /* else blocks are read */
+    for (int l = 0; l < (same ? layers : 2 * layers) && s == TN_OK && read; l++) {
+        const tn_cp *from = both[l / layers][l % layers];
+        tni_layer   *to = &all[l / layers][l % layers];
+        s = tni_layer_read(&w, from, from->constant && l % layers < layers - 1, to);
+        t.extent = tni_max(tni_max(t.extent, to->out), tni_max(to->h, to->n));
     }
-    tni_free_f64(t.ctx, t.work, 1, t.work_size);
-    tni_layers_free(t.ctx, t.layer[0], layers);
-    if (!same) tni_layers_free(t.ctx, t.layer[1], layers);
-    if (s == TN_OK) return s;
+    t.host = tni_take_host(&w, t.extent);
+    if (s == TN_OK) s = w.failed ? TN_ERR_MEMORY : tni_stack_run(&t, desc ? desc : &usual, a, b, out);
+    if (tni_scratch_end(&w, s) == TN_OK) return TN_OK;
     double cosine = out->cosine;
     out->inner = out->norm_a = out->norm_b = out->cosine = out->inner_error = (double)NAN;
     if (s == TN_ERR_NONFINITE) out->cosine = cosine;
@@ -33741,23 +33006,10 @@ TNI_FN tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a
     return s == TN_OK ? TN_ERR_MEMORY : s;
 }
 
-TNI_FN double *tni_analysis_read(const tn_tensor *t, const char *op)     /* [count], freed by tni_analysis_free */
-{
-    const int64_t n = tn_tensor_count(t);
-    double       *v = tni_alloc_f64(t->ctx, n, 1, op);
-    if (v && tn_read(t, TN_F64, v, n) == TN_OK) return v;
-    tni_free_f64(t->ctx, v, n, 1);
-    return NULL;
-}
-
-TNI_FN void tni_analysis_free(const tn_tensor *t, double *v) { if (v) tni_free_f64(t->ctx, v, tn_tensor_count(t), 1); }
-
 TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_I32, 1, &n);
-    if (t && tn_write(t, TN_I32, counts, n) == TN_OK) return t;
-    tn_tensor_destroy(t);
-    return NULL;
+    return t ? tni_tensor_done(t, tn_write(t, TN_I32, counts, n)) : NULL;
 }
 
 /* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal-impl */
@@ -33765,14 +33017,7 @@ TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts
 /* Permutes n groups of `width` numbers (Fisher & Yates). */
 static void tni_shuffle(tni_rng *d, int64_t n, int64_t width, double *v)
 {
-    for (int64_t i = n - 1; i > 0; i--) {
-        int64_t j = tni_rng_below(d, i + 1);
-        for (int64_t k = 0; k < width; k++) {
-            double swap = v[i * width + k];
-            v[i * width + k] = v[j * width + k];
-            v[j * width + k] = swap;
-        }
-    }
+    for (int64_t i = n - 1; i > 0; i--) tni_swap(width, v + i * width, v + tni_rng_below(d, i + 1) * width);
 }
 
 static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64_t draw)
@@ -33780,16 +33025,15 @@ static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64
     tn_cp    *to = tni_cp_make(cp->ctx, 2, cp->out, cp->terms, cp->in, cp->constant);
     tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
     for (int k = 0; k < 2 && s == TN_OK; k++) {
-        double  *v = tni_analysis_read(cp->f[k], "signal");
-        tni_rng rng;
-        memset(&rng, 0, sizeof rng);
+        tni_scratch w = tni_scratch_begin(cp->ctx, "signal");
+        double     *v = tni_take_numbers(&w, cp->f[k]);
+        tni_rng     rng = TNI_ZERO;
         rng.key = desc->seed;
         rng.call = 2 * draw + k;
         if (v && desc->null == TN_NULL_MODEL_PAIRS && k > 0) tni_shuffle(&rng, cp->terms, cp->in[k], v);
         for (int64_t h = 0; v && desc->null == TN_NULL_MODEL_ENTRIES && h < cp->terms; h++)
             tni_shuffle(&rng, cp->in[k] - cp->constant, 1, v + h * cp->in[k]);
-        s = v ? tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]) : tni_analysis_status(cp->ctx);
-        tni_analysis_free(cp->f[k], v);
+        s = tni_scratch_end(&w, v ? tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]) : tni_analysis_status(cp->ctx));
     }
     return to ? tni_cp_done(to, s) : NULL;
 }
@@ -33798,63 +33042,52 @@ static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64
 static tn_status tni_signal_add(const tn_signal *mine, const tn_spectrum *null, const double *norm, bool scaled,
                                 double *sum, double *edge)
 {
-    double   *v = tni_analysis_read(null->values, "signal"), *size = tni_analysis_read(null->norm, "signal");
-    tn_status s = v && size ? TN_OK : tni_analysis_status(null->values->ctx);
-    for (int64_t o = 0; o < mine->outputs && s == TN_OK; o++)
+    tni_scratch w = tni_scratch_begin(null->values->ctx, "signal");
+    double     *v = tni_take_numbers(&w, null->values), *size = tni_take_numbers(&w, null->norm);
+    for (int64_t o = 0; o < mine->outputs && !w.failed; o++)
         for (int64_t i = 0; i < null->count; i++) {
             double l = fabs(v[o * null->count + i]) * (!scaled ? 1 : size[o] > 0 ? norm[o] / size[o] : 0);
             if (i < mine->count) sum[o * mine->count + i] += l;
             if (l > edge[o]) edge[o] = l;
         }
-    tni_analysis_free(null->values, v);
-    tni_analysis_free(null->norm, size);
-    return s;
+    return tni_scratch_end(&w, w.failed ? tni_analysis_status(w.ctx) : TN_OK);
 }
 
 static bool tni_signal_fits(const tn_cp *cp, const tn_signal_desc *d, int64_t draws)
 {
-    if (draws < 1 || (unsigned)d->null > TN_NULL_MODEL_PAIRS) {
-        if (draws < 1) tni_fail(cp->ctx, TN_ERR_ARG, "signal: draws is %lld, expected 0 or more", (long long)draws);
-        else tni_fail(cp->ctx, TN_ERR_ARG, "signal: null is %d, not a valid tn_null_model", (int)d->null);
-        return false;
-    }
+    if (draws < 1)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "signal: draws is %lld, expected 0 or more", (long long)draws), false;
+    if ((unsigned)d->null > TN_NULL_MODEL_PAIRS)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "signal: null is %d, not a valid tn_null_model", (int)d->null), false;
     for (int64_t i = 0; d->nulls && i < draws; i++) {
         const tn_cp *null = d->nulls[i];
         if (null && null->ctx == cp->ctx && tni_cp_is_bilinear(null, "signal") && null->out == cp->out
             && null->in[0] == cp->in[0]) continue;
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "signal: operator %lld of nulls differs, expected %lld outputs, %lld inputs and the "
-                 "same context", (long long)i, (long long)cp->out, (long long)cp->in[0]);
-        return false;
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "signal: operator %lld of nulls differs, expected %lld outputs, %lld inputs and "
+                        "the same context", (long long)i, (long long)cp->out, (long long)cp->in[0]), false;
     }
     return true;
 }
 
 tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *out)
 {
-    tn_signal_desc all;
-    tn_spectrum    mine, null;
-    int64_t        i, shape[2];
-    double        *sum = NULL, *edge = NULL, *values = NULL, *norm = NULL;
-    int32_t       *beyond = NULL;
-    tn_status      s;
+    tn_spectrum mine, null;
+    tn_status   s;
     if (out) memset(out, 0, sizeof *out);
     else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "signal: out is NULL, expected a place for the result") : TN_ERR_ARG;
     if (!tni_cp_is_bilinear(cp, "signal")) return cp ? tn_ctx_status(cp->ctx) : TN_ERR_ARG;
-    memset(&all, 0, sizeof all);
+    tn_signal_desc all = TNI_ZERO;
     if (!desc) desc = &all;
     int64_t draws = desc->draws ? desc->draws : 19;
     if (!tni_signal_fits(cp, desc, draws)) return tn_ctx_status(cp->ctx);
     if ((s = tni_cp_spectrum(cp, desc->count, &mine, "signal")) != TN_OK) return s;
-    out->outputs = shape[0] = mine.outputs;
-    out->count = shape[1] = mine.count;
-    sum = tni_alloc_f64(cp->ctx, out->outputs, out->count, "signal");
-    edge = tni_alloc_f64(cp->ctx, out->outputs, 1, "signal");
-    beyond = (int32_t *)(void *)tni_alloc_f64(cp->ctx, out->outputs, 1, "signal");
-    values = tni_analysis_read(mine.values, "signal");
-    norm = tni_analysis_read(mine.norm, "signal");
-    if (!sum || !edge || !beyond || !values || !norm) s = tni_analysis_status(cp->ctx);
-    for (i = 0; s == TN_OK && i < out->outputs * out->count; i++) sum[i] = 0;
-    for (int64_t o = 0; s == TN_OK && o < out->outputs; o++) edge[o] = 0;
+    out->outputs = mine.outputs;
+    out->count = mine.count;
+    tni_scratch w = tni_scratch_begin(cp->ctx, "signal");
+    double     *sum = tni_take_zeros(&w, out->outputs, out->count), *edge = tni_take_zeros(&w, out->outputs, 1);
+    int32_t    *beyond = (int32_t *)tni_take_zeroed(&w, out->outputs, sizeof *beyond);
+    double     *values = tni_take_numbers(&w, mine.values), *norm = tni_take_numbers(&w, mine.norm);
+    if (w.failed) s = tni_analysis_status(cp->ctx);
     for (int64_t draw = 0; draw < draws && s == TN_OK; draw++) {
         tn_cp *made = desc->nulls ? NULL : tni_signal_null(cp, desc, draw);
         if (!desc->nulls && !made) s = tni_analysis_status(cp->ctx);
@@ -33865,37 +33098,24 @@ tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *o
         tn_spectrum_destroy(&null);
     }
     for (int64_t o = 0; o < out->outputs && s == TN_OK; o++)
-        for (beyond[o] = 0, i = 0; i < out->count; i++) {
+        for (int64_t i = 0; i < out->count; i++) {
             beyond[o] += fabs(values[o * out->count + i]) > edge[o];
             sum[o * out->count + i] /= (double)draws;
         }
     if (s == TN_OK) {
         out->values = mine.values;
         mine.values = NULL;
-        out->null_values = tni_owned_from(cp->ctx, 2, shape, sum);
-        out->edge = tni_owned_from(cp->ctx, 1, shape, edge);
-        out->signal = tni_owned_counts(cp->ctx, shape[0], beyond);
+        out->null_values = tni_owned_from(cp->ctx, 2, TNI_DIMS(out->outputs, out->count), sum);
+        out->edge = tni_owned_from(cp->ctx, 1, &out->outputs, edge);
+        out->signal = tni_owned_counts(cp->ctx, out->outputs, beyond);
         if (!out->null_values || !out->edge || !out->signal) s = tni_analysis_status(cp->ctx);
     }
-    tni_free_f64(cp->ctx, values, out->outputs, out->count);
-    tni_free_f64(cp->ctx, norm, out->outputs, 1);
-    tni_free_f64(cp->ctx, sum, out->outputs, out->count);
-    tni_free_f64(cp->ctx, edge, out->outputs, 1);
-    tni_free_f64(cp->ctx, (double *)(void *)beyond, out->outputs, 1);
     tn_spectrum_destroy(&mine);
     if (s != TN_OK) tn_signal_destroy(out);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
-void tn_signal_destroy(tn_signal *s)
-{
-    if (!s) return;
-    tn_tensor_destroy(s->values);
-    tn_tensor_destroy(s->null_values);
-    tn_tensor_destroy(s->edge);
-    tn_tensor_destroy(s->signal);
-    memset(s, 0, sizeof *s);
-}
+void tn_signal_destroy(tn_signal *s) { tni_result_end(s, sizeof *s, offsetof(tn_signal, values), 4); }
 
 /* ---- truncation with a certificate -------------------------------------- >>analysis-certificate-impl
    D = Q - Q_k has the eigenvalues l_i, i > k.   |x^T D x| <= |l_(k+1)| |x|^2      |D|_F^2 = sum l_i^2
@@ -33908,15 +33128,16 @@ static tn_tensor *tni_inverse_root(tn_ctx *ctx, const tn_tensor *moment)
     tn_eigh_result e;
     tn_tensor     *root = NULL, *half;
     if (tn_eigh(ctx, moment, NULL, &e) != TN_OK) return NULL;
-    double *l = tni_analysis_read(e.values, "certify");
-    double  least = l && n > 0 ? (ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13) * (double)n * fabs(l[n - 1]) : 0;
+    tni_scratch w = tni_scratch_begin(ctx, "certify");
+    double     *l = tni_take_numbers(&w, e.values);
+    double      least = l && n > 0 ? (ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13) * (double)n * fabs(l[n - 1]) : 0;
     for (int64_t i = 0; l && i < n; i++) l[i] = l[i] > least ? 1 / sqrt(sqrt(l[i])) : 0;
     if (l && tn_write(e.values, TN_F64, l, n) == TN_OK && (half = tn_tensor_2d(ctx, TN_REAL, n, n)) != NULL
         && (root = tn_tensor_2d(ctx, TN_REAL, n, n)) != NULL
         && (tni_put_product(ctx, tni_view(half), tni_view(e.vectors), tni_column_view(e.values), false) != TN_OK
             || tni_put_matmul(ctx, tni_view(root), tni_transposed_view(tni_view(half)), tni_view(half), 1, 0) != TN_OK))
         root = NULL;
-    tni_analysis_free(e.values, l);
+    tni_scratch_release(&w, NULL);
     tn_eigh_destroy(&e);
     return root;
 }
@@ -33951,12 +33172,9 @@ static tn_cp *tni_certify_operator(const tn_cp *cp, const tn_eigenpairs *e, cons
     int64_t in[2] = {cp->in[0], cp->in[0]};
     tn_cp  *to = tni_cp_make(cp->ctx, 2, cp->out, terms, in, cp->constant);
     for (int64_t o = 0; to && o < cp->out && s == TN_OK; at += rank[o++]) {
-        tn_view v = tni_view(e->vectors), rows = tni_block_of(to->f[0], at, rank[o], 0, in[0]);
+        tn_view v = tni_slice_view(e->vectors, o), rows = tni_block_of(to->f[0], at, rank[o], 0, in[0]);
         if (rank[o] == 0) continue;
-        v.data = (char *)v.data + o * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
-        v.rank = 2;
-        v.shape[0] = rank[o]; v.shape[1] = e->n;
-        v.strides[0] = e->n; v.strides[1] = 1;
+        v.shape[0] = rank[o];
         s = tni_put_copy(cp->ctx, tni_block_of(to->p, o, 1, at, rank[o]), tni_block_of(e->values, o, 1, 0, rank[o]));
         if (s == TN_OK)
             s = root ? tni_put_matmul(cp->ctx, rows, v, tni_view(root), 1, 0) : tni_put_copy(cp->ctx, rows, v);
@@ -33979,10 +33197,10 @@ static tn_status tni_certify(const tn_cp *cp, double error, double radius, const
     tn_status s = tni_eigen_all(metric ? metric : cp, 0, true, &e, "certify");
     tn_cp_destroy(metric);
     if (s != TN_OK) return s;
-    double  *l = tni_analysis_read(e.values, "certify");
-    double  *numbers = tni_alloc_f64(ctx, cp->out, 3, "certify");
-    int32_t *rank = (int32_t *)(void *)tni_alloc_f64(ctx, cp->out, 1, "certify");
-    if (!l || !numbers || !rank) s = tni_analysis_status(ctx);
+    tni_scratch w = tni_scratch_begin(ctx, "certify");
+    double     *l = tni_take_numbers(&w, e.values), *numbers = tni_take_f64(&w, cp->out, 3);
+    int32_t    *rank = (int32_t *)tni_take(&w, cp->out, sizeof *rank);
+    if (w.failed) s = tni_analysis_status(ctx);
     else {
         for (int64_t o = 0; o < cp->out; o++)
             rank[o] = tni_certify_output(l + o * e.count, e.count, error, square, margin, moment != NULL, o, cp->out,
@@ -33994,11 +33212,8 @@ static tn_status tni_certify(const tn_cp *cp, double error, double radius, const
         out->mean = tni_owned_from(ctx, 1, &cp->out, numbers + 2 * cp->out);
         if (!out->cp || !out->rank || !out->error || !out->bound || !out->mean) s = tni_analysis_status(ctx);
     }
-    tni_analysis_free(e.values, l);
-    tni_free_f64(ctx, numbers, cp->out, 3);
-    tni_free_f64(ctx, (double *)(void *)rank, cp->out, 1);
     tn_eigenpairs_destroy(&e);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out)
@@ -34019,13 +33234,8 @@ tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_t
 
 void tn_certificate_destroy(tn_certificate *c)
 {
-    if (!c) return;
-    tn_cp_destroy(c->cp);
-    tn_tensor_destroy(c->rank);
-    tn_tensor_destroy(c->error);
-    tn_tensor_destroy(c->bound);
-    tn_tensor_destroy(c->mean);
-    memset(c, 0, sizeof *c);
+    if (c) tn_cp_destroy(c->cp);
+    tni_result_end(c, sizeof *c, offsetof(tn_certificate, rank), 4);
 }
 
 #endif /* TN_NO_ANALYSIS */
@@ -34039,27 +33249,20 @@ tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor
     tn_ctx *ctx = cp->ctx;
     if (!tni_is_matrix(ctx, d, "dictionary", "d") || !tni_is_vector(ctx, u, cp->out, "dictionary", "u")) return NULL;
     int64_t m = d->shape[0] + cp->constant;
-    if (d->shape[1] != cp->in[0] - cp->constant) {
-        tni_fail(ctx, TN_ERR_SHAPE, "dictionary: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
-                 (long long)cp->in[0] - cp->constant);
-        return NULL;
-    }
+    if (d->shape[1] != cp->in[0] - cp->constant)
+        return tni_fail(ctx, TN_ERR_SHAPE, "dictionary: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
+                        (long long)cp->in[0] - cp->constant), (tn_tensor *)NULL;
     if (moment && !tni_is_matrix(ctx, moment, "dictionary", "moment")) return NULL;
-    if (moment && (moment->shape[0] != m || moment->shape[1] != m)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "dictionary: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
-                 (long long)m);
-        return NULL;
-    }
+    if (moment && (moment->shape[0] != m || moment->shape[1] != m))
+        return tni_fail(ctx, TN_ERR_SHAPE, "dictionary: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
+                        (long long)m), (tn_tensor *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
     tn_tensor *t = tni_view_of((tn_tensor *)d);
     t = t ? tn_transpose(t, 0, 1) : NULL;
     tn_cp     *folded = t ? tn_cp_fold_in(cp, t, NULL) : NULL;
     tn_tensor *q = folded ? tn_cp_interaction(folded, u) : NULL;
     tn_cp_destroy(folded);
-    if (q && moment && tni_put_product(ctx, tni_view(q), tni_view(q), tni_view(moment), false) != TN_OK) {
-        tn_tensor_destroy(q);
-        q = NULL;
-    }
+    if (q && moment) q = tni_tensor_done(q, tni_put_product(ctx, tni_view(q), tni_view(q), tni_view(moment), false));
     tni_scope_end(ctx, scope);
     return q;
 }
@@ -34069,11 +33272,9 @@ tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tens
 {
     if (!tni_is_real(ctx, w, "modified_features", "w") || !tni_is_real(ctx, d, "modified_features", "d")
         || !tni_is_real(ctx, u, "modified_features", "u")) return NULL;
-    if (w->rank != 2 || d->rank != 2 || u->rank != 2 || d->shape[1] != w->shape[1] || u->shape[0] != w->shape[0]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "modified_features: w is %s, d is %s, u is %s, expected [h,n], [m,n] and [h,l]",
-                 TNI_SHAPE(w), TNI_SHAPE(d), TNI_SHAPE(u));
-        return NULL;
-    }
+    if (w->rank != 2 || d->rank != 2 || u->rank != 2 || d->shape[1] != w->shape[1] || u->shape[0] != w->shape[0])
+        return tni_fail(ctx, TN_ERR_SHAPE, "modified_features: w is %s, d is %s, u is %s, expected [h,n], [m,n] and [h,l]",
+                        TNI_SHAPE(w), TNI_SHAPE(d), TNI_SHAPE(u)), (tn_tensor *)NULL;
     tn_tensor *rest = tn_sub(ctx, tn_full(ctx, 0, NULL, 1), tn_affine(ctx, d, w, NULL));
     rest = rest ? tn_matmul(ctx, tn_mul(ctx, rest, rest), tn_mul(ctx, u, u)) : NULL;
     return rest ? tn_sqrt(ctx, rest) : NULL;
@@ -34083,15 +33284,11 @@ tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tens
 TNI_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope)
 {
     const int64_t n = tn_tensor_count(z);
+    tni_scratch   w = tni_scratch_begin(ctx, "mlp_modifier");
     tn_tensor    *m = tni_like(ctx, z);
-    double       *act = m ? tni_analysis_read(a, "mlp_modifier") : NULL;
-    double       *v = act ? tni_analysis_read(z, "mlp_modifier") : NULL;
-    bool          done = false;
+    double       *act = m ? tni_take_numbers(&w, a) : NULL, *v = act ? tni_take_numbers(&w, z) : NULL;
     for (int64_t i = 0; v && i < n; i++) v[i] = v[i] != 0 ? act[i] / v[i] : slope;
-    if (v) done = tn_write(m, TN_F64, v, n) == TN_OK;
-    tni_analysis_free(a, act);
-    tni_analysis_free(z, v);
-    return done ? m : NULL;
+    return tni_scratch_end(&w, v ? tn_write(m, TN_F64, v, n) : TN_ERR_MEMORY) == TN_OK ? m : NULL;
 }
 
 tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_tensor **features)
@@ -34128,11 +33325,9 @@ tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_t
 {
     tn_tensor *sum = NULL;
     if (!tni_is_real(ctx, x, "mixed_difference", "x")) return NULL;
-    if (n < 1 || n > 8 || !fn || !directions) {
-        if (n < 1 || n > 8) tni_fail(ctx, TN_ERR_ARG, "mixed_difference: n is %d, expected 1 to 8", n);
-        else tni_fail(ctx, TN_ERR_ARG, "mixed_difference: %s is NULL", fn ? "directions" : "fn");
-        return NULL;
-    }
+    if (n < 1 || n > 8) return tni_fail(ctx, TN_ERR_ARG, "mixed_difference: n is %d, expected 1 to 8", n), (tn_tensor *)NULL;
+    if (!fn || !directions)
+        return tni_fail(ctx, TN_ERR_ARG, "mixed_difference: %s is NULL", fn ? "directions" : "fn"), (tn_tensor *)NULL;
     for (int subset = 0; subset < 1 << n; subset++) {
         tn_tensor *at = x;
         int        size = 0;
@@ -34181,37 +33376,24 @@ typedef struct tni_units {
     bool         zero;                       /* whether all terms are */
 } tni_units;
 
-static void tni_units_free(tni_units *u)
-{
-    tni_analysis_free(u->cp->p, u->p);
-    for (int k = 0; k < u->cp->order; k++) {
-        tni_analysis_free(u->cp->f[k], u->f[k]);
-        tni_free_f64(u->cp->ctx, (double *)(void *)u->largest[k], u->cp->terms, 1);
-    }
-}
-
-static tn_status tni_units_read(tni_units *u, const tn_cp *cp, const char *op)
+static tn_status tni_units_read(tni_units *u, tni_scratch *w, const tn_cp *cp)
 {
     const int64_t h = cp->terms;
-    double *p = tni_analysis_read(cp->p, op);
+    double *p = tni_take_numbers(w, cp->p);
     int     exponent;
-    bool    finite = true;
-    memset(u, 0, sizeof *u);
     u->cp = cp;
     u->zero = true;
-    u->p = tni_alloc_f64(cp->ctx, cp->out, h, op);
-    bool whole = p && u->p;
-    for (int k = 0; k < cp->order && whole; k++) {
-        u->f[k] = tni_analysis_read(cp->f[k], op);
-        u->largest[k] = (int64_t *)(void *)tni_alloc_f64(cp->ctx, h, 1, op);
-        whole = u->f[k] && u->largest[k];
-        finite = finite && whole && tni_frobenius(h * cp->in[k], u->f[k]) < HUGE_VAL;
+    u->p = tni_take_f64(w, cp->out, h);
+    bool finite = !w->failed && tni_frobenius(cp->out * h, p) < HUGE_VAL;
+    for (int k = 0; k < cp->order; k++) {
+        u->f[k] = tni_take_numbers(w, cp->f[k]);
+        u->largest[k] = (int64_t *)tni_take(w, h, sizeof *u->largest[k]);
+        finite = finite && !w->failed && tni_frobenius(h * cp->in[k], u->f[k]) < HUGE_VAL;
     }
-    if (whole && !(finite && tni_frobenius(cp->out * h, p) < HUGE_VAL)) {
-        tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator has NaN or infinity, expected finite numbers", op);
-        whole = false;
-    }
-    for (int64_t t = 0; t < h && whole; t++) {
+    if (w->failed) return tni_analysis_status(cp->ctx);
+    if (!finite)
+        return tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator has NaN or infinity, expected finite numbers", w->what);
+    for (int64_t t = 0; t < h; t++) {
         double size = 1;
         int    shift = 0;
         for (int k = 0; k < cp->order; k++) {       /* a product of sizes may leave the range */
@@ -34223,8 +33405,7 @@ static tn_status tni_units_read(tni_units *u, const tn_cp *cp, const char *op)
             u->zero = u->zero && (size == 0 || p[o * h + t] == 0);
         }
     }
-    tni_analysis_free(cp->p, p);
-    return whole ? TN_OK : tni_analysis_status(cp->ctx);
+    return TN_OK;
 }
 
 /* Whether the largest number of P, which has the sizes, is within the range of the context's dtype. */
@@ -34233,9 +33414,8 @@ static bool tni_units_fit(const tni_units *u, const char *op)
     const tn_dtype dtype = u->cp->ctx->desc.dtype;
     const double largest = tni_largest(u->cp->terms, u->cp->out, tni_rows(u->p, u->cp->out));
     if (u->zero || (largest >= tni_dtype_least(dtype) && largest <= tni_dtype_most(dtype))) return true;
-    tni_fail(u->cp->ctx, TN_ERR_NONFINITE, "%s: with factors of these lengths the largest element of p is %g, beyond the "
-             "range of %s", op, largest, tn_dtype_name(dtype));
-    return false;
+    return tni_fail(u->cp->ctx, TN_ERR_NONFINITE, "%s: with factors of these lengths the largest element of p is %g, beyond "
+                    "the range of %s", op, largest, tn_dtype_name(dtype)), false;
 }
 
 /* Whether row a comes after row b: by the place of its largest component, then by the components. */
@@ -34244,11 +33424,6 @@ static bool tni_rows_after(int64_t n, const double *a, int64_t largest_a, const 
     if (largest_a != largest_b) return largest_a > largest_b;
     for (int64_t i = 0; i < n; i++) if (a[i] < b[i] || a[i] > b[i]) return a[i] < b[i];
     return false;
-}
-
-static void tni_swap_rows(int64_t n, double *a, double *b)
-{
-    for (int64_t i = 0; i < n; i++) { double swap = a[i]; a[i] = b[i]; b[i] = swap; }
 }
 
 /* Sorts the factors of each term, by exchanges of neighbours. */
@@ -34260,7 +33435,7 @@ static void tni_units_sort_factors(const tni_units *u)
             for (int j = i; j > 0; j--) {
                 double *before = u->f[j - 1] + t * n, *after = u->f[j] + t * n;
                 if (!tni_rows_after(n, before, u->largest[j - 1][t], after, u->largest[j][t])) break;
-                tni_swap_rows(n, before, after);
+                tni_swap(n, before, after);
                 int64_t swap = u->largest[j - 1][t]; u->largest[j - 1][t] = u->largest[j][t]; u->largest[j][t] = swap;
             }
 }
@@ -34269,23 +33444,21 @@ static void tni_units_sort_factors(const tni_units *u)
 static tn_cp *tni_units_operator(const tni_units *u, const int64_t *from, const char *op)
 {
     const tn_cp *cp = u->cp;
-    tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
-    int64_t   widest = cp->out;
-    tn_status s = TN_OK;
+    tn_cp       *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
+    int64_t      widest = cp->out;
+    tni_scratch  w = tni_scratch_begin(cp->ctx, op);
     if (!to) return NULL;
     for (int k = 0; k < cp->order; k++) widest = tni_max(widest, cp->in[k]);
-    double *v = tni_alloc_f64(cp->ctx, cp->terms, widest, op);
-    if (!v) return tni_cp_done(to, TN_ERR_MEMORY);
-    for (int64_t t = 0; t < cp->terms; t++)
+    double *v = tni_take_f64(&w, cp->terms, widest);
+    for (int64_t t = 0; v && t < cp->terms; t++)
         for (int64_t i = 0; i < cp->out; i++) v[i * cp->terms + t] = u->p[from[t] * cp->out + i];
-    s = tn_write(to->p, TN_F64, v, cp->out * cp->terms);
+    tn_status s = v ? tn_write(to->p, TN_F64, v, cp->out * cp->terms) : TN_ERR_MEMORY;
     for (int k = 0; k < cp->order && s == TN_OK; k++) {
         for (int64_t t = 0; t < cp->terms; t++)
             memcpy(v + t * cp->in[k], u->f[k] + from[t] * cp->in[k], (size_t)cp->in[k] * sizeof *v);
         s = tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]);
     }
-    tni_free_f64(cp->ctx, v, cp->terms, widest);
-    return tni_cp_done(to, s);
+    return tni_cp_done(to, tni_scratch_end(&w, s));
 }
 
 tn_cp *tn_cp_canonical(const tn_cp *cp)
@@ -34294,18 +33467,18 @@ tn_cp *tn_cp_canonical(const tn_cp *cp)
     tni_heap  sizes;
     tn_cp    *to = NULL;
     if (!tni_cp_one_input(cp, "canonical")) return NULL;
-    bool     held = tni_heap_begin(cp->ctx, &sizes, TN_ORDER_LARGEST, cp->terms, "canonical");
-    int64_t *from = (int64_t *)(void *)tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
-    if (tni_units_read(&u, cp, "canonical") == TN_OK && held && from && tni_units_fit(&u, "canonical")) {
+    bool        held = tni_heap_begin(cp->ctx, &sizes, TN_ORDER_LARGEST, cp->terms, "canonical");
+    tni_scratch w = tni_scratch_begin(cp->ctx, "canonical");
+    int64_t    *from = (int64_t *)tni_take(&w, cp->terms, sizeof *from);
+    if (tni_units_read(&u, &w, cp) == TN_OK && held && tni_units_fit(&u, "canonical")) {
         tni_units_sort_factors(&u);
         for (int64_t t = 0; t < cp->terms; t++) tni_heap_offer(&sizes, tni_frobenius(cp->out, u.p + t * cp->out), t);
         tni_heap_sort(&sizes);
         for (int64_t t = 0; t < cp->terms; t++) from[t] = sizes.found[t].at;
         to = tni_units_operator(&u, from, "canonical");
     }
-    tni_units_free(&u);
     tni_heap_end(cp->ctx, &sizes);
-    tni_free_f64(cp->ctx, (double *)(void *)from, cp->terms, 1);
+    tni_scratch_release(&w, NULL);
     return to;
 }
 
@@ -34371,7 +33544,7 @@ static void tni_align_term(tni_units *b, int64_t j, bool crossed, double *const 
     const int64_t n = b->cp->in[0];
     double all = 1;
     int           exponent, shift = 0;
-    if (crossed) tni_swap_rows(n, b->f[0] + j * n, b->f[1] + j * n);
+    if (crossed) tni_swap(n, b->f[0] + j * n, b->f[1] + j * n);
     for (int k = 0; k < 2; k++) {
         double size = tni_frobenius(n, w[k]);
         if (!(size > 0)) size = 1;
@@ -34387,28 +33560,20 @@ static void tni_align_term(tni_units *b, int64_t j, bool crossed, double *const 
 static tn_status tni_align(const tn_cp *a, const tni_units *ua, tni_units *ub, double *cosine, int64_t *column)
 {
     const int64_t h = a->terms, n = a->in[0];
-    double   *c = tni_alloc_f64(a->ctx, h, h, "align"), *room = tni_alloc_f64(a->ctx, h, 3, "align");
-    int64_t  *marks = (int64_t *)(void *)tni_alloc_f64(a->ctx, h, 3, "align");
-    double   *raw[2];
-    tn_status s = c && room && marks ? TN_OK : tni_analysis_status(a->ctx);
-    bool      crossed;
-    raw[0] = tni_analysis_read(a->f[0], "align");
-    raw[1] = tni_analysis_read(a->f[1], "align");
-    if (!raw[0] || !raw[1]) s = tni_analysis_status(a->ctx);
-    for (int64_t i = 0; i < h && s == TN_OK; i++)
+    tni_scratch   w = tni_scratch_begin(a->ctx, "align");
+    double       *c = tni_take_f64(&w, h, h), *room = tni_take_f64(&w, h, 3);
+    int64_t      *marks = (int64_t *)tni_take(&w, tni_area(h, 3), sizeof *marks);
+    double       *raw[2] = {tni_take_numbers(&w, a->f[0]), tni_take_numbers(&w, a->f[1])};
+    bool          crossed;
+    for (int64_t i = 0; i < h && !w.failed; i++)
         for (int64_t j = 0; j < h; j++) c[i * h + j] = tni_term_cosine(ua, i, ub, j, &crossed);
-    if (s == TN_OK) tni_assign(h, c, column, room, marks);
-    for (int64_t i = 0; i < h && s == TN_OK; i++) {
-        double *w[2] = {raw[0] + i * n, raw[1] + i * n};
+    if (!w.failed) tni_assign(h, c, column, room, marks);
+    for (int64_t i = 0; i < h && !w.failed; i++) {
+        double *rows[2] = {raw[0] + i * n, raw[1] + i * n};
         cosine[i] = tni_term_cosine(ua, i, ub, column[i], &crossed);
-        tni_align_term(ub, column[i], crossed, w);
+        tni_align_term(ub, column[i], crossed, rows);
     }
-    tni_analysis_free(a->f[0], raw[0]);
-    tni_analysis_free(a->f[1], raw[1]);
-    tni_free_f64(a->ctx, c, h, h);
-    tni_free_f64(a->ctx, room, h, 3);
-    tni_free_f64(a->ctx, (double *)(void *)marks, h, 3);
-    return s;
+    return tni_scratch_end(&w, w.failed ? tni_analysis_status(a->ctx) : TN_OK);
 }
 
 tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor **cosines)
@@ -34423,12 +33588,11 @@ tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor
     if (a->out != b->out || a->terms != b->terms)
         return tni_fail(a->ctx, TN_ERR_SHAPE, "align: b has %lld outputs and %lld terms, expected %lld and %lld as a",
                         (long long)b->out, (long long)b->terms, (long long)a->out, (long long)a->terms);
-    double   *cosine = tni_alloc_f64(a->ctx, a->terms, 1, "align");
-    int64_t  *column = (int64_t *)(void *)tni_alloc_f64(a->ctx, a->terms, 1, "align");
-    tn_status s = tni_units_read(&ua, a, "align");
-    tn_status t = tni_units_read(&ub, b, "align");
-    if (s == TN_OK) s = t;
-    if (!cosine || !column) s = TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(a->ctx, "align");
+    double     *cosine = tni_take_f64(&w, a->terms, 1);
+    int64_t    *column = (int64_t *)tni_take(&w, a->terms, sizeof *column);
+    tn_status   s = tni_units_read(&ua, &w, a);
+    if (s == TN_OK) s = tni_units_read(&ub, &w, b);
     if (s == TN_OK) s = tni_align(a, &ua, &ub, cosine, column);
     if (s == TN_OK && !tni_units_fit(&ub, "align")) s = TN_ERR_NONFINITE;
     if (s == TN_OK && !(*aligned = tni_units_operator(&ub, column, "align"))) s = tni_analysis_status(a->ctx);
@@ -34438,11 +33602,7 @@ tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor
         tn_cp_destroy(*aligned);
         *aligned = NULL;
     }
-    tni_units_free(&ua);
-    tni_units_free(&ub);
-    tni_free_f64(a->ctx, cosine, a->terms, 1);
-    tni_free_f64(a->ctx, (double *)(void *)column, a->terms, 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* ---- fewer terms -------------------------------------------------------- >>analysis-refit-impl
@@ -34612,47 +33772,43 @@ static void tni_refit_begin(tni_refit *t, double *left)
 
 static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
 {
-    tn_cp    *to = tni_cp_make(cp->ctx, 2, cp->out, t->r, cp->in, cp->constant);
-    double   *transposed = tni_alloc_f64(cp->ctx, t->r, t->o, "refit");
-    tn_status s = to && transposed ? TN_OK : TN_ERR_MEMORY;
+    tn_cp      *to = tni_cp_make(cp->ctx, 2, cp->out, t->r, cp->in, cp->constant);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "refit");
+    double     *transposed = tni_take_f64(&w, t->r, t->o);
+    tn_status   s = to && transposed ? TN_OK : TN_ERR_MEMORY;
     for (int64_t i = 0; i < t->r && s == TN_OK; i++)
         for (int64_t j = 0; j < t->o; j++) transposed[j * t->r + i] = t->p[i * t->o + j];
     if (s == TN_OK) s = tn_write(to->p, TN_F64, transposed, t->r * t->o);
     for (int64_t i = 0; i < 2 && s == TN_OK; i++) s = tn_write(to->f[i], TN_F64, t->f[i], t->r * t->n);
-    tni_free_f64(cp->ctx, transposed, t->r, t->o);
+    tni_scratch_release(&w, NULL);
     return to ? tni_cp_done(to, s) : NULL;
 }
 
-static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_cp_refit_desc *desc, double *error)
+static tn_cp *tni_refit_run(const tn_cp *cp, tni_scratch *w, tni_units *u, const tn_cp_refit_desc *desc, double *error)
 {
     const double  tol = desc->tol > 0 ? desc->tol : 1e-6;
     const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
-    const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100, extent = tni_max(tni_max(h, n), o);
-    const int64_t size = r * (o + 6 * n + 3 * h + 3 * r) + h + tni_host_work(extent);
-    double       *room = tni_alloc_f64(cp->ctx, size, 1, "refit"), *at = room, before = HUGE_VAL;
-    tni_refit     t;
-    tn_cp        *to = NULL;
-    if (!room) return NULL;
-    memset(&t, 0, sizeof t);
+    const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100;
+    double       *left = tni_take_f64(w, h, 1), before = HUGE_VAL, now = 0;
+    tni_refit     t = TNI_ZERO;
     t.h = h; t.r = r; t.n = n; t.o = o;
     t.P = u->p;
-    t.p = at; at += r * o;
-    for (int k = 0; k < 2; k++) { t.F[k] = u->f[k]; t.f[k] = at; at += r * n; }
-    for (int k = 0; k < 4; k++) { t.x[k] = at; at += r * n; }
-    for (int k = 0; k < 3; k++) { t.cross[k] = at; at += r * h; }
-    for (int k = 0; k < 3; k++) { t.own[k] = at; at += r * r; }
-    t.host = tni_decomp_host(cp->ctx, extent, at + h);
-    tni_refit_begin(&t, at);
-    double now = tni_refit_p(&t);
+    t.p = tni_take_zeros(w, r, o);
+    for (int k = 0; k < 2; k++) { t.F[k] = u->f[k]; t.f[k] = tni_take_zeros(w, r, n); }
+    for (int k = 0; k < 4; k++) t.x[k] = tni_take_zeros(w, r, n);
+    for (int k = 0; k < 3; k++) { t.cross[k] = tni_take_zeros(w, r, h); t.own[k] = tni_take_zeros(w, r, r); }
+    t.host = tni_take_host(w, tni_max(tni_max(h, n), o));
+    if (w->failed) return NULL;
+    tni_refit_begin(&t, left);
+    now = tni_refit_p(&t);
     for (int64_t sweep = 0; sweep < sweeps && now > 1e-8 && before - now > tol; sweep++) {
         before = now;
         tni_refit_encoder(&t, 0);
         tni_refit_encoder(&t, 1);
         now = tni_refit_p(&t);
     }
-    to = tni_refit_done(&t, cp);
+    tn_cp *to = tni_refit_done(&t, cp);
     if (to && error) *error = now;
-    tni_free_f64(cp->ctx, room, size, 1);
     return to;
 }
 
@@ -34662,18 +33818,16 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error)
     tn_cp    *to = NULL;
     if (error) *error = (double)NAN;
     if (!tni_cp_is_bilinear(cp, "refit")) return NULL;
-    if (!desc || desc->terms < 1 || desc->sweeps < 0 || !(desc->tol >= 0)) {
-        if (!desc) tni_fail(cp->ctx, TN_ERR_ARG, "refit: desc is NULL");
-        else if (desc->terms < 1)
-            tni_fail(cp->ctx, TN_ERR_ARG, "refit: terms is %lld, expected at least 1", (long long)desc->terms);
-        else if (desc->sweeps < 0)
-            tni_fail(cp->ctx, TN_ERR_ARG, "refit: sweeps is %lld, expected 0 or more", (long long)desc->sweeps);
-        else tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g, expected 0 or more", desc->tol);
-        return NULL;
-    }
+    if (!desc) return tni_fail(cp->ctx, TN_ERR_ARG, "refit: desc is NULL"), (tn_cp *)NULL;
+    if (desc->terms < 1)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: terms is %lld, expected at least 1", (long long)desc->terms), (tn_cp *)NULL;
+    if (desc->sweeps < 0)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: sweeps is %lld, expected 0 or more", (long long)desc->sweeps), (tn_cp *)NULL;
+    if (!(desc->tol >= 0)) return tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g, expected 0 or more", desc->tol), (tn_cp *)NULL;
     if (!tni_decomp_fits(cp->ctx, "refit", cp->terms, tni_max(cp->in[0], cp->terms))) return NULL;
-    if (tni_units_read(&u, cp, "refit") == TN_OK && tni_units_fit(&u, "refit")) to = tni_refit_run(cp, &u, desc, error);
-    tni_units_free(&u);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "refit");
+    if (tni_units_read(&u, &w, cp) == TN_OK && tni_units_fit(&u, "refit")) to = tni_refit_run(cp, &w, &u, desc, error);
+    tni_scratch_release(&w, NULL);
     return to;
 }
 
@@ -34732,8 +33886,7 @@ static void tni_net_destroy(tni_owned *o)
     tni_net_box *box = (tni_net_box *)(void *)o;
     for (int i = 0; i < box->net.nodes; i++) tni_net_leave(o->ctx, box->share[i]);
     tni_net_keep_plan(box, NULL);
-    tni_disown(o);
-    tni_free(o->ctx, box, (size_t)box->bytes);
+    tni_object_free(o, (size_t)box->bytes);
 }
 
 void tn_net_destroy(tn_net *net) { if (net) tni_net_destroy(&tni_net_box_of(net)->owned); }
@@ -34743,9 +33896,8 @@ TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
 {
     const size_t size = sizeof(tni_net_box) + (size_t)nodes * (sizeof(tn_net_node) + sizeof(tni_net_share *))
                         + (size_t)(outs + legs) * sizeof(tn_net_leg);
-    tni_net_box *box = (tni_net_box *)tni_alloc(ctx, size, "net");
+    tni_net_box *box = (tni_net_box *)tni_object(ctx, size, "net", tni_net_destroy);
     if (!box) return NULL;
-    memset(box, 0, size);
     box->bytes = (int64_t)size;
     box->net.ctx = ctx;
     box->net.nodes = nodes;
@@ -34755,7 +33907,6 @@ TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
     box->net.in = box->net.out + outs;
     box->net.node = (tn_net_node *)(void *)(box->net.in + legs);
     box->share = (tni_net_share **)(void *)(box->net.node + nodes);
-    tni_own(ctx, &box->owned, tni_net_destroy);
     return &box->net;
 }
 
@@ -34780,10 +33931,7 @@ TNI_FN void tni_net_refer(tn_net *net, int i, tn_tensor *t, const int *label)
 TNI_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
 {
     tni_net_share *s = t ? (tni_net_share *)tni_alloc(net->ctx, sizeof *s, "net") : NULL;
-    if (!s) {
-        tn_tensor_destroy(t);
-        return false;
-    }
+    if (!s) return tn_tensor_destroy(t), false;
     s->tensor = t;
     s->users = 1;
     tni_net_box_of(net)->share[i] = s;
@@ -34795,9 +33943,8 @@ TNI_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
 TNI_FN tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
 {
     tn_tensor *to = t ? tn_tensor_create(ctx, TN_REAL, t->rank, t->shape) : NULL;
-    if (to && (factor == 1 ? tni_copy(to, t) : tni_put_scaled(ctx, tni_view(to), tni_view(t), factor)) == TN_OK) return to;
-    tn_tensor_destroy(to);
-    return NULL;
+    if (!to) return NULL;
+    return tni_tensor_done(to, factor == 1 ? tni_copy(to, t) : tni_put_scaled(ctx, tni_view(to), tni_view(t), factor));
 }
 
 /* Node i is node j of `from`, its labels moved up by `shift`. */
@@ -34845,9 +33992,10 @@ static tni_net_name tni_net_name_of(int label)
    it is not whole or contradicts itself. */
 TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
 {
-    const size_t bytes = net ? ((size_t)net->labels + 1) * sizeof(int64_t) : 0;
-    int64_t     *extent = net && whole ? (int64_t *)tni_alloc(net->ctx, bytes, op) : NULL;
-    int          j, inputs = 0;
+    int j, inputs = 0;
+    if (!net) return NULL;
+    tni_scratch w = tni_scratch_begin(net->ctx, op);
+    int64_t    *extent = whole ? (int64_t *)tni_take(&w, net->labels, sizeof *extent) : NULL;
     whole = extent != NULL;
     for (int i = 0; whole && i < net->labels; i++) extent[i] = -1;
     for (int i = 0; whole && i < net->nodes; i++)
@@ -34887,18 +34035,16 @@ TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
         }
     }
     for (int k = 0; whole && k < net->legs; k++) net->in[k].input = -1 - net->in[k].input;
-    if (extent) tni_free(net->ctx, extent, bytes);
+    tni_scratch_release(&w, NULL);
     if (whole) return net;
-    tn_net_destroy(net);
-    return NULL;
+    return tn_net_destroy(net), (tn_net *)NULL;
 }
 
 static bool tni_net_leg_given(const tn_net *net, int leg, const char *op)
 {
     if (leg >= 0 && leg < net->legs) return true;
-    tni_fail(net->ctx, TN_ERR_ARG, "%s: leg is %d, expected one of the net's %d input legs, which count from 0", op, leg,
-             net->legs);
-    return false;
+    return tni_fail(net->ctx, TN_ERR_ARG, "%s: leg is %d, expected one of the net's %d input legs, which count from 0", op, leg,
+                    net->legs), false;
 }
 
 /* ---- made from arrays ------------------------------------------------------- >>net-expression */
@@ -34929,28 +34075,22 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
     int          label[52], legs[52], input[52], ins = 0, inputs = 0, i;
     bool         whole = true;
     tni_net_text t;
-    if (!expression || !tensors || n < 1 || (unsigned)nodes > TN_NET_REFER) {
-        if (n < 1) tni_fail(ctx, TN_ERR_ARG, "net_create: n is %d, expected 1 or more", n);
-        else if (expression && tensors)
-            tni_fail(ctx, TN_ERR_ARG, "net_create: nodes is %d, not a valid tn_net_nodes", (int)nodes);
-        else tni_fail(ctx, TN_ERR_ARG, "net_create: %s is NULL", expression ? "tensors" : "the expression");
-        return NULL;
-    }
+    if (n < 1) return tni_fail(ctx, TN_ERR_ARG, "net_create: n is %d, expected 1 or more", n), (tn_net *)NULL;
+    if (!expression || !tensors)
+        return tni_fail(ctx, TN_ERR_ARG, "net_create: %s is NULL", expression ? "tensors" : "the expression"), (tn_net *)NULL;
+    if ((unsigned)nodes > TN_NET_REFER)
+        return tni_fail(ctx, TN_ERR_ARG, "net_create: nodes is %d, not a valid tn_net_nodes", (int)nodes), (tn_net *)NULL;
     for (i = 0; i < n; i++) if (!tni_is_real(ctx, tensors[i], "net_create", "a tensor")) return NULL;
     t.text = expression;
     t.at = 0;
     for (i = 0; i < n; i++) {                                        /* the nodes, to find the legs after them */
         int k = tni_net_letters(&t, 52, label);
-        if (tni_net_peek(&t) != (i < n - 1 ? ',' : '-')) {
-            tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s after the labels of tensor %d of %d",
-                     expression, t.at + 1, i < n - 1 ? "a comma" : "\"->\"", i, n);
-            return NULL;
-        }
-        if (k != tensors[i]->rank) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d label%s for tensor %d, which is %s",
-                     expression, t.at + 1, k, k == 1 ? "" : "s", i, TNI_SHAPE(tensors[i]));
-            return NULL;
-        }
+        if (tni_net_peek(&t) != (i < n - 1 ? ',' : '-'))
+            return tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s after the labels of tensor %d of "
+                            "%d", expression, t.at + 1, i < n - 1 ? "a comma" : "\"->\"", i, n), (tn_net *)NULL;
+        if (k != tensors[i]->rank)
+            return tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d label%s for tensor %d, which is %s",
+                            expression, t.at + 1, k, k == 1 ? "" : "s", i, TNI_SHAPE(tensors[i])), (tn_net *)NULL;
         t.at++;
     }
     whole = t.text[t.at] == '>';
@@ -34963,11 +34103,9 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
         ins += k;
         inputs++;
     }
-    if (!whole || tni_net_peek(&t) != 0) {
-        tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s", expression, t.at + 1,
-                 whole ? "letters, '|' or the end" : "\"->\"");
-        return NULL;
-    }
+    if (!whole || tni_net_peek(&t) != 0)
+        return tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s", expression, t.at + 1,
+                        whole ? "letters, '|' or the end" : "\"->\""), (tn_net *)NULL;
     tn_net *net = tni_net_make(ctx, n, outs, ins);
     if (!net) return NULL;
     for (int k = 0; k < outs + ins; k++) {
@@ -34992,24 +34130,18 @@ TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const c
     const int64_t nodes = outer->nodes + (int64_t)outer->legs * inner->nodes;
     const int64_t labels = outer->labels + (int64_t)outer->legs * inner->labels;
     int           at, inputs = 0;
-    if (outer->ctx != inner->ctx) {
-        tni_fail(outer->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op);
-        return NULL;
-    }
-    if (inner->outs != 1 || nodes > 1 << 20 || labels > 1 << 20) {
-        if (inner->outs != 1)
-            tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %d output legs, expected 1", op, inner->outs);
-        else tni_fail(outer->ctx, TN_ERR_ARG, "%s: %lld nodes and %lld labels, expected at most 2^20 of each", op,
-                      (long long)nodes, (long long)labels);
-        return NULL;
-    }
+    if (outer->ctx != inner->ctx)
+        return tni_fail(outer->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op), (tn_net *)NULL;
+    if (inner->outs != 1)
+        return tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %d output legs, expected 1", op, inner->outs), (tn_net *)NULL;
+    if (nodes > 1 << 20 || labels > 1 << 20)
+        return tni_fail(outer->ctx, TN_ERR_ARG, "%s: %lld nodes and %lld labels, expected at most 2^20 of each", op,
+                        (long long)nodes, (long long)labels), (tn_net *)NULL;
     for (int k = 0; k < outer->legs; k++)
-        if (outer->in[k].extent != inner->out[0].extent) {
-            tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %lld outputs, expected %lld as leg %d of outer has elements%s",
-                     op, (long long)inner->out[0].extent, (long long)outer->in[k].extent, k,
-                     outer->constant ? ", the constant one included (tn_net_from_stack passes it on)" : "");
-            return NULL;
-        }
+        if (outer->in[k].extent != inner->out[0].extent)
+            return tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %lld outputs, expected %lld as leg %d of outer has "
+                            "elements%s", op, (long long)inner->out[0].extent, (long long)outer->in[k].extent, k,
+                            outer->constant ? ", the constant one included (tn_net_from_stack passes it on)" : ""), (tn_net *)NULL;
     tn_net *net = tni_net_make(outer->ctx, (int)nodes, outer->outs, outer->legs * inner->legs);
     if (!net) return NULL;
     net->constant = inner->constant;
@@ -35057,9 +34189,7 @@ static tn_tensor *tni_net_map(tn_ctx *ctx, const tn_tensor *e, const tn_tensor *
     tn_status     s = to ? tni_put_copy(ctx, tni_block_of(to, 0, m, 0, n), tni_view(e)) : TN_ERR_MEMORY;
     if (s == TN_OK && b) s = tni_put_copy(ctx, tni_block_of(to, 0, m, n, 1), tni_column_view(b));
     if (s == TN_OK && row) s = tni_put_value(ctx, tni_block_of(to, m, 1, n, 1), 1);
-    if (s == TN_OK) return to;
-    tn_tensor_destroy(to);
-    return NULL;
+    return tni_tensor_done(to, s);
 }
 
 tn_net *tn_net_fold_in(const tn_net *net, int leg, const tn_tensor *e, const tn_tensor *b)
@@ -35070,17 +34200,14 @@ tn_net *tn_net_fold_in(const tn_net *net, int leg, const tn_tensor *e, const tn_
         || !tni_is_matrix(net->ctx, e, "net_fold_in", "e")) return NULL;
     int64_t m = net->in[first].extent - net->constant;
     for (int k = 0; k < count; k++)
-        if (e->shape[0] != net->in[first + k].extent - net->constant) {
-            tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_in: e is %s, expected %lld rows as leg %d has elements%s",
-                     TNI_SHAPE(e), (long long)net->in[first + k].extent - net->constant, first + k,
-                     net->constant ? " without the one" : "");
-            return NULL;
-        }
+        if (e->shape[0] != net->in[first + k].extent - net->constant)
+            return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_in: e is %s, expected %lld rows as leg %d has elements%s",
+                            TNI_SHAPE(e), (long long)net->in[first + k].extent - net->constant, first + k,
+                            net->constant ? " without the one" : ""), (tn_net *)NULL;
     if (b && !tni_is_vector(net->ctx, b, m, "net_fold_in", "b")) return NULL;
-    if (b && !net->constant && leg != TN_NET_ALL) {
-        tni_fail(net->ctx, TN_ERR_ARG, "net_fold_in: b is given for leg %d alone, but the net has no constant input", leg);
-        return NULL;
-    }
+    if (b && !net->constant && leg != TN_NET_ALL)
+        return tni_fail(net->ctx, TN_ERR_ARG, "net_fold_in: b is given for leg %d alone, but the net has no constant input",
+                        leg), (tn_net *)NULL;
     tn_net *to = tni_net_like(net, count, -1);
     bool    whole = to != NULL;
     for (int k = 0; k < count && whole; k++) {
@@ -35102,13 +34229,11 @@ tn_net *tn_net_fold_in(const tn_net *net, int leg, const tn_tensor *e, const tn_
 tn_net *tn_net_fold_out(const tn_net *net, const tn_tensor *u)
 {
     if (!net || !tni_is_matrix(net->ctx, u, "net_fold_out", "u")) return NULL;
-    if (net->outs != 1 || u->shape[1] != net->out[0].extent) {
-        if (net->outs != 1)
-            tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: the net has %d output legs, expected 1", net->outs);
-        else tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: u is %s, expected %lld columns, the net's outputs",
-                      TNI_SHAPE(u), (long long)net->out[0].extent);
-        return NULL;
-    }
+    if (net->outs != 1)
+        return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: the net has %d output legs, expected 1", net->outs), (tn_net *)NULL;
+    if (u->shape[1] != net->out[0].extent)
+        return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: u is %s, expected %lld columns, the net's outputs", TNI_SHAPE(u),
+                        (long long)net->out[0].extent), (tn_net *)NULL;
     tn_net *to = tni_net_like(net, 1, -1);
     int     label[2] = {net->labels, net->out[0].label};
     if (to) to->out[0].label = label[0];
@@ -35176,11 +34301,8 @@ static tn_net *tni_net_on_top(const tn_cp *cp, bool carry, const tn_net *inner)
 tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool carry)
 {
     tn_net *net = NULL;
-    if (n < 1 || !layers) {
-        if (layers) tni_fail(ctx, TN_ERR_ARG, "net_from_stack: n is %d, expected 1 or more", n);
-        else tni_fail(ctx, TN_ERR_ARG, "net_from_stack: layers is NULL");
-        return NULL;
-    }
+    if (!layers) return tni_fail(ctx, TN_ERR_ARG, "net_from_stack: layers is NULL"), (tn_net *)NULL;
+    if (n < 1) return tni_fail(ctx, TN_ERR_ARG, "net_from_stack: n is %d, expected 1 or more", n), (tn_net *)NULL;
     for (int l = 0; l < n; l++) if (!tni_usable(ctx, layers[l] ? layers[l]->p : NULL, "net_from_stack", "a layer")) return NULL;
     for (int l = 0; l < n; l++) {
         bool one = carry;
@@ -35201,18 +34323,15 @@ static tn_tensor *tni_net_heads(tn_ctx *ctx, tn_tensor *w, tn_tensor *b, int64_t
         w = both[1] ? tn_concat(ctx, 2, both, 1) : NULL;
     }
     w = w ? tn_copy(ctx, tn_transpose(w, 0, 1)) : NULL;
-    if (!w) return NULL;
-    int64_t shape[4] = {w->shape[0], 1, heads, d};
-    return tn_reshape(w, 4, shape);
+    return w ? tn_reshape(w, 4, TNI_DIMS(w->shape[0], 1, heads, d)) : NULL;
 }
 
 /* Set i of qk as such vectors: queries rotated to position `distance`, keys at position 0. */
 static tn_tensor *tni_net_set(tn_ctx *ctx, const tn_attention *layer, int i, int64_t distance)
 {
     const tn_attention_desc *d = &layer->desc;
-    tn_rope_desc  rope;
-    tn_tensor    *w = tn_slice(layer->qk, 0, i, i + 1), *b = layer->qkb ? tn_slice(layer->qkb, 0, i, i + 1) : NULL;
-    memset(&rope, 0, sizeof rope);
+    tn_tensor *w = tn_slice(layer->qk, 0, i, i + 1), *b = layer->qkb ? tn_slice(layer->qkb, 0, i, i + 1) : NULL;
+    tn_rope_desc rope = TNI_ZERO;
     rope.base = d->rope_base;
     rope.scaling = d->rope_scaling;
     rope.first = i < layer->qk->shape[0] / 2 ? distance : 0;
@@ -35224,9 +34343,7 @@ static tn_tensor *tni_net_set(tn_ctx *ctx, const tn_attention *layer, int i, int
 /* [n,1,heads,d], or [n,heads d] as [n,heads,d] */
 static tn_tensor *tni_net_split(tn_tensor *t, int64_t heads, int64_t d)
 {
-    if (!t) return NULL;
-    int64_t shape[3] = {t->shape[0], heads, d};
-    return tn_reshape(t, 3, shape);
+    return t ? tn_reshape(t, 3, TNI_DIMS(t->shape[0], heads, d)) : NULL;
 }
 
 static bool tni_net_attends(tn_ctx *ctx, const tn_attention *layer)
@@ -35234,11 +34351,9 @@ static bool tni_net_attends(tn_ctx *ctx, const tn_attention *layer)
     const char *what = NULL;
     if (!tni_usable(ctx, layer ? layer->qk : NULL, "net_from_attention", "the layer")) return false;
     const tn_attention_desc *d = &layer->desc;
-    if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR) {
-        tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer's kind is %s, expected squared or bilinear: no other one "
-                 "is a tensor", tn_attention_kind_name(d->kind));
-        return false;
-    }
+    if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR)
+        return tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer's kind is %s, expected squared or bilinear: no other "
+                        "one is a tensor", tn_attention_kind_name(d->kind)), false;
     if (d->qk_norm) what = "qk_norm";
     else if (d->head_norm) what = "head_norm";
     else if (d->mix_values) what = "mix_values";
@@ -35291,24 +34406,17 @@ tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
 {
     int  i, legs = 0, outs = 0, label[4], next;
     bool whole = true;
-    if (n < 1 || !cores) {
-        if (cores) tni_fail(ctx, TN_ERR_ARG, "net_from_cores: n is %d, expected 1 or more", n);
-        else tni_fail(ctx, TN_ERR_ARG, "net_from_cores: cores is NULL");
-        return NULL;
-    }
+    if (!cores) return tni_fail(ctx, TN_ERR_ARG, "net_from_cores: cores is NULL"), (tn_net *)NULL;
+    if (n < 1) return tni_fail(ctx, TN_ERR_ARG, "net_from_cores: n is %d, expected 1 or more", n), (tn_net *)NULL;
     for (i = 0; i < n; i++) if (!tni_is_real(ctx, cores[i], "net_from_cores", "a core")) return NULL;
     for (i = 0; i < n; i++) {
-        if (cores[i]->rank < 2 || cores[i]->rank > 4) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
-                     TNI_SHAPE(cores[i]));
-            return NULL;
-        }
-        if (cores[i]->shape[cores[i]->rank - 1] != cores[(i + 1) % n]->shape[0]) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s and core %d begins with %lld, expected equal bonds%s",
-                     i, TNI_SHAPE(cores[i]), (i + 1) % n, (long long)cores[(i + 1) % n]->shape[0],
-                     i + 1 < n ? "" : ", which are 1 at both ends of an open chain");
-            return NULL;
-        }
+        if (cores[i]->rank < 2 || cores[i]->rank > 4)
+            return tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
+                            TNI_SHAPE(cores[i])), (tn_net *)NULL;
+        if (cores[i]->shape[cores[i]->rank - 1] != cores[(i + 1) % n]->shape[0])
+            return tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s and core %d begins with %lld, expected equal "
+                            "bonds%s", i, TNI_SHAPE(cores[i]), (i + 1) % n, (long long)cores[(i + 1) % n]->shape[0],
+                            i + 1 < n ? "" : ", which are 1 at both ends of an open chain"), (tn_net *)NULL;
         legs += cores[i]->rank > 2;
         outs += cores[i]->rank > 3;
     }
@@ -35332,43 +34440,21 @@ tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
 #ifndef TN_NO_CONTRACTION
 /* ---- numbers ------------------------------------------------------------------ >>net-numbers-impl */
 
-/* The operands, labels, ranks and shapes of a net as tn_einsum_labels and tn_plan_create_labels take them. */
-typedef struct tni_net_operands {
-    size_t          bytes;
-    tn_tensor     **tensor;
-    const int64_t **shape;
-    const int     **label;
-    int            *rank, *out;
-    int             axes;
-} tni_net_operands;
-
-static bool tni_net_operands_of(const tn_net *net, const char *op, tni_net_operands *o)
-{
-    const size_t nodes = (size_t)net->nodes;
-    o->axes = net->outs + net->legs;
-    o->bytes = nodes * (sizeof *o->tensor + sizeof *o->shape + sizeof *o->label + sizeof *o->rank)
-               + ((size_t)o->axes + 1) * sizeof *o->out;
-    if (!(o->tensor = (tn_tensor **)tni_alloc(net->ctx, o->bytes, op))) return false;
-    o->shape = (const int64_t **)(void *)(o->tensor + nodes);
-    o->label = (const int **)(void *)(o->shape + nodes);
-    o->rank = (int *)(void *)(o->label + nodes);
-    o->out = o->rank + nodes;
-    for (int i = 0; i < net->nodes; i++) {
-        o->tensor[i] = net->node[i].tensor;
-        o->shape[i] = net->node[i].tensor->shape;
-        o->label[i] = net->node[i].label;
-        o->rank[i] = net->node[i].tensor->rank;
-    }
-    for (int i = 0; i < o->axes; i++) o->out[i] = net->out[i].label;  /* in follows out */
-    return true;
-}
-
 TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
 {
-    tni_net_operands o;
-    if (!tni_net_operands_of(net, op, &o)) return NULL;
-    tn_plan *plan = tni_plan_create(net->ctx, op, NULL, net->nodes, o.rank, o.shape, o.label, o.axes, o.out, desc);
-    tni_free(net->ctx, o.tensor, o.bytes);
+    const int       axes = net->outs + net->legs;
+    tni_scratch     w = tni_scratch_begin(net->ctx, op);
+    const int64_t **shape = (const int64_t **)tni_take(&w, net->nodes, sizeof *shape);
+    const int     **label = (const int **)tni_take(&w, net->nodes, sizeof *label);
+    int            *rank = (int *)tni_take(&w, net->nodes, sizeof *rank), *out = (int *)tni_take(&w, axes, sizeof *out);
+    for (int i = 0; i < net->nodes && !w.failed; i++) {
+        shape[i] = net->node[i].tensor->shape;
+        label[i] = net->node[i].label;
+        rank[i] = net->node[i].tensor->rank;
+    }
+    for (int i = 0; i < axes && !w.failed; i++) out[i] = net->out[i].label;     /* in follows out */
+    tn_plan *plan = w.failed ? NULL : tni_plan_create(net->ctx, op, NULL, net->nodes, rank, shape, label, axes, out, desc);
+    tni_scratch_release(&w, NULL);
     return plan;
 }
 
@@ -35376,8 +34462,7 @@ TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const 
    searches find what many do. */
 TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 {
-    tn_plan_desc d;
-    memset(&d, 0, sizeof d);
+    tn_plan_desc d = TNI_ZERO;
     d.max_bytes = ctx->desc.max_bytes / 2;
     d.samples = 2;
     return d;
@@ -35386,30 +34471,25 @@ TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 /* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. */
 TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
 {
-    tn_ctx          *ctx = net->ctx;
-    tni_net_operands o;
-    tn_plan         *once = NULL;
-    tn_tensor       *t = NULL;
+    tn_ctx    *ctx = net->ctx;
+    tn_plan   *once = NULL;
+    tn_tensor *t = NULL;
     for (int i = 0; i < net->nodes; i++) if (!tni_usable(ctx, net->node[i].tensor, op, "a node")) return NULL;
-    if (net->outs + net->legs > TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d: freeze some legs first", op,
-                 net->outs + net->legs, TN_MAX_RANK);
-        return NULL;
-    }
+    if (net->outs + net->legs > TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d: freeze some legs first", op,
+                        net->outs + net->legs, TN_MAX_RANK), (tn_tensor *)NULL;
     tn_plan_desc d = tni_net_plan_desc(ctx);
     if (!plan && !(plan = once = tni_net_plan(net, &d, op))) return NULL;
-    if (tni_net_operands_of(net, op, &o)) {
-        t = tni_plan_run(plan, net->nodes, o.tensor, op);
-        tni_free(ctx, o.tensor, o.bytes);
-    }
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    tn_tensor **tensor = (tn_tensor **)tni_take(&w, net->nodes, sizeof *tensor);
+    for (int i = 0; i < net->nodes && tensor; i++) tensor[i] = net->node[i].tensor;
+    if (tensor) t = tni_plan_run(plan, net->nodes, tensor, op);
+    tni_scratch_release(&w, NULL);
     tn_plan_destroy(once);
     return t;
 }
 
-tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc)
-{
-    return net ? tni_net_plan(net, desc, "net_plan") : NULL;
-}
+tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc) { return net ? tni_net_plan(net, desc, "net_plan") : NULL; }
 
 /* Adds the tensor u with the shape of the output legs as the last node of q, which then has none of them. */
 TNI_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
@@ -35448,11 +34528,9 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
     int64_t       rows = 1;
     if (!tni_is_real(ctx, x, op, "x")) return false;
     if (net->constant && x->rank > 0 && x->shape[x->rank - 1] == n - 1 && !(x = tn_append_one(ctx, x))) return false;
-    if (x->rank < 1 || x->shape[x->rank - 1] != n) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected %lld elements in its last axis for leg %d%s", op, TNI_SHAPE(x),
-                 (long long)n, k, net->constant ? ", or one less without the one" : "");
-        return false;
-    }
+    if (x->rank < 1 || x->shape[x->rank - 1] != n)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected %lld elements in its last axis for leg %d%s", op,
+                        TNI_SHAPE(x), (long long)n, k, net->constant ? ", or one less without the one" : ""), false;
     int label[2] = {net->labels, net->in[k].label};
     if (x->rank == 1) {
         tni_net_refer(q, net->nodes + k, x, label + 1);
@@ -35460,11 +34538,9 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
     }
     if (!*lead) *lead = x;
     for (int a = 0; a < x->rank - 1; a++) rows *= x->shape[a];
-    if (x->rank != (*lead)->rank || memcmp(x->shape, (*lead)->shape, sizeof *x->shape * (size_t)(x->rank - 1)) != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s for leg %d and %s for an earlier one, expected equal axes but the last", op,
-                 TNI_SHAPE(x), k, TNI_SHAPE(*lead));
-        return false;
-    }
+    if (x->rank != (*lead)->rank || memcmp(x->shape, (*lead)->shape, sizeof *x->shape * (size_t)(x->rank - 1)) != 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s for leg %d and %s for an earlier one, expected equal axes but the last",
+                        op, TNI_SHAPE(x), k, TNI_SHAPE(*lead)), false;
     if (!tn_tensor_is_contiguous(x)) x = tn_copy(ctx, x);
     x = x ? tn_reshape_2d(x, rows, n) : NULL;
     if (x) tni_net_refer(q, net->nodes + k, x, label);
@@ -35543,12 +34619,12 @@ tn_tensor *tn_net_apply_each(tn_ctx *ctx, const tn_net *net, tn_tensor *const *x
 
 tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
 {
-    tn_tensor **all;
     if (!tni_net_given(ctx, net, x, "net_apply")) return NULL;
-    if (!(all = (tn_tensor **)tni_array(ctx, net->legs, sizeof *all, "net_apply"))) return NULL;
-    for (int k = 0; k < net->legs; k++) all[k] = x;
-    tn_tensor *y = tni_net_apply(ctx, net, all, "net_apply");
-    tni_free(ctx, all, (size_t)net->legs * sizeof *all);
+    tni_scratch w = tni_scratch_begin(ctx, "net_apply");
+    tn_tensor **all = (tn_tensor **)tni_take(&w, net->legs, sizeof *all);
+    for (int k = 0; all && k < net->legs; k++) all[k] = x;
+    tn_tensor *y = all ? tni_net_apply(ctx, net, all, "net_apply") : NULL;
+    tni_scratch_release(&w, NULL);
     return y;
 }
 
@@ -35645,42 +34721,34 @@ static tn_status tni_net_pairs(tni_net_pairing *p, int k)
 static bool tni_net_comparable(const tn_net *a, const tn_net *b, const char *op)
 {
     if (!a) return false;
-    if (!b || a->ctx != b->ctx) {
-        if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second net is NULL", op);
-        else tni_fail(a->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op);
-        return false;
-    }
-    bool same = a->outs == b->outs && a->legs == b->legs;
-    if (!same)
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the nets have %d and %d output legs, %d and %d input legs, expected the same",
-                 op, a->outs, b->outs, a->legs, b->legs);
-    for (int k = 0; same && k < a->outs + a->legs; k++) {            /* in follows out */
+    if (!b) return tni_fail(a->ctx, TN_ERR_ARG, "%s: the second net is NULL", op), false;
+    if (a->ctx != b->ctx) return tni_fail(a->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op), false;
+    if (a->outs != b->outs || a->legs != b->legs)
+        return tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the nets have %d and %d output legs, %d and %d input legs, expected the same",
+                        op, a->outs, b->outs, a->legs, b->legs), false;
+    for (int k = 0; k < a->outs + a->legs; k++) {                    /* in follows out */
         const bool out = k < a->outs;
         const tn_net_leg *l = out ? &a->out[k] : &a->in[k - a->outs], *m = out ? &b->out[k] : &b->in[k - a->outs];
-        same = l->extent == m->extent && (out || l->input == m->input);
-        if (!same)
-            tni_fail(a->ctx, TN_ERR_SHAPE, "%s: %s leg %d has %lld and %lld elements and is of input %d and %d, expected "
-                     "the same", op, out ? "output" : "input", out ? k : k - a->outs, (long long)l->extent,
-                     (long long)m->extent, l->input, m->input);
+        if (l->extent != m->extent || (!out && l->input != m->input))
+            return tni_fail(a->ctx, TN_ERR_SHAPE, "%s: %s leg %d has %lld and %lld elements and is of input %d and %d, expected "
+                            "the same", op, out ? "output" : "input", out ? k : k - a->outs, (long long)l->extent,
+                            (long long)m->extent, l->input, m->input), false;
     }
-    if (same && a->constant != b->constant) {
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: one net has a constant input, the other has none, expected the same", op);
-        same = false;
-    }
-    return same;
+    if (a->constant == b->constant) return true;
+    return tni_fail(a->ctx, TN_ERR_SHAPE, "%s: one net has a constant input, the other has none, expected the same", op), false;
 }
 
 /* The binary exponent of the largest magnitude of t: 0 for zeros and where that is not finite. */
 static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *exponent)
 {
     const int64_t n = tn_tensor_count(t);
-    double       *v = tni_scratch_f64(t->ctx, n, 1, op), most = 0;
+    tni_scratch   w = tni_scratch_begin(t->ctx, op);
+    double       *v = tni_take_f64(&w, n, 1), most = 0;
     tn_status     s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < n && s == TN_OK; i++) if (!(fabs(v[i]) <= most)) most = fabs(v[i]);
-    if (v) tni_free_f64(t->ctx, v, n, 1);
     *exponent = 0;
     if (s == TN_OK && most > 0 && most < HUGE_VAL) frexp(most, exponent);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The same net with each node divided by a power of two, so that products of many neither overflow nor vanish; the exponents
@@ -35724,7 +34792,6 @@ static tn_status tni_net_scaled(tn_ctx *ctx, double *x, int64_t exponent, const 
 static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form form, unsigned which, double v[3],
                                   int64_t exponent[2], const char *op)
 {
-    tni_net_pairing p;
     tn_status s = TN_OK;
     tn_net   *to[2];
     int64_t   orders = 1;
@@ -35739,11 +34806,12 @@ static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form 
             return tni_fail(a->ctx, TN_ERR_ARG, "%s: the %d input legs have more than 40320 permutations: freeze some, or "
                             "use TN_NET_AS_GIVEN", op, a->legs);
     }
-    memset(&p, 0, sizeof p);
+    tni_net_pairing p = TNI_ZERO;
     p.op = op;
-    size_t bytes = ((size_t)a->legs + (size_t)a->labels + (size_t)b->labels + 1) * sizeof *p.order;
-    if (!(p.order = (int *)tni_alloc(a->ctx, bytes, op))) return TN_ERR_MEMORY;
-    p.map = p.order + a->legs;
+    tni_scratch w = tni_scratch_begin(a->ctx, op);
+    p.order = (int *)tni_take(&w, a->legs, sizeof *p.order);
+    p.map = (int *)tni_take(&w, a->labels + (int64_t)b->labels, sizeof *p.map);
+    if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
     tni_scope scope = tni_scope_begin(a->ctx);
     to[0] = tni_net_moderate(a, op, &exponent[0]);
     to[1] = to[0] && a != b ? tni_net_moderate(b, op, &exponent[1]) : to[0];
@@ -35767,8 +34835,7 @@ static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form 
     if (a != b) tn_net_destroy(to[1]);
     tn_net_destroy(to[0]);
     tni_scope_end(a->ctx, scope);
-    tni_free(a->ctx, p.order, bytes);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner)
@@ -35817,10 +34884,9 @@ tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, doub
 /* The net of u's interaction matrix: its two legs are the two of the net, or with x, one leg and x at the other. */
 static tn_net *tni_net_matrix(const tn_net *net, const tn_tensor *u, tn_tensor *x, int at, const char *op)
 {
-    if (net->legs != 2) {
-        tni_fail(net->ctx, TN_ERR_SHAPE, "%s: the net has %d input legs, expected 2: freeze the others", op, net->legs);
-        return NULL;
-    }
+    if (net->legs != 2)
+        return tni_fail(net->ctx, TN_ERR_SHAPE, "%s: the net has %d input legs, expected 2: freeze the others", op,
+                        net->legs), (tn_net *)NULL;
     tn_net *q = tni_net_make(net->ctx, net->nodes + (net->outs > 0) + (x != NULL), 0, 2 - (x != NULL));
     if (!q) return NULL;
     tni_net_take_all(q, 0, net, 0);
@@ -35828,8 +34894,7 @@ static tn_net *tni_net_matrix(const tn_net *net, const tn_tensor *u, tn_tensor *
     if (x) tni_net_refer(q, q->nodes - 1, x, &net->in[at].label);
     else q->in[1] = net->in[1];
     if (tni_net_direction(net, q, u, op)) return q;
-    tn_net_destroy(q);
-    return NULL;
+    return tn_net_destroy(q), (tn_net *)NULL;
 }
 
 static tn_tensor *tni_net_interaction(const tn_net *net, const tn_tensor *u, const char *op)
@@ -35838,11 +34903,8 @@ static tn_tensor *tni_net_interaction(const tn_net *net, const tn_tensor *u, con
     tn_net    *q = tni_net_matrix(net, u, NULL, 0, op);
     tn_tensor *t = q ? tni_net_run(q, NULL, op) : NULL, *to = NULL;
     if (t && net->in[0].input != net->in[1].input) to = tn_tensor_keep(t);
-    else if (t && (to = tni_tensor_create(net->ctx, op, TN_REAL, 2, t->shape)) != NULL
-             && tni_put_symmetric(net->ctx, to, t) != TN_OK) {
-        tn_tensor_destroy(to);
-        to = NULL;
-    }
+    else if (t && (to = tni_tensor_create(net->ctx, op, TN_REAL, 2, t->shape)) != NULL)
+        to = tni_tensor_done(to, tni_put_symmetric(net->ctx, to, t));
     tn_net_destroy(q);
     tni_scope_end(net->ctx, scope);
     return to;
@@ -35877,15 +34939,12 @@ static tn_status tni_net_multiply(void *user, int64_t count, const double *x, do
 static tn_status tni_net_some_pairs(const tn_net *net, const tn_tensor *u, int64_t count, tn_tensor **values,
                                     tn_tensor **vectors)
 {
-    tn_ctx           *ctx = net->ctx;
-    tni_net_product   p;
-    tn_lanczos_desc   d;
-    tn_lanczos_result r;
-    tn_status         s = TN_OK;
+    tn_ctx   *ctx = net->ctx;
+    tn_status s = TN_OK;
     const tn_plan_desc limit = tni_net_plan_desc(ctx);
-    memset(&p, 0, sizeof p);
-    memset(&d, 0, sizeof d);
-    memset(&r, 0, sizeof r);
+    tni_net_product p = TNI_ZERO;
+    tn_lanczos_desc d = TNI_ZERO;
+    tn_lanczos_result r = TNI_ZERO;
     p.ctx = ctx;
     p.n = net->in[0].extent;
     d.top = count;
@@ -35911,11 +34970,9 @@ static tn_status tni_net_some_pairs(const tn_net *net, const tn_tensor *u, int64
 static tn_status tni_net_all_pairs(const tn_net *net, const tn_tensor *u, int64_t count, tn_tensor **values,
                                    tn_tensor **vectors)
 {
-    tn_eigh_desc   d;
-    tn_eigh_result r;
-    tn_tensor     *q = tni_net_interaction(net, u, "net_eigen");
-    memset(&d, 0, sizeof d);
-    memset(&r, 0, sizeof r);
+    tn_tensor *q = tni_net_interaction(net, u, "net_eigen");
+    tn_eigh_desc d = TNI_ZERO;
+    tn_eigh_result r = TNI_ZERO;
     d.order = TN_EIGH_MAGNITUDE;
     d.top = count;
     tn_status s = q ? tn_eigh(net->ctx, q, &d, &r) : tn_ctx_status(net->ctx);
@@ -36000,10 +35057,7 @@ static tn_net *tni_net_slice(const tn_net *net, const tni_net_search *f, int64_t
                 t->rank--;
             } else label[rank++] = l;
         }
-        if (!t) {
-            tn_net_destroy(q);
-            return NULL;
-        }
+        if (!t) return tn_net_destroy(q), (tn_net *)NULL;
         tni_net_refer(q, i, t, label);
     }
     return q;
@@ -36071,17 +35125,17 @@ static tn_status tni_net_search_all(const tn_net *net, tni_net_search *f)
 
 tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
 {
-    tni_net_search f;
-    int64_t        total = 0;
-    tn_status      s;
+    int64_t   total = 0;
+    tn_status s;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
     if (k < 1) return tni_fail(net->ctx, TN_ERR_ARG, "net_top: k is %lld, expected 1 or more", (long long)k);
-    memset(&f, 0, sizeof f);
+    tni_net_search f = TNI_ZERO;
     if ((s = tni_net_divide(net, &f, &total)) != TN_OK) return s;
     if (!tni_heap_begin(net->ctx, &f.heap, TN_ORDER_MAGNITUDE, tni_min(k, total), "net_top")) return TN_ERR_MEMORY;
-    f.numbers = tni_scratch_f64(net->ctx, f.range, f.rest, "net_top");
+    tni_scratch w = tni_scratch_begin(net->ctx, "net_top");
+    f.numbers = tni_take_f64(&w, f.range, f.rest);
     s = f.numbers ? TN_OK : TN_ERR_MEMORY;
     tni_scope scope = tni_scope_begin(net->ctx);
     if (s == TN_OK && total > 0) s = tni_net_search_all(net, &f);
@@ -36089,10 +35143,9 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     out->visited = 1;
     tni_scope_end(net->ctx, scope);
     for (int i = 0; i < 2; i++) tn_plan_destroy(f.plan[i]);
-    if (f.numbers) tni_free_f64(net->ctx, f.numbers, f.range, f.rest);
     tni_heap_end(net->ctx, &f.heap);
     if (s != TN_OK) tn_coefficients_destroy(out);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */
@@ -36121,13 +35174,12 @@ TNI_FN tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, 
 static tn_tensor *tni_local_cosine(tn_ctx *ctx)
 {
     double  c[2 * TNI_LOCAL_TERMS], power = 1;
-    int64_t shape[2] = {TNI_LOCAL_TERMS, 2};
     for (int64_t k = 0; k < TNI_LOCAL_TERMS; k++) {         /* derivatives at pi/4 are all sqrt(1/2), up to the sign */
         c[2 * k] = (k % 4 == 1 || k % 4 == 2 ? -power : power) * 0.7071067811865476;
         c[2 * k + 1] = (k % 4 > 1 ? -power : power) * 0.7071067811865476;
         power *= 1.5707963267948966 / (double)(k + 1);
     }
-    return tn_tensor_from(ctx, 2, shape, TN_F64, c);
+    return tn_tensor_from(ctx, 2, TNI_DIMS(TNI_LOCAL_TERMS, 2), TN_F64, c);
 }
 
 static tn_tensor *tni_local_powers(tn_ctx *ctx, tn_tensor *x, int64_t n)
@@ -36148,9 +35200,8 @@ tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_
     if (!tni_is_real(ctx, x, "local_features", "x")) return NULL;
     if (map == TN_LOCAL_GIVEN) {
         if (x->rank > 0 && x->shape[x->rank - 1] == dim) return x;
-        tni_fail(ctx, TN_ERR_SHAPE, "local_features: x is %s, expected %lld features on its last axis", TNI_SHAPE(x),
-                 (long long)dim);
-        return NULL;
+        return tni_fail(ctx, TN_ERR_SHAPE, "local_features: x is %s, expected %lld features on its last axis", TNI_SHAPE(x),
+                        (long long)dim), (tn_tensor *)NULL;
     }
     if (map == TN_LOCAL_POWERS) return tni_local_powers(ctx, x, dim);
     if (map == TN_LOCAL_LINEAR) {
@@ -36188,26 +35239,23 @@ static tn_status tni_mps_check(tn_params *ps, const char *name, tn_mps_desc *d)
 static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *cores)
 {
     const int64_t size = tn_tensor_count(cores), rows = size / (d->dim * d->bond);
-    double       *p = tni_scratch_f64(ctx, 1, size, "mps");
-    tn_status     s = p ? tn_read(cores, TN_F64, p, size) : TN_ERR_MEMORY;
-    for (int64_t i = 0; s == TN_OK && i < rows; i++)
+    tni_scratch   w = tni_scratch_begin(ctx, "mps");
+    double       *p = tni_take_numbers(&w, cores);
+    for (int64_t i = 0; p && i < rows; i++)
         for (int64_t k = 0; k < (d->map == TN_LOCAL_POWERS ? 1 : d->dim); k++) p[(i * d->dim + k) * d->bond + i % d->bond] += 1;
-    if (s == TN_OK) s = tn_write(cores, TN_F64, p, size);
-    if (p) tni_free_f64(ctx, p, 1, size);
-    return s;
+    return tni_scratch_end(&w, p ? tn_write(cores, TN_F64, p, size) : TN_ERR_MEMORY);
 }
 
 tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, tn_mps *layer)
 {
     const int64_t before = tn_params_count(ps);
-    tn_init       init;
     tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "mps: layer or desc is NULL");
     tn_mps_desc d = *desc;                                  /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if ((s = tni_mps_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
-    memset(&init, 0, sizeof init);
+    tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
     init.std = d.std > 0 ? d.std : d.random ? 1 / sqrt((double)d.bond) : 0.01;
     int64_t shape[4] = {d.uniform ? 1 : d.sites, d.bond, d.dim, d.bond};
@@ -36242,18 +35290,15 @@ static tn_tensor *tni_mps_end(tn_ctx *ctx, const tn_mps *m, tn_tensor *given)
 /* M_j of the sites first .. stop-1: [b,n,D,D] */
 static tn_tensor *tni_mps_matrices(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t first, int64_t stop)
 {
-    const int64_t bond = m->desc.bond, n = stop - first;
-    int64_t       shape[4];
+    const int64_t bond = m->desc.bond, dim = m->desc.dim;
     tn_tensor    *c = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop);
     phi = tn_slice(phi, 1, first, stop);
     c = c ? tn_copy(ctx, tn_transpose(c, 1, 2)) : NULL;      /* [n,s,D,D] */
     if (!c || !phi) return NULL;
-    shape[0] = c->shape[0]; shape[1] = m->desc.dim; shape[2] = bond * bond;
-    if (m->desc.uniform) c = tn_matmul(ctx, phi, tn_reshape_2d(c, shape[1], shape[2]));
-    else if ((c = tn_matmul(ctx, tn_transpose(phi, 0, 1), tn_reshape(c, 3, shape))) != NULL)
+    if (m->desc.uniform) c = tn_matmul(ctx, phi, tn_reshape_2d(c, dim, bond * bond));
+    else if ((c = tn_matmul(ctx, tn_transpose(phi, 0, 1), tn_reshape(c, 3, TNI_DIMS(c->shape[0], dim, bond * bond)))) != NULL)
         c = tn_copy(ctx, tn_transpose(c, 0, 1));             /* from [n,b,D D] */
-    shape[0] = phi->shape[0]; shape[1] = n; shape[2] = shape[3] = bond;
-    return c ? tn_reshape(c, 4, shape) : NULL;
+    return c ? tn_reshape(c, 4, TNI_DIMS(phi->shape[0], stop - first, bond, bond)) : NULL;
 }
 
 /* The vector v times the sites first .. stop-1, or these times v: [b,D] of unit length, and the logarithm of its scale */
@@ -36279,10 +35324,8 @@ static tn_tensor *tni_mps_open(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int
     if (!l || !r) return NULL;
     if (!m->label) return tn_sum_axis(ctx, tn_mul(ctx, l, r), 1);
     tn_tensor *t = tn_matmul(ctx, l, tn_reshape_2d(m->label, bond, m->desc.out * bond));
-    int64_t    shape[3] = {b, m->desc.out, bond};
-    t = t ? tn_reshape(t, 3, shape) : NULL;
-    shape[1] = bond; shape[2] = 1;
-    t = t ? tn_matmul(ctx, t, tn_reshape(r, 3, shape)) : NULL;
+    t = t ? tn_reshape(t, 3, TNI_DIMS(b, m->desc.out, bond)) : NULL;
+    t = t ? tn_matmul(ctx, t, tn_reshape(r, 3, TNI_DIMS(b, bond, 1))) : NULL;
     return t ? tn_reshape_2d(t, b, m->desc.out) : NULL;
 }
 
@@ -36323,12 +35366,12 @@ static bool tni_mps_takes(tn_ctx *ctx, const tn_mps *m, const tn_tensor *x)
     int64_t n = x->rank == rank ? x->shape[1] : -1;
     if (n >= 1 && (d->sites == 0 ? n >= d->label : n == d->sites) && (rank == 2 || x->shape[2] == d->dim)) return true;
     if (d->sites == 0)
-        tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,n%s] with n >= %lld", TNI_SHAPE(x), rank == 3 ? ",dim" : "",
-                 (long long)tni_max(1, d->label));
-    else if (rank == 2) tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld]", TNI_SHAPE(x), (long long)d->sites);
-    else tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld,%lld]", TNI_SHAPE(x), (long long)d->sites,
-                  (long long)d->dim);
-    return false;
+        return tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,n%s] with n >= %lld", TNI_SHAPE(x),
+                        rank == 3 ? ",dim" : "", (long long)tni_max(1, d->label)), false;
+    if (rank == 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld]", TNI_SHAPE(x), (long long)d->sites), false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld,%lld]", TNI_SHAPE(x), (long long)d->sites,
+                    (long long)d->dim), false;
 }
 
 tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor **logs)
@@ -36354,8 +35397,7 @@ tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor 
 static tn_tensor *tni_mps_unit(tn_ctx *ctx, tn_tensor *x, int64_t b, int64_t rows, tn_tensor **log)
 {
     tn_tensor *more;
-    int64_t shape[4] = {b, 1, rows, rows};
-    x = x ? tn_chain(ctx, tn_reshape(x, 4, shape), &more) : NULL;
+    x = x ? tn_chain(ctx, tn_reshape(x, 4, TNI_DIMS(b, 1, rows, rows)), &more) : NULL;
     if (x) *log = tn_add(ctx, *log, more);
     return x && *log ? x : NULL;
 }
@@ -36367,21 +35409,18 @@ static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, t
     tn_tensor    *right = core ? tn_reshape_2d(core, bond, s * bond) : NULL;
     tn_tensor    *left = core ? tn_reshape_2d(core, bond * s, bond) : NULL;
     e = tn_matmul(ctx, tn_reshape_2d(e, k * bond, bond), right);
-    int64_t shape[3] = {k, bond * s, bond};
-    if (!e || !left || !(e = tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, shape)))) return NULL;
-    shape[1] = shape[2] = bond;
+    e = e && left ? tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, TNI_DIMS(k, bond * s, bond))) : NULL;
     e = tni_mps_unit(ctx, e, 1, k > 1 ? k : bond, log);          /* k is 1 or bond^2 */
-    return e ? tn_reshape(e, 3, shape) : NULL;
+    return e ? tn_reshape(e, 3, TNI_DIMS(k, bond, bond)) : NULL;
 }
 
 tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
 {
     const int64_t one = 1;
     if (!tni_layer_given(ctx, m, "mps_log_partition") || !tni_usable(ctx, m->cores, "mps_log_partition", "cores")) return NULL;
-    if (m->desc.sites == 0) {
-        tni_fail(ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites in the layer's desc");
-        return NULL;
-    }
+    if (m->desc.sites == 0)
+        return tni_fail(ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites in the layer's "
+                        "desc"), (tn_tensor *)NULL;
     tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;
     int64_t    bond = m->desc.bond, place = tni_mps_place(&m->desc, m->desc.sites);
@@ -36392,10 +35431,9 @@ tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
         l = tn_reshape_2d(l, bond, 1);
         r = tn_reshape_2d(r, bond, 1);
     }
-    int64_t    shape[3] = {m->desc.periodic ? bond * bond : 1, bond, bond};
     tn_tensor *e = m->desc.periodic || !l || !r ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
     if (!r) e = NULL;
-    e = e ? tn_reshape(e, 3, shape) : NULL;
+    e = e ? tn_reshape(e, 3, TNI_DIMS(m->desc.periodic ? bond * bond : 1, bond, bond)) : NULL;
     for (int64_t j = 0; e && j <= m->desc.sites; j++) {
         if (j == place && m->label) e = tni_mps_transfer(ctx, e, m->label, &log);
         if (e && j < m->desc.sites)
@@ -36412,11 +35450,9 @@ tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
 {
     tn_tensor *logs;
     if (!tni_layer_given(ctx, m, "mps_log_probability")) return NULL;
-    if (m->desc.out > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "mps_log_probability: out is %lld, expected 0: a layer without a label",
-                 (long long)m->desc.out);
-        return NULL;
-    }
+    if (m->desc.out > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "mps_log_probability: out is %lld, expected 0: a layer without a label",
+                        (long long)m->desc.out), (tn_tensor *)NULL;
     tn_tensor *y = tn_mps_forward(ctx, m, x, &logs);
     tn_tensor *norm = tn_mps_log_partition(ctx, m);
     tn_dtype   made = ctx->made;
@@ -36498,10 +35534,9 @@ tn_tt *tn_tt_from_mps(const tn_mps *m)
     tn_tt        *tt = NULL;
     if (!m || !tni_alive(m->cores)) return NULL;
     tn_ctx *ctx = m->cores->ctx;
-    if (m->desc.sites == 0) {
-        tni_fail(ctx, TN_ERR_ARG, "tt_from_mps: sites is 0, expected a number of sites in the layer's desc");
-        return NULL;
-    }
+    if (m->desc.sites == 0)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_from_mps: sites is 0, expected a number of sites in the layer's "
+                        "desc"), (tn_tt *)NULL;
     int64_t   count = m->desc.sites + (m->label != NULL);
     int64_t   wide = m->desc.periodic ? m->desc.bond : 1;
     int64_t   most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
@@ -36549,56 +35584,52 @@ TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt
 tn_status tn_mps_assign_tt(const tn_mps *m, const tn_tt *tt)
 {
     const int64_t place = m && m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
-    int64_t       k;
-    double       *room, *to;
     tn_status     s;
     if (!tni_from_tt_given("mps_assign_tt", m ? m->cores : NULL, tt)) return TN_ERR_ARG;
     if ((s = tni_mps_fits(m, tt, place)) != TN_OK) return s;
-    int64_t bond = m->desc.bond, core = bond * m->desc.dim * bond, label = bond * m->desc.out * bond;
-    int64_t all = tni_plus(tni_area(m->desc.sites, core), tni_plus(label, tni_max(core, label)));
-    if (!(room = tni_alloc_f64(tt->ctx, 1, all, "mps_assign_tt"))) return TN_ERR_MEMORY;
-    double *numbers = room + m->desc.sites * core + label;
-    for (k = 0, to = room; k < tt->count && s == TN_OK; k++) {
+    int64_t     bond = m->desc.bond, core = bond * m->desc.dim * bond, size = bond * m->desc.out * bond;
+    tni_scratch w = tni_scratch_begin(tt->ctx, "mps_assign_tt");
+    double     *cores = tni_take_zeros(&w, m->desc.sites, core), *label = tni_take_zeros(&w, size, 1), *to = cores;
+    double     *numbers = tni_take_f64(&w, tni_max(core, size), 1);
+    if (w.failed) s = TN_ERR_MEMORY;
+    for (int64_t k = 0; k < tt->count && s == TN_OK; k++) {
         const int64_t *n = tt->core[k]->shape;
-        double        *at = k == place ? room + m->desc.sites * core : to;
+        double        *at = k == place ? label : to;
         s = tni_read_scaled(tt->ctx, "mps_assign_tt", "a core", tt->core[k], numbers, NULL);
         for (int64_t i = 0; s == TN_OK && i < n[0]; i++)
             for (int64_t j = 0; j < n[1]; j++)
                 memcpy(at + (i * n[1] + j) * bond, numbers + (i * n[1] + j) * n[2], (size_t)n[2] * sizeof *at);
         if (k != place) to += core;
     }
-    if (s == TN_OK) s = tn_write(m->cores, TN_F64, room, m->desc.sites * core);
-    if (s == TN_OK && m->label) s = tn_write(m->label, TN_F64, room + m->desc.sites * core, label);
-    tni_free_f64(tt->ctx, room, 1, all);
-    return s;
+    if (s == TN_OK) s = tn_write(m->cores, TN_F64, cores, m->desc.sites * core);
+    if (s == TN_OK && m->label) s = tn_write(m->label, TN_F64, label, size);
+    return tni_scratch_end(&w, s);
 }
 
 tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed)
 {
-    int64_t   k, size = 1, *bond;
+    int64_t   k, size = 1;
     double    unused;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
-    if (count < 1 || !extents || rank < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more", count < 1 ? "count" : rank < 1 ? "rank"
-                 : "extents", (long long)(count < 1 ? count : rank < 1 ? rank : 0));
-        return NULL;
-    }
-    for (k = 0; k < count; k++) {
-        if (!tni_is_extent(extents[k])) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
-                     (long long)extents[k]);
-            return NULL;
-        }
-    }
-    if (!(bond = (int64_t *)tni_array(ctx, tni_plus(count, 1), sizeof *bond, "tt_random"))) return NULL;
+    if (count < 1 || !extents || rank < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more",
+                        count < 1 ? "count" : rank < 1 ? "rank" : "extents",
+                        (long long)(count < 1 ? count : rank < 1 ? rank : 0)), (tn_tt *)NULL;
+    for (k = 0; k < count; k++)
+        if (!tni_is_extent(extents[k]))
+            return tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
+                            (long long)extents[k]), (tn_tt *)NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "tt_random");
+    int64_t    *bond = (int64_t *)tni_take(&w, tni_plus(count, 1), sizeof *bond);
+    if (!bond) return NULL;
     bond[count] = 1;
     for (k = count; k-- > 0;) bond[k] = bond[k + 1] > rank / extents[k] ? rank : bond[k + 1] * extents[k];
     for (bond[0] = 1, k = 0; k < count; k++) {
         bond[k + 1] = tni_min(bond[k + 1], bond[k] > rank / extents[k] ? rank : bond[k] * extents[k]);
         size = tni_max(size, tni_area(tni_area(bond[k], extents[k]), bond[k + 1]));
     }
-    double *numbers = tni_scratch_f64(ctx, 1, size, "tt_random");
+    double *numbers = tni_take_f64(&w, 1, size);
     tn_tt  *tt = numbers ? tni_tt_make(ctx, "tt_random", count) : NULL;
     for (k = 0; tt && s == TN_OK && k < count; k++) {
         const int64_t r = bond[k], n = extents[k], next = bond[k + 1];
@@ -36606,8 +35637,7 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
         for (int64_t i = 0; i < r * n * next; i++) numbers[i] *= sqrt(3 / (double)(n * next));
         s = tni_tt_put(tt, "tt_random", k, r, n, next, numbers);
     }
-    if (numbers) tni_free_f64(ctx, numbers, 1, size);
-    tni_free(ctx, bond, (size_t)(count + 1) * sizeof *bond);
+    tni_scratch_release(&w, NULL);
     if (!tt || !(tt = tni_tt_done(tt, s))) return NULL;
     tn_tt *made = tn_tt_canonical(tt, 0, &unused);
     tn_tt_destroy(tt);
@@ -36617,19 +35647,17 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
 /* Numbers [r,n,s] of the train of a CP form: factor f [terms,n] (or P [n,terms]) on the diagonal of its bonds. */
 tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
 {
-    double   *f;
     tn_status s = TN_OK;
     if (!cp || !tni_alive(cp->p)) return NULL;
-    if (place < 0 || place > cp->order || cp->terms < 1) {
-        tni_fail(cp->ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s", cp->terms < 1 ? "the number of terms" : "place",
-                 (long long)(cp->terms < 1 ? cp->terms : place), cp->terms < 1 ? "1 or more" : "0 to the operator's order");
-        return NULL;
-    }
+    if (place < 0 || place > cp->order || cp->terms < 1)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s",
+                        cp->terms < 1 ? "the number of terms" : "place", (long long)(cp->terms < 1 ? cp->terms : place),
+                        cp->terms < 1 ? "1 or more" : "0 to the operator's order"), (tn_tt *)NULL;
     int64_t most = cp->out;
     for (int64_t k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
-    if (!(f = tni_scratch_f64(cp->ctx, tni_area(most, cp->terms), cp->terms + 1, "tt_from_cp"))) return NULL;
-    double *core = f + most * cp->terms;
-    tn_tt  *tt = tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "tt_from_cp");
+    double     *f = tni_take_f64(&w, most, cp->terms), *core = tni_take_f64(&w, tni_area(most, cp->terms), cp->terms);
+    tn_tt      *tt = w.failed ? NULL : tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
     for (int64_t k = 0; tt && s == TN_OK && k <= cp->order; k++) {
         const bool       out = k == place;
         const int64_t    e = k - (k > place), n = out ? cp->out : cp->in[e];
@@ -36641,7 +35669,7 @@ tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
                 core[((r > 1 ? t : 0) * n + i) * c + (c > 1 ? t : 0)] += out ? f[i * cp->terms + t] : f[t * n + i];
         s = tni_tt_put(tt, "tt_from_cp", k, r, n, c, core);
     }
-    tni_free_f64(cp->ctx, f, most * cp->terms, cp->terms + 1);
+    tni_scratch_release(&w, NULL);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -36665,39 +35693,36 @@ static void tni_tt_times(const int64_t *w, const int64_t *x, const double *a, co
 tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
 {
     int64_t   most = 1;
-    double   *room;
     tn_status s = TN_OK;
-    if (!w || !x || w->ctx != x->ctx || w->count != x->count) {
-        tn_ctx *ctx = w ? w->ctx : x ? x->ctx : NULL;
-        if (!w || !x) tni_fail(ctx, TN_ERR_ARG, "tt_apply: %s is NULL, expected a train", w ? "x" : "the operator");
-        else tni_fail(ctx, TN_ERR_SHAPE, "tt_apply: x has %lld axes, expected %lld as the operator, in one context",
-                      (long long)x->count, (long long)w->count);
-        return NULL;
-    }
+    if (!w || !x)
+        return tni_fail(w ? w->ctx : x ? x->ctx : NULL, TN_ERR_ARG, "tt_apply: %s is NULL, expected a train",
+                        w ? "x" : "the operator"), (tn_tt *)NULL;
+    if (w->ctx != x->ctx || w->count != x->count)
+        return tni_fail(w->ctx, TN_ERR_SHAPE, "tt_apply: x has %lld axes, expected %lld as the operator, in one context",
+                        (long long)x->count, (long long)w->count), (tn_tt *)NULL;
     for (int64_t k = 0; k < x->count; k++) {
         const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
         size_t         bytes;
-        if (m[1] < 1 || n[1] % m[1] != 0) {
-            tni_fail(x->ctx, TN_ERR_SHAPE, "tt_apply: axis %lld of the matrix has %lld elements, expected a multiple of "
-                     "the %lld of x", (long long)k, (long long)n[1], (long long)m[1]);
-            return NULL;
-        }
+        if (m[1] < 1 || n[1] % m[1] != 0)
+            return tni_fail(x->ctx, TN_ERR_SHAPE, "tt_apply: axis %lld of the matrix has %lld elements, expected a multiple of "
+                            "the %lld of x", (long long)k, (long long)n[1], (long long)m[1]), (tn_tt *)NULL;
         int64_t size = tni_area_size(tni_area(tni_area(n[0], m[0]), n[1] / m[1]), tni_area(n[2], m[2]), 8, &bytes)
                    ? (int64_t)(bytes / 8) : INT64_MAX / 8;
         most = tni_max(most, size);
     }
-    int64_t a = tni_tt_largest_core(w), b = tni_tt_largest_core(x);
-    if (!(room = tni_scratch_f64(x->ctx, 1, tni_plus(tni_plus(a, b), most), "tt_apply"))) return NULL;
-    tn_tt *tt = tni_tt_make(x->ctx, "tt_apply", x->count);
+    tni_scratch scratch = tni_scratch_begin(x->ctx, "tt_apply");
+    double     *a = tni_take_f64(&scratch, tni_tt_largest_core(w), 1), *b = tni_take_f64(&scratch, tni_tt_largest_core(x), 1);
+    double     *to = tni_take_f64(&scratch, most, 1);
+    tn_tt      *tt = to ? tni_tt_make(x->ctx, "tt_apply", x->count) : NULL;
     for (int64_t k = 0; tt && s == TN_OK && k < x->count; k++) {
         const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
-        s = tni_read_scaled(x->ctx, "tt_apply", "a core", w->core[k], room, NULL);
-        if (s == TN_OK) s = tni_read_scaled(x->ctx, "tt_apply", "a core", x->core[k], room + a, NULL);
+        s = tni_read_scaled(x->ctx, "tt_apply", "a core", w->core[k], a, NULL);
+        if (s == TN_OK) s = tni_read_scaled(x->ctx, "tt_apply", "a core", x->core[k], b, NULL);
         if (s != TN_OK) break;
-        tni_tt_times(n, m, room, room + a, room + a + b);
-        s = tni_tt_put(tt, "tt_apply", k, n[0] * m[0], n[1] / m[1], n[2] * m[2], room + a + b);
+        tni_tt_times(n, m, a, b, to);
+        s = tni_tt_put(tt, "tt_apply", k, n[0] * m[0], n[1] / m[1], n[2] * m[2], to);
     }
-    tni_free_f64(x->ctx, room, 1, a + b + most);
+    tni_scratch_release(&scratch, NULL);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -36720,36 +35745,29 @@ static tn_status tni_tt_orthogonal_left(const tn_tt *tt, tni_tt_round_job *j, in
     return TN_OK;
 }
 
-/* All cores in the canonical form of a site, in *j, whose workspace is returned, or NULL; the core of the site has the norm
-   *norm, times 2^exponent. */
-TNI_FN double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, tni_tt_round_job *j, double *norm,
-                                int64_t *size, tn_status *s)
+/* All cores in the canonical form of a site, in *j; the core of the site has the norm *norm, times 2^exponent. */
+TNI_FN tn_status tni_tt_canonical(tni_scratch *w, const tn_tt *tt, int64_t site, tni_tt_round_job *j, double *norm)
 {
-    double *room;
     memset(j, 0, sizeof *j);
     j->cut.limit = INT64_MAX;
-    *s = TN_ERR_MEMORY;
-    if (!(room = tni_tt_round_scratch(tt, op, j, size))) return NULL;
+    tni_tt_round_take(w, tt, j);
+    if (w->failed) return TN_ERR_MEMORY;
     for (int64_t k = 0; k < tt->count; k++)
-        if (tt->core[k]->shape[1] < 1) {
-            *s = tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected elements", op, (long long)k,
-                          TNI_SHAPE(tt->core[k]));
-            return room;
-        }
-    *s = tni_tt_orthonormal(tt, op, j, norm);
-    for (int64_t k = 0; k < site && *s == TN_OK; k++) *s = tni_tt_orthogonal_left(tt, j, k);
-    if (*s == TN_OK && site > 0)
+        if (tt->core[k]->shape[1] < 1)
+            return tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected elements", w->what, (long long)k,
+                            TNI_SHAPE(tt->core[k]));
+    tn_status s = tni_tt_orthonormal(tt, w->what, j, norm);
+    for (int64_t k = 0; k < site && s == TN_OK; k++) s = tni_tt_orthogonal_left(tt, j, k);
+    if (s == TN_OK && site > 0)
         *norm = tni_frobenius(j->r[site] * tt->core[site]->shape[1] * j->r[site + 1], j->cores + j->at[site]);
-    return room;
+    return s;
 }
 
 tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
 {
     tni_tt_round_job j;
-    double    norm = 0;
-    int64_t   size;
-    tn_tt    *tt = NULL;
-    tn_status s;
+    double norm = 0;
+    tn_tt *tt = NULL;
     if (log_norm) *log_norm = (double)NAN;
     if (!from) return NULL;
     if (site < 0 || site >= from->count) {
@@ -36757,7 +35775,8 @@ tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
                  (long long)from->count - 1);
         return NULL;
     }
-    double *room = tni_tt_canonical(from, "tt_canonical", site, &j, &norm, &size, &s);
+    tni_scratch w = tni_scratch_begin(from->ctx, "tt_canonical");
+    tn_status   s = tni_tt_canonical(&w, from, site, &j, &norm);
     if (s == TN_OK && !(tt = tni_tt_make(from->ctx, "tt_canonical", from->count))) s = TN_ERR_MEMORY;
     for (int64_t k = 0; s == TN_OK && k < from->count; k++) {
         const int64_t n = from->core[k]->shape[1];
@@ -36767,7 +35786,7 @@ tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
         s = tni_tt_put(tt, "tt_canonical", k, j.r[k], n, j.r[k + 1], core);
     }
     if (s == TN_OK && log_norm) *log_norm = norm > 0 ? log(norm) + (double)j.exponent * 0.6931471805599453 : -HUGE_VAL;
-    if (room) tni_free_f64(from->ctx, room, 1, size);
+    tni_scratch_end(&w, s);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -36776,14 +35795,14 @@ static tn_tensor *tni_tt_cuts(const tn_tt *tt, const char *op, bool spectra)
 {
     tni_tt_round_job j;
     double    *values = NULL, norm = 0;
-    int64_t    size, r = 1, next, most = 1, shape[2];
+    int64_t    r = 1, next, most = 1, shape[2];
     tn_tensor *out = NULL;
-    tn_status  s;
     if (!tt) return NULL;
-    double *room = tni_tt_canonical(tt, op, 0, &j, &norm, &size, &s);
+    tni_scratch w = tni_scratch_begin(tt->ctx, op);
+    tn_status   s = tni_tt_canonical(&w, tt, 0, &j, &norm);
     for (int64_t k = 1; s == TN_OK && k < tt->count; k++) most = tni_max(most, j.r[k]);
     shape[0] = tt->count - 1; shape[1] = spectra ? most : 1;
-    if (s == TN_OK && !(values = tni_alloc_f64(tt->ctx, tt->count, shape[1], op))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(values = tni_take_zeros(&w, tt->count, shape[1]))) s = TN_ERR_MEMORY;
     if (s == TN_OK) memcpy(j.cut.c, j.cores, (size_t)(tt->core[0]->shape[1] * j.r[1]) * sizeof *j.cut.c);
     for (int64_t k = 0; s == TN_OK && k + 1 < tt->count; k++, r = next) {
         const tni_host *h = &j.cut.host;
@@ -36802,9 +35821,7 @@ static tn_tensor *tni_tt_cuts(const tn_tt *tt, const char *op, bool spectra)
         memcpy(j.cut.c, j.cut.u, (size_t)(next * after) * sizeof *j.cut.c);
     }
     if (s == TN_OK) s = tni_write_new(tt->ctx, op, &out, spectra ? 2 : 1, shape, values);
-    if (values) tni_free_f64(tt->ctx, values, tt->count, shape[1]);
-    if (room) tni_free_f64(tt->ctx, room, 1, size);
-    if (s != TN_OK) tni_drop(&out);
+    if (tni_scratch_end(&w, s) != TN_OK) tni_drop(&out);
     return out;
 }
 
@@ -36850,8 +35867,8 @@ tn_status tn_tt_log_inner(const tn_tt *a, const tn_tt *b, double *log_inner, dou
 typedef struct tni_born {
     const tn_tt     *tt;
     tni_tt_round_job j;
-    double          *room, *v, *w;                       /* room of the cores; of v and w */
-    int64_t          size, more;
+    double          *v, *w;
+    tni_scratch      memory;
 } tni_born;
 
 static tn_status tni_born_begin(tni_born *b, const tn_tt *tt, const char *op)
@@ -36861,23 +35878,15 @@ static tn_status tni_born_begin(tni_born *b, const tn_tt *tt, const char *op)
     tn_status s;
     memset(b, 0, sizeof *b);
     b->tt = tt;
-    b->room = tni_tt_canonical(tt, op, 0, &b->j, &norm, &b->size, &s);
-    if (s != TN_OK) return s;
+    b->memory = tni_scratch_begin(tt->ctx, op);
+    if ((s = tni_tt_canonical(&b->memory, tt, 0, &b->j, &norm)) != TN_OK) return s;
     if (!(norm > 0)) return tni_fail(tt->ctx, TN_ERR_NONFINITE, "%s: the train is zero, expected probabilities", op);
     for (int64_t k = 0; k < tt->count; k++) most = tni_max(most, tni_max(b->j.r[k], tt->core[k]->shape[1] * b->j.r[k + 1]));
     int64_t n = tt->core[0]->shape[1] * b->j.r[1];
     for (int64_t i = 0; i < n; i++) b->j.cores[i] /= norm;
-    b->more = 2 * most;
-    if (!(b->v = tni_scratch_f64(tt->ctx, 1, b->more, op))) return TN_ERR_MEMORY;
-    b->w = b->v + most;
-    return TN_OK;
-}
-
-static tn_status tni_born_end(tni_born *b, tn_status s)
-{
-    if (b->room) tni_free_f64(b->tt->ctx, b->room, 1, b->size);
-    if (b->v) tni_free_f64(b->tt->ctx, b->v, 1, b->more);
-    return s;
+    b->v = tni_take_f64(&b->memory, most, 1);
+    b->w = tni_take_f64(&b->memory, most, 1);
+    return b->memory.failed ? TN_ERR_MEMORY : TN_OK;
 }
 
 /* w_i of axis k and its length, the root of the probability of element i, for the elements first .. stop-1 */
@@ -36905,9 +35914,8 @@ static bool tni_born_index(const tn_tt *tt, const char *op, int64_t k, int64_t i
 {
     const int64_t n = tt->core[k]->shape[1];
     if (i >= 0 && i < n) return true;
-    tni_fail(tt->ctx, TN_ERR_DATA, "%s: index %lld is %lld, expected 0 to %lld", op, (long long)k, (long long)i,
-             (long long)n - 1);
-    return false;
+    return tni_fail(tt->ctx, TN_ERR_DATA, "%s: index %lld is %lld, expected 0 to %lld", op, (long long)k, (long long)i,
+                    (long long)n - 1), false;
 }
 
 /* Goes along `known` given indices. */
@@ -36945,7 +35953,7 @@ tn_status tn_tt_conditional(const tn_tt *tt, int64_t known, const int64_t *index
     if (s == TN_OK) s = tni_born_follow(&b, "tt_conditional", known, index);
     if (s == TN_OK) tni_born_row(&b, known, 0, tt->core[known]->shape[1], p);
     for (int64_t i = 0; s == TN_OK && i < tt->core[known]->shape[1]; i++) p[i] *= p[i];
-    return tni_born_end(&b, s);
+    return tni_scratch_end(&b.memory, s);
 }
 
 tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *index, double *log_p)
@@ -36970,17 +35978,16 @@ tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *
             log_p[e * tt->count + k] = length > 0 ? 2 * log(length) : -HUGE_VAL;
         }
     }
-    return tni_born_end(&b, s);
+    return tni_scratch_end(&b.memory, s);
 }
 
 tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t seed, int64_t *index)
 {
     tni_born  b;
-    tni_rng  rng;
     int64_t   i;
     tn_status s = tni_born_known(tt, "tt_sample", known, tt ? tt->count : 0, index, index);
     if (s != TN_OK || (s = tni_count_check(tt->ctx, "tt_sample", "count", count)) != TN_OK) return s;
-    memset(&rng, 0, sizeof rng);
+    tni_rng rng = TNI_ZERO;
     rng.key = seed;
     s = tni_born_begin(&b, tt, "tt_sample");
     for (int64_t e = 0; e < count && s == TN_OK; e++) {
@@ -37000,7 +36007,7 @@ tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t s
             tni_born_take(&b, k, b.w, length);
         }
     }
-    return tni_born_end(&b, s);
+    return tni_scratch_end(&b.memory, s);
 }
 #endif /* TN_NO_OPERATOR */
 #endif /* TN_NO_MPS */
@@ -37011,12 +36018,12 @@ tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t s
 
 typedef struct tni_tt_swap_job { tni_tt_round_job j; tni_tt_job cut; double *pair; int64_t r, n, m, c; } tni_tt_swap_job;
 
-static void tni_tt_swap_lay(tni_lay *l, tn_ctx *ctx, tni_tt_swap_job *w)
+static void tni_tt_swap_take(tni_scratch *memory, tni_tt_swap_job *w)
 {
     const int64_t rows = w->r * w->m, columns = w->n * w->c, least = tni_min(rows, columns);
-    w->pair = tni_take(l, rows, columns);
-    tni_tt_lay(l, &w->cut, rows * columns, rows * least, least, columns * least, tni_svd_work(rows, columns));
-    tni_take_host(l, ctx, tni_max(tni_max(rows, columns), tni_max(w->r * w->n, w->m * w->c)), &w->cut.host);
+    w->pair = tni_take_f64(memory, rows, columns);
+    tni_tt_take(memory, &w->cut, rows * columns, rows * least, least, columns * least, tni_svd_work(rows, columns),
+                tni_max(tni_max(rows, columns), tni_max(w->r * w->n, w->m * w->c)));
 }
 
 /* [r,n,m,c] of both cores as [r m,n c], divided again, and all cores written. */
@@ -37049,15 +36056,10 @@ static tn_status tni_tt_swap(tn_tt *tt, const tn_tt *from, int64_t axis, tni_tt_
 
 tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
 {
-    tni_tt_swap_job w;
-    tni_lay   lay;
-    int64_t   size, more;
-    double    norm = 0, eps;
-    tn_tt    *tt = NULL;
-    tn_status s;
+    double norm = 0, eps;
+    tn_tt *tt = NULL;
     if (!from) return NULL;
-    memset(&w, 0, sizeof w);
-    memset(&lay, 0, sizeof lay);
+    tni_tt_swap_job w = TNI_ZERO;
     w.cut.gap = 1;
     if (axis < 0 || axis >= from->count - 1) {
         if (from->count < 2) tni_fail(from->ctx, TN_ERR_ARG, "tt_swap: the train has 1 axis, expected 2 or more");
@@ -37066,19 +36068,15 @@ tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
         return NULL;
     }
     if (tni_tt_options(from->ctx, "tt_swap", desc, &eps, &w.cut) != TN_OK) return NULL;
-    double *room = tni_tt_canonical(from, "tt_swap", axis, &w.j, &norm, &size, &s);
+    tni_scratch memory = tni_scratch_begin(from->ctx, "tt_swap");
+    tn_status   s = tni_tt_canonical(&memory, from, axis, &w.j, &norm);
     if (s == TN_OK) {
         w.r = w.j.r[axis]; w.n = from->core[axis]->shape[1]; w.m = from->core[axis + 1]->shape[1]; w.c = w.j.r[axis + 2];
-        tni_tt_swap_lay(&lay, from->ctx, &w);
-        s = tni_lay_scratch(&lay, from->ctx, "tt_swap", &more) ? TN_OK : TN_ERR_MEMORY;
-    }
-    if (s == TN_OK) {
-        tni_tt_swap_lay(&lay, from->ctx, &w);
-        tt = tni_tt_make(from->ctx, "tt_swap", from->count);
+        tni_tt_swap_take(&memory, &w);
+        tt = memory.failed ? NULL : tni_tt_make(from->ctx, "tt_swap", from->count);
         s = tt ? tni_tt_swap(tt, from, axis, &w, eps, norm) : TN_ERR_MEMORY;
     }
-    if (lay.base) tni_free_f64(from->ctx, lay.base, 1, more);
-    if (room) tni_free_f64(from->ctx, room, 1, size);
+    tni_scratch_end(&memory, s);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -37448,29 +36446,29 @@ static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error
     return s;
 }
 
-static void tni_fit_lay(tni_lay *l, tni_fit *f)
+static void tni_fit_take(tni_scratch *w, tni_fit *f)
 {
     const int64_t side = f->most * f->dim, width = f->out * side, x = side * width, cap = f->d.rank;
-    f->phi = tni_take(l, f->rows * f->sites, f->dim);
-    f->y = tni_take(l, f->rows, f->out);
-    f->p = tni_take(l, f->rows, side);
-    f->q = tni_take(l, f->rows, side);
-    f->w = tni_take(l, f->rows, width);
-    f->z = tni_take(l, f->rows, f->out * cap);
-    f->x = tni_take(l, x, 1);
-    f->g = tni_take(l, x, 2);
-    f->dir = tni_take(l, x, 1);
-    f->u = tni_take(l, width, cap);
-    f->v = tni_take(l, width, cap);
-    f->keep = tni_take(l, side + width, cap);
-    f->res = tni_take(l, f->rows, 2 * f->out);
-    f->s = tni_take(l, side, f->out);
-    f->svd = tni_take(l, tni_max(tni_svd_work(side, width), tni_svd_work(width, side)), 1);
-    f->r = tni_take_int(l, f->sites + 1);
-    f->exponent = tni_take_int(l, f->sites + 1);
-    f->core = (tni_fit_slot *)(void *)tni_take(l, f->sites, (int64_t)(sizeof *f->core / 8));
-    f->env = (tni_fit_slot *)(void *)tni_take(l, f->sites + 1, (int64_t)(sizeof *f->env / 8));
-    tni_take_host(l, f->ctx, tni_max(width, f->rows), &f->host);
+    f->phi = tni_take_f64(w, f->rows * f->sites, f->dim);
+    f->y = tni_take_f64(w, f->rows, f->out);
+    f->p = tni_take_f64(w, f->rows, side);
+    f->q = tni_take_f64(w, f->rows, side);
+    f->w = tni_take_f64(w, f->rows, width);
+    f->z = tni_take_f64(w, f->rows, f->out * cap);
+    f->x = tni_take_f64(w, x, 1);
+    f->g = tni_take_f64(w, x, 2);
+    f->dir = tni_take_f64(w, x, 1);
+    f->u = tni_take_f64(w, width, cap);
+    f->v = tni_take_f64(w, width, cap);
+    f->keep = tni_take_f64(w, side + width, cap);
+    f->res = tni_take_f64(w, f->rows, 2 * f->out);
+    f->s = tni_take_f64(w, side, f->out);
+    f->svd = tni_take_f64(w, tni_max(tni_svd_work(side, width), tni_svd_work(width, side)), 1);
+    f->r = (int64_t *)tni_take(w, f->sites + 1, sizeof *f->r);
+    f->exponent = (int64_t *)tni_take_zeroed(w, f->sites + 1, sizeof *f->exponent);
+    f->core = (tni_fit_slot *)tni_take_zeroed(w, f->sites, sizeof *f->core);
+    f->env = (tni_fit_slot *)tni_take_zeroed(w, f->sites + 1, sizeof *f->env);
+    f->host = tni_take_host(w, tni_max(width, f->rows));
 }
 
 /* Checks the arguments, and fills in what does not depend on the train's numbers. */
@@ -37516,27 +36514,21 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
                             double *error)
 {
     tni_tt_round_job c;
-    tni_lay   lay;
-    int64_t   size, more, k;
-    double    norm = 0;
-    size_t    unused;
-    tn_tt    *tt = NULL;
-    tn_status s;
-    memset(&lay, 0, sizeof lay);
-    double *room = tni_tt_canonical(from, "tt_fit", label, &c, &norm, &size, &s);
+    int64_t k;
+    double  norm = 0;
+    size_t  unused;
+    tn_tt  *tt = NULL;
+    tni_scratch w = tni_scratch_begin(f->ctx, "tt_fit");
+    tn_status   s = tni_tt_canonical(&w, from, label, &c, &norm);
     for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.rank));
-    /* With room to spare for every bare product of tni_fit_lay: the largest, of the SVD, is a few of these matrices. */
+    /* With room to spare for every bare product of tni_fit_take: the largest, of the SVD, is a few of these matrices. */
     if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, tni_area(f->dim, f->out)), 1024, &unused))
         s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller rank", (long long)f->most);
     if (s == TN_OK) {
-        tni_fit_lay(&lay, f);
-        s = tni_lay_scratch(&lay, f->ctx, "tt_fit", &more) ? TN_OK : TN_ERR_MEMORY;
+        tni_fit_take(&w, f);
+        if (w.failed) s = TN_ERR_MEMORY;
     }
     if (s == TN_OK) {
-        tni_fit_lay(&lay, f);
-        memset(f->core, 0, (size_t)f->sites * sizeof *f->core);
-        memset(f->env, 0, (size_t)(f->sites + 1) * sizeof *f->env);
-        memset(f->exponent, 0, (size_t)(f->sites + 1) * sizeof *f->exponent);
         s = tni_read_scaled(f->ctx, "tt_fit", "phi", phi, f->phi, NULL);
         if (s == TN_OK) s = tni_read_scaled(f->ctx, "tt_fit", "y", y, f->y, NULL);
         if (s == TN_OK) s = tni_fit_begin(f, &c, label);
@@ -37548,8 +36540,7 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
             if (k < f->sites && f->core[k].p) tni_free_f64(f->ctx, f->core[k].p, 1, f->core[k].n);
         }
     }
-    if (lay.base) tni_free_f64(f->ctx, lay.base, 1, more);
-    if (room) tni_free_f64(f->ctx, room, 1, size);
+    tni_scratch_end(&w, s);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -37592,7 +36583,6 @@ tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_
 {
     const int64_t before = tn_params_count(ps);
     char          part[16];
-    tn_init       init;
     bool          whole = true;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tt_linear: layer or desc is NULL");
     tn_tt_linear_desc d = *desc;                            /* which may be the layer's own */
@@ -37615,7 +36605,7 @@ tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_
     if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", d.rank, "rank", d.rank);
     if (s != TN_OK) return s;
     layer->desc = d;
-    memset(&init, 0, sizeof init);
+    tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
     init.std = d.std > 0 ? d.std : 1 / sqrt((double)tni_tt_linear_size(&d, d.in));
     double variance = init.std * init.std / pow((double)d.rank, (double)(d.count - 1)); /* a sum over all bonds */
@@ -37642,11 +36632,9 @@ tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tenso
     if (!tni_layer_given(ctx, layer, "tt_linear") || !tni_usable(ctx, layer->core[0], "tt_linear", "core 0")) return NULL;
     int64_t in = tni_tt_linear_size(d, d->in);
     if (!(x = tni_contiguous(ctx, x, "tt_linear", "x"))) return NULL;
-    if (x->rank < 1 || x->shape[x->rank - 1] != in) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tt_linear: x is %s, expected %lld numbers on its last axis", TNI_SHAPE(x),
-                 (long long)in);
-        return NULL;
-    }
+    if (x->rank < 1 || x->shape[x->rank - 1] != in)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tt_linear: x is %s, expected %lld numbers on its last axis", TNI_SHAPE(x),
+                        (long long)in), (tn_tensor *)NULL;
     int rank = x->rank;
     memcpy(shape, x->shape, sizeof shape);
     shape[rank - 1] = tni_tt_linear_size(d, d->out);
@@ -37654,12 +36642,11 @@ tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tenso
     for (int64_t k = 0, left = in; x && k < d->count; k++) {
         tn_tensor *g = layer->core[k];
         left /= d->in[k];
-        int64_t cube[3] = {p, g->shape[2] * d->in[k], left};
-        x = tn_reshape(x, 3, cube);
+        const int64_t n = g->shape[2] * d->in[k];
+        x = tn_reshape(x, 3, TNI_DIMS(p, n, left));
         if (x && left > 1) x = tn_copy(ctx, tn_transpose(x, 1, 2));
-        cube[1] = left; cube[2] = g->shape[2] * d->in[k];
-        g = tn_reshape_2d(g, g->shape[0] * g->shape[1], cube[2]);
-        x = x ? tn_affine(ctx, tn_reshape(x, 3, cube), g, NULL) : NULL;          /* [P,Q,out r] */
+        g = tn_reshape_2d(g, g->shape[0] * g->shape[1], n);
+        x = x ? tn_affine(ctx, tn_reshape(x, 3, TNI_DIMS(p, left, n)), g, NULL) : NULL;      /* [P,Q,out r] */
         if (x && left > 1) x = tn_copy(ctx, tn_transpose(x, 1, 2));
         p *= d->out[k];
     }
@@ -37691,20 +36678,17 @@ static bool tni_tt_extents(tn_ctx *ctx, const char *op, int64_t count, const int
                            int64_t *columns)
 {
     *rows = *columns = 1;
-    if (count < 1 || !out || !in) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: %s, expected extents of rows and columns", op,
-                 count < 1 ? "count is below 1" : out ? "in is NULL" : "out is NULL");
-        return false;
-    }
+    if (count < 1 || !out || !in)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s, expected extents of rows and columns", op,
+                        count < 1 ? "count is below 1" : out ? "in is NULL" : "out is NULL"), false;
     for (int64_t k = 0; k < count; k++) {
         if (tni_is_extent(out[k]) && tni_is_extent(in[k]) && *rows < INT32_MAX / out[k] && *columns < INT32_MAX / in[k]) {
             *rows *= out[k];
             *columns *= in[k];
             continue;
         }
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %lld are %lld and %lld, expected 1 or more, and products below "
-                 "2^31 - 1", op, (long long)k, (long long)out[k], (long long)in[k]);
-        return false;
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %lld are %lld and %lld, expected 1 or more, and products "
+                        "below 2^31 - 1", op, (long long)k, (long long)out[k], (long long)in[k]), false;
     }
     return true;
 }
@@ -37713,27 +36697,25 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
                          const tn_tt_desc *desc)
 {
     int64_t    rows, columns;
-    double    *room;
     tn_tensor *digits = NULL;
     tn_tt     *tt = NULL;
     if (!tni_usable(ctx, w, "tt_from_matrix", "w")
         || !tni_tt_extents(ctx, "tt_from_matrix", count, out, in, &rows, &columns)) return NULL;
-    if (w->rank != 2 || w->shape[0] != rows || w->shape[1] != columns) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tt_from_matrix: w is %s, expected [%lld,%lld], the products of the extents",
-                 TNI_SHAPE(w), (long long)rows, (long long)columns);
-        return NULL;
-    }
-    int64_t size = rows * columns;
-    if (!(room = tni_scratch_f64(ctx, 1, tni_plus(tni_area(2, size), count), "tt_from_matrix"))) return NULL;
-    int64_t *both = (int64_t *)(void *)(room + 2 * size);
-    for (int64_t k = 0; k < count; k++) both[k] = out[k] * in[k];
-    if (tn_read(w, TN_F64, room, size) == TN_OK) {
-        tni_tt_digits(count, out, in, rows, columns, room, room + size, false);
+    if (w->rank != 2 || w->shape[0] != rows || w->shape[1] != columns)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tt_from_matrix: w is %s, expected [%lld,%lld], the products of the extents",
+                        TNI_SHAPE(w), (long long)rows, (long long)columns), (tn_tt *)NULL;
+    int64_t     size = rows * columns;
+    tni_scratch scratch = tni_scratch_begin(ctx, "tt_from_matrix");
+    double     *numbers = tni_take_numbers(&scratch, w), *sorted = tni_take_f64(&scratch, size, 1);
+    int64_t    *both = (int64_t *)tni_take(&scratch, count, sizeof *both);
+    if (both) {
+        for (int64_t k = 0; k < count; k++) both[k] = out[k] * in[k];
+        tni_tt_digits(count, out, in, rows, columns, numbers, sorted, false);
         digits = tn_tensor_create(ctx, TN_F64, 1, &size);
-        if (digits && tn_write(digits, TN_F64, room + size, size) == TN_OK) tt = tn_tt_svd(ctx, digits, count, both, desc);
+        if (digits && tn_write(digits, TN_F64, sorted, size) == TN_OK) tt = tn_tt_svd(ctx, digits, count, both, desc);
     }
     tni_drop(&digits);
-    tni_free_f64(ctx, room, 1, 2 * size + count);
+    tni_scratch_release(&scratch, NULL);
     return tt;
 }
 
@@ -37741,28 +36723,25 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
 static bool tni_tt_is_matrix(const tn_tt *tt, const char *op, const int64_t *out, const int64_t *in)
 {
     for (int64_t k = 0; k < tt->count; k++)
-        if (tt->core[k]->shape[1] != out[k] * in[k]) {
-            tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected %lld x %lld elements", op, (long long)k,
-                     TNI_SHAPE(tt->core[k]), (long long)out[k], (long long)in[k]);
-            return false;
-        }
+        if (tt->core[k]->shape[1] != out[k] * in[k])
+            return tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected %lld x %lld elements", op, (long long)k,
+                            TNI_SHAPE(tt->core[k]), (long long)out[k], (long long)in[k]), false;
     return true;
 }
 
 tn_tensor *tn_tt_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in)
 {
-    int64_t    rows, columns, size, shape[2];
-    double    *room;
+    int64_t    rows, columns;
     tn_tensor *dense, *w = NULL;
     if (!tt || !tni_tt_extents(tt->ctx, "tt_matrix", tt->count, out, in, &rows, &columns)
         || !tni_tt_is_matrix(tt, "tt_matrix", out, in) || !(dense = tn_tt_dense(tt))) return NULL;
-    size = shape[0] = rows;
-    size *= shape[1] = columns;
-    if ((room = tni_scratch_f64(tt->ctx, 2, size, "tt_matrix")) != NULL && tn_read(dense, TN_F64, room, size) == TN_OK) {
-        tni_tt_digits(tt->count, out, in, rows, columns, room + size, room, true);
-        if (tni_write_new(tt->ctx, "tt_matrix", &w, 2, shape, room + size) != TN_OK) tni_drop(&w);
+    tni_scratch scratch = tni_scratch_begin(tt->ctx, "tt_matrix");
+    double     *digits = tni_take_numbers(&scratch, dense), *numbers = tni_take_f64(&scratch, rows, columns);
+    if (numbers) {
+        tni_tt_digits(tt->count, out, in, rows, columns, numbers, digits, true);
+        if (tni_write_new(tt->ctx, "tt_matrix", &w, 2, TNI_DIMS(rows, columns), numbers) != TN_OK) tni_drop(&w);
     }
-    if (room) tni_free_f64(tt->ctx, room, 2, size);
+    tni_scratch_release(&scratch, NULL);
     tn_tensor_destroy(dense);
     return w;
 }
@@ -37790,8 +36769,6 @@ static int64_t tni_tt_linear_most(const tn_tt_linear *m)
 
 tn_status tn_tt_linear_assign_tt(const tn_tt_linear *m, const tn_tt *tt)
 {
-    double   *room;
-    tn_status s = TN_OK;
     if (!tni_from_tt_given("tt_linear_assign_tt", m ? m->core[0] : NULL, tt)) return TN_ERR_ARG;
     if (tt->count != m->desc.count)
         return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_assign_tt: the train has %lld axes, expected %lld",
@@ -37801,38 +36778,37 @@ tn_status tn_tt_linear_assign_tt(const tn_tt_linear *m, const tn_tt *tt)
         if (tt->core[k]->shape[2] > m->desc.rank)
             return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_assign_tt: core %lld is %s, expected bonds up to %lld",
                             (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.rank);
-    int64_t most = tni_tt_linear_most(m), other = tni_tt_largest_core(tt);
-    if (!(room = tni_scratch_f64(tt->ctx, 1, tni_plus(most, other), "tt_linear_assign_tt"))) return TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(tt->ctx, "tt_linear_assign_tt");
+    double     *core = tni_take_f64(&w, tni_tt_linear_most(m), 1), *room = tni_take_f64(&w, tni_tt_largest_core(tt), 1);
+    tn_status   s = w.failed ? TN_ERR_MEMORY : TN_OK;
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++)    /* all are checked before the first is written */
         s = tni_read_scaled(tt->ctx, "tt_linear_assign_tt", "a core", tt->core[k], room, NULL);
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++) {
         const int64_t n = tn_tensor_count(m->core[k]);
-        if ((s = tn_read(tt->core[k], TN_F64, room + most, tn_tensor_count(tt->core[k]))) != TN_OK) break;
-        memset(room, 0, (size_t)n * sizeof *room);
-        tni_tt_linear_order(tt->core[k]->shape, m->core[k]->shape, room + most, room, false);
-        s = tn_write(m->core[k], TN_F64, room, n);
+        if ((s = tn_read(tt->core[k], TN_F64, room, tn_tensor_count(tt->core[k]))) != TN_OK) break;
+        memset(core, 0, (size_t)n * sizeof *core);
+        tni_tt_linear_order(tt->core[k]->shape, m->core[k]->shape, room, core, false);
+        s = tn_write(m->core[k], TN_F64, core, n);
     }
-    tni_free_f64(tt->ctx, room, 1, most + other);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_tt *tn_tt_from_tt_linear(const tn_tt_linear *m)
 {
-    double   *room;
-    tn_status s = TN_OK;
     if (!m || !tni_alive(m->core[0])) return NULL;
-    tn_ctx *ctx = m->core[0]->ctx;
-    int64_t most = tni_tt_linear_most(m);
-    if (!(room = tni_scratch_f64(ctx, 2, most, "tt_from_tt_linear"))) return NULL;
-    tn_tt *tt = tni_tt_make(ctx, "tt_from_tt_linear", m->desc.count);
+    const int64_t most = tni_tt_linear_most(m);
+    tni_scratch   w = tni_scratch_begin(m->core[0]->ctx, "tt_from_tt_linear");
+    double       *core = tni_take_f64(&w, most, 1), *room = tni_take_f64(&w, most, 1);
+    tn_status     s = TN_OK;
+    tn_tt        *tt = w.failed ? NULL : tni_tt_make(w.ctx, "tt_from_tt_linear", m->desc.count);
     for (int64_t k = 0; tt && s == TN_OK && k < tt->count; k++) {
         const int64_t *n = m->core[k]->shape;
         int64_t train[3] = {n[2], n[0] * n[3], n[1]};
         if ((s = tn_read(m->core[k], TN_F64, room, tn_tensor_count(m->core[k]))) != TN_OK) break;
-        tni_tt_linear_order(train, n, room + most, room, true);
-        s = tni_tt_put(tt, "tt_from_tt_linear", k, train[0], train[1], train[2], room + most);
+        tni_tt_linear_order(train, n, core, room, true);
+        s = tni_tt_put(tt, "tt_from_tt_linear", k, train[0], train[1], train[2], core);
     }
-    tni_free_f64(ctx, room, 2, most);
+    tni_scratch_release(&w, NULL);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 #endif /* TN_NO_OPERATOR */
@@ -37850,10 +36826,9 @@ tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
     bool    whole = true;
     tn_net *net;
     if (!tt) return NULL;
-    if (tt->count > 4096) {
-        tni_fail(tt->ctx, TN_ERR_ARG, "net_from_tt: the train has %lld axes, expected at most 4096", (long long)tt->count);
-        return NULL;
-    }
+    if (tt->count > 4096)
+        return tni_fail(tt->ctx, TN_ERR_ARG, "net_from_tt: the train has %lld axes, expected at most 4096",
+                        (long long)tt->count), (tn_net *)NULL;
     int d = (int)tt->count;
     for (k = 0; input && k < d; k++) outs += input[k] < 0;
     if (!(net = tni_net_make(tt->ctx, d, outs, d - outs))) return NULL;
@@ -37889,20 +36864,15 @@ tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int6
     const tn_tn_attention_desc *d = &layer->desc;
     const char *what = d->unit_weights ? "unit_weights" : d->act != TN_ACT_NONE ? "an activation" : d->bias ? "a bias"
                        : d->residual ? "a residual" : d->norm != TN_ROW_NORM_NONE ? "a norm" : NULL;
-    if (what) {
-        tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: the layer has %s, expected a tensor of its inputs", what);
-        return NULL;
-    }
-    if (n < 1 || n > 4096 || (d->sites > 0 && n != d->sites)) {
-        tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: n is %lld, expected %s%lld", (long long)n,
-                 d->sites > 0 ? "" : "1 to ", (long long)(d->sites > 0 ? d->sites : 4096));
-        return NULL;
-    }
-    if (site < 0 || site >= n) {
-        tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: site is %lld, expected 0 to %lld", (long long)site,
-                 (long long)n - 1);
-        return NULL;
-    }
+    if (what)
+        return tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: the layer has %s, expected a tensor of its inputs",
+                        what), (tn_net *)NULL;
+    if (n < 1 || n > 4096 || (d->sites > 0 && n != d->sites))
+        return tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: n is %lld, expected %s%lld", (long long)n,
+                        d->sites > 0 ? "" : "1 to ", (long long)(d->sites > 0 ? d->sites : 4096)), (tn_net *)NULL;
+    if (site < 0 || site >= n)
+        return tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: site is %lld, expected 0 to %lld", (long long)site,
+                        (long long)n - 1), (tn_net *)NULL;
     int all = (int)(d->causal ? site + 1 : n);
     int ends = d->boundary == TN_BOUNDARY_CLOSED ? 0 : 2;
     int next = all + 1;
@@ -37933,14 +36903,14 @@ tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t dist
     static const int node[6] = {0, 2, 1, 3, 4, 5};           /* q1 k1 q2 k2 v o */
     tn_net   *net = tn_net_from_attention(ctx, layer, distance);
     int64_t   most = 0;
-    double   *f;
     tn_tt    *tt = NULL;
     tn_status s = TN_OK;
+    tni_scratch host = tni_scratch_begin(ctx, "tt_from_attention");
     if (!net) return NULL;
     for (int64_t k = 0; k < 6; k++) most = tni_max(most, tn_tensor_count(net->node[k].tensor));
     int64_t heads = layer->desc.heads;
-    if ((f = tni_scratch_f64(ctx, most, heads + 1, "tt_from_attention")) != NULL) tt = tni_tt_make(ctx, "tt_from_attention", 6);
-    double *core = f ? f + most : NULL;
+    double *f = tni_take_f64(&host, most, 1), *core = tni_take_f64(&host, most, heads);
+    if (!host.failed) tt = tni_tt_make(ctx, "tt_from_attention", 6);
     for (int64_t k = 0; tt && s == TN_OK && k < 6; k++) {
         const tn_tensor *t = net->node[node[k]].tensor;
         const bool       opens = k % 2 == 0;
@@ -37956,8 +36926,8 @@ tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t dist
                 }
         s = tni_tt_put(tt, "tt_from_attention", k, r, n, c, core);
     }
-    if (f) tni_free_f64(ctx, f, most, heads + 1);
     tn_net_destroy(net);
+    s = tni_scratch_end(&host, s);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 #endif
@@ -37988,18 +36958,17 @@ static tn_status tni_deep_check(tn_params *ps, const char *name, tn_deep_desc *d
 
 tn_status tn_deep_init(tn_params *ps, const char *name, const tn_deep_desc *desc, tn_deep *model)
 {
-    const int64_t        before = tn_params_count(ps);
-    tn_tn_attention_desc a;
-    tn_embedding_desc    e;
-    tn_linear_desc       linear;
-    tn_mps_desc          mps;
-    tn_status            s;
-    char                 part[200];
+    const int64_t before = tn_params_count(ps);
+    tn_status     s;
+    char          part[200];
     if (!model || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "deep: model or desc is NULL");
     tn_deep_desc d = *desc;                                 /* which may be the model's own */
     memset(model, 0, sizeof *model);
     if ((s = tni_deep_check(ps, name, &d)) != TN_OK) return s;
-    memset(&a, 0, sizeof a); memset(&e, 0, sizeof e); memset(&linear, 0, sizeof linear); memset(&mps, 0, sizeof mps);
+    tn_embedding_desc    e = TNI_ZERO;
+    tn_tn_attention_desc a = TNI_ZERO;
+    tn_linear_desc       linear = TNI_ZERO;
+    tn_mps_desc          mps = TNI_ZERO;
     model->desc = d;
     e.count = d.vocab; e.dim = d.dim;
     a.in = d.dim; a.bond = d.bond; a.sites = d.sites; a.square = d.square; a.boundary = d.boundary; a.causal = d.causal;
@@ -38063,10 +37032,9 @@ tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *m, tn_tensor *x, tn_tensor
 {
     const int64_t width = m && m->layer ? m->desc.layers * (m->desc.bond + 1) : 0;
     if (!tni_layer_given(ctx, m, "deep") || !tni_is_real(ctx, state, "deep", "state")) return NULL;
-    if (state->rank != 2 || state->shape[1] != width) {
-        tni_fail(ctx, TN_ERR_SHAPE, "deep: state is %s, expected [batch,%lld]", TNI_SHAPE(state), (long long)width);
-        return NULL;
-    }
+    if (state->rank != 2 || state->shape[1] != width)
+        return tni_fail(ctx, TN_ERR_SHAPE, "deep: state is %s, expected [batch,%lld]", TNI_SHAPE(state),
+                        (long long)width), (tn_tensor *)NULL;
     x = tni_deep_features(ctx, m, x, state);
     return x ? tn_linear_forward(ctx, &m->linear, x) : NULL;
 }
@@ -38243,9 +37211,8 @@ static bool tni_optim_positive(tn_ctx *ctx, const char *field, double value, dou
     const tn_dtype dtype = ctx->desc.dtype;
     most = fmin(most, tni_dtype_most(dtype));
     if (value >= tni_dtype_least(dtype) && value <= most) return true;
-    tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number > 0, in %s from %g to %g", field, value, tn_dtype_name(dtype),
-             tni_dtype_least(dtype), most);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number > 0, in %s from %g to %g", field, value,
+                    tn_dtype_name(dtype), tni_dtype_least(dtype), most), false;
 }
 
 static const double tni_lr_most = 1e12;
@@ -38295,10 +37262,9 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 {
     tn_ctx       *ctx = tn_params_ctx(ps);
-    tn_optim_desc d;
+    tn_optim_desc d = TNI_ZERO;
     int64_t       n = TNI_SCALARS;
     if (!ctx) return NULL;
-    memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (tni_optim_check(ctx, &d) != TN_OK) return NULL;
     tn_optim *o = (tn_optim *)tni_alloc(ctx, sizeof *o, "optim");
@@ -38514,7 +37480,7 @@ TNI_FN tn_status tni_optim_begin(tn_optim *o)
         const tn_param *p = o->of.params->item[i];
         const tni_span  own = tni_optim_own(o, i);
         if (!tni_optim_sums(o, i)) continue;
-        c = tni_call(TN_KERNEL_SUMSQ, 0, NULL, 1, &o->scalars);
+        c = tni_call(TN_KERNEL_SUMSQ, ":t", o->scalars);
         c.in[c.n_in++] = tni_span_view(p->value->grad, own.begin, own.count);
         tni_out(&c, ctx->fault);
         c.i[0] = i;
@@ -38523,8 +37489,7 @@ TNI_FN tn_status tni_optim_begin(tn_optim *o)
     }
     if (tni_optim_shares(o)) s = tni_optim_norm(o, s);
     if (s != TN_OK) return s;
-    c = tni_call(TN_KERNEL_STEP_BEGIN, 0, NULL, 1, &o->scalars);
-    tni_out(&c, ctx->fault);
+    c = tni_call(TN_KERNEL_STEP_BEGIN, ":tt", o->scalars, ctx->fault);
     c.f[0] = fmin(o->desc.clip_norm, tni_dtype_most(o->scalars->dtype));
     return tni_run(ctx, &c);
 }
@@ -38637,8 +37602,7 @@ typedef struct tni_stretch { int64_t i, at, begin, count, to; } tni_stretch;
 
 static tni_stretch tni_stretch_begin(const tn_optim *o)
 {
-    tni_stretch p;
-    memset(&p, 0, sizeof p);
+    tni_stretch p = TNI_ZERO;
     p.i = o->of.params->count;
     return p;
 }
@@ -38667,7 +37631,7 @@ static tn_status tni_bucket_move(tn_optim *o, int r, bool values, int64_t from, 
         const tn_tensor *value = o->of.params->item[piece.i]->value;
         const tn_view    a = tni_span_view(values ? value : value->grad, piece.begin, piece.count);
         const tn_view    b = tni_span_view(o->bucket, to + piece.to, piece.count);
-        tn_call          c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+        tn_call          c = tni_call(TN_KERNEL_ADD, "");
         c.in[c.n_in++] = out ? b : a;
         c.out[c.n_out++] = out ? a : b;
         c.f[0] = f;
@@ -39012,7 +37976,7 @@ TNI_FN tn_status tni_muon_alloc(tn_optim *o)
 /* Both are contiguous, with the same order of axes. */
 static tn_status tni_muon_copy(tn_ctx *ctx, tn_view to, const tn_view *from)
 {
-    tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_COPY, "");
     to.rank = 1;
     to.shape[0] *= to.shape[1] * to.shape[2];
     to.strides[0] = 1;
@@ -39060,7 +38024,7 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     const tn_param *p = o->of.params->item[i];
     tn_ctx         *ctx = o->owned.ctx;
     tn_view         x = tni_batch_view(p->value), whole = x;
-    tn_call         c = tni_call(TN_KERNEL_MUON_BEGIN, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
+    tn_call         c = tni_call(TN_KERNEL_MUON_BEGIN, "t", o->scalars);
     int             k;
     if (tn_tensor_count(p->value) == 0) return TN_OK;
     whole.rank = 2;
@@ -39073,7 +38037,7 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     c.f[0] = o->desc.momentum_warmup > 0 ? -1 : o->desc.momentum;         /* -1: it changes from step to step */
     c.f[1] = 1;
     tn_status s = tni_run(ctx, &c);
-    c = tni_call(TN_KERNEL_MUON_END, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
+    c = tni_call(TN_KERNEL_MUON_END, "t", o->scalars);
     c.f[0] = tni_muon_scale(o->desc.muon_scale, (double)x.shape[1], (double)x.shape[2]);
     if (x.shape[1] > x.shape[2]) x = tni_transposed_view(x);
     x = tni_muon_view(x, o->work[0]);
@@ -39081,9 +38045,9 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     tn_view poly = tni_muon_square(&x, o->work[3]);
     for (k = 0; k < o->desc.newton_schulz && s == TN_OK; k++)
         s = k % 2 == 0 ? tni_muon_polynomial(ctx, &x, &y, &gram, &poly) : tni_muon_polynomial(ctx, &y, &x, &gram, &poly);
-    tni_in_flat(&c, p->value);
+    c.in[c.n_in++] = tni_flat_view(p->value);
     c.in[1].data = k % 2 == 0 ? x.data : y.data;
-    tni_out_flat(&c, p->value);
+    c.out[c.n_out++] = tni_flat_view(p->value);
     if (tni_shadow_holds(p->value)) c.out[c.n_out++] = tni_shadow_view(p->value);
     c.f[3] = tni_optim_decay(o, p);
     c.f[4] = tni_optim_rate(o, p);
@@ -39116,12 +38080,12 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series 
     const tn_optim_desc *d = &o->desc;
     const tn_param      *p = o->of.params->item[i];
     bool                 adamw = tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
-    tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
+    tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, "t", o->scalars);
     const tni_span own = tni_optim_own(o, i);
     c.out[c.n_out++] = tni_span_view(p->value, own.begin, own.count);
     c.out[c.n_out++] = tni_span_view(p->value->grad, own.begin, own.count);
     for (int k = 0; k < 2; k++)
-        if (o->state[i].m[k]) tni_out_flat(&c, o->state[i].m[k]);
+        if (o->state[i].m[k]) c.out[c.n_out++] = tni_flat_view(o->state[i].m[k]);
     if (tni_shadow_holds(p->value)) {
         c.n_out = adamw ? 5 : 4;
         c.out[c.n_out - 1] = tni_shadow_view(p->value);
@@ -39461,12 +38425,14 @@ typedef struct tni_list { void *items; size_t count, room, each; } tni_list;
 static inline void *tni_list_at(const tni_list *l, size_t i) { return (char *)l->items + i * l->each; }
 
 typedef bool (*tni_before_fn)(const void *a, const void *b);
+typedef bool (*tni_queue_fn)(const void *user, const void *a, const void *b);
 
 #define TNI_SAFETENSORS_HEADER 100000000u
 
 struct tn_safetensors {
     tni_owned    owned;                  /* first: the context destroys it by this */
     tni_reader   file;
+    tni_scratch  w;                      /* has the header and the sorted lists    */
     char        *header;                 /* its strings are the names              */
     size_t       header_bytes;
     tni_list     entries, notes;
@@ -39586,10 +38552,9 @@ TNI_PRINTF(4, 5) TNI_FN tn_status tni_reader_fail(const tni_reader *r, tn_status
     const char *other = status == TN_ERR_FORMAT ? tni_other_format(r) : NULL;
     char        reason[320], place[64];
     uint64_t    line, column;
-    tni_text    t;
+    tni_text    t = {reason, sizeof reason, 0};
     va_list     args;
     if (other) return tni_fail(r->ctx, status, "%s: byte 0: the file is %s", r->name.s, other);
-    t.dst = reason; t.room = sizeof reason; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);
@@ -39719,8 +38684,7 @@ TNI_FN tn_status tni_reader_get(const tni_reader *r, uint64_t offset, void *dst,
 
 tn_source tn_source_memory(const void *data, size_t bytes)
 {
-    tn_source s;
-    memset(&s, 0, sizeof s);
+    tn_source s = TNI_ZERO;
     s.data = data;
     s.bytes = bytes;
     return s;
@@ -39728,8 +38692,7 @@ tn_source tn_source_memory(const void *data, size_t bytes)
 
 tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
 {
-    tn_source s;
-    memset(&s, 0, sizeof s);
+    tn_source s = TNI_ZERO;
     s.fetch = fetch ? fetch : tni_no_fetch;
     s.user = user;
     s.bytes = bytes;
@@ -40194,8 +39157,7 @@ TNI_FN tn_status tni_writer_close(tni_writer *w)
 
 tn_sink tn_sink_memory(void *data, size_t room, size_t *used)
 {
-    tn_sink s;
-    memset(&s, 0, sizeof s);
+    tn_sink s = TNI_ZERO;
     s.data = data;
     s.room = room;
     s.used = used;
@@ -40358,12 +39320,11 @@ TNI_FN tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number f
 {
     tn_ctx   *ctx = to->ctx;
     int64_t   count = tn_tensor_count(to), chunk = tni_min(count, TNI_CHUNK), n;
-    size_t    width = from.bits / 8, size = tni_dtype_size(to->dtype), bytes = (size_t)chunk * (8 + width);
-    tn_status s = TN_OK;
+    size_t    width = from.bits / 8, size = tni_dtype_size(to->dtype);
     if (count == 0) return TN_OK;
-    uint8_t *host = (uint8_t *)tni_alloc(ctx, bytes, "reading a file");
-    if (!host) return TN_ERR_MEMORY;
-    uint8_t *raw = host + (size_t)chunk * 8;
+    tni_scratch w = tni_scratch_begin(ctx, "reading a file");
+    uint8_t    *host = (uint8_t *)tni_take(&w, chunk, 8), *raw = (uint8_t *)tni_take(&w, chunk, width);
+    tn_status   s = w.failed ? TN_ERR_MEMORY : TN_OK;
     for (int64_t done = 0; done < count && s == TN_OK; done += n) {
         n = tni_min(chunk, count - done);
         s = tni_reader_get(r, at, raw, (size_t)n * width);
@@ -40373,8 +39334,7 @@ TNI_FN tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number f
         if (s != TN_OK) s = tni_backend_fail(ctx, s, r->name.s);
         at += (uint64_t)n * width;
     }
-    tni_free(ctx, host, bytes);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* An owned tensor from numbers at `at`: I32 for integers without scale, else the context's dtype. */
@@ -40636,6 +39596,32 @@ TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
     return memset(tni_list_at(l, l->count++), 0, l->each);
 }
 
+/* A list as a queue, whose first item is the one that `before` puts first; an item has at most 16 bytes. After one was added,
+   this puts it in its place. */
+TNI_UNUSED TNI_FN void tni_queue_up(tni_list *l, tni_queue_fn before, const void *user)
+{
+    uint64_t moving[2];
+    size_t   i = l->count - 1;
+    memcpy(moving, tni_list_at(l, i), l->each);
+    for (; i > 0 && before(user, moving, tni_list_at(l, (i - 1) / 2)); i = (i - 1) / 2)
+        memcpy(tni_list_at(l, i), tni_list_at(l, (i - 1) / 2), l->each);
+    memcpy(tni_list_at(l, i), moving, l->each);
+}
+
+TNI_UNUSED TNI_FN void tni_queue_pop(tni_list *l, void *top, tni_queue_fn before, const void *user)
+{
+    uint64_t moving[2];
+    size_t   i = 0, child;
+    memcpy(top, l->items, l->each);
+    memcpy(moving, tni_list_at(l, --l->count), l->each);
+    for (; (child = 2 * i + 1) < l->count; i = child) {
+        if (child + 1 < l->count && before(user, tni_list_at(l, child + 1), tni_list_at(l, child))) child++;
+        if (!before(user, tni_list_at(l, child), moving)) break;
+        memcpy(tni_list_at(l, i), tni_list_at(l, child), l->each);
+    }
+    memcpy(tni_list_at(l, i), moving, l->each);
+}
+
 static void tni_sift(const void **p, size_t i, size_t n, tni_before_fn before)
 {
     const void *moving = p[i];
@@ -40669,18 +39655,15 @@ static const char *tni_name_of(const void *item)
 
 TNI_FN bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
 
-/* Sorted pointers to the n items, to be freed by tni_free_sorted. */
-TNI_FN const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t each, tni_before_fn before)
+/* Sorted pointers to the n items. */
+TNI_FN const void **tni_sorted(tni_scratch *w, const void *items, size_t n, size_t each, tni_before_fn before)
 {
-    size_t       bytes;
-    const void **p = tni_mul_size(n, sizeof *p, &bytes) ? (const void **)tni_alloc(ctx, bytes, "names") : NULL;
+    const void **p = (const void **)tni_take(w, (int64_t)n, sizeof *p);
     if (!p) return NULL;
     for (size_t i = 0; i < n; i++) p[i] = (const char *)items + i * each;
     tni_sort(p, n, before);
     return p;
 }
-
-TNI_FN void tni_free_sorted(tn_ctx *ctx, const void **p, size_t n) { tni_free(ctx, (void *)p, n * sizeof *p); }
 
 TNI_FN const void *tni_find_name(const void *const *p, size_t n, const char *name)
 {
@@ -40741,14 +39724,11 @@ static void tni_safetensors_free(tn_safetensors *f)
 {
     tn_ctx *ctx = f->file.ctx;
     for (size_t k = 0; k < f->parts.count; k++) if (tni_part_at(f, k)->file) tni_safetensors_free(tni_part_at(f, k)->file);
-    tni_free(ctx, f->parts.items, f->parts.room * f->parts.each);
     tni_reader_close(&f->file);
-    tni_free(ctx, f->header, f->header_bytes);
-    tni_free_sorted(ctx, f->by_offset, f->entries.count);
-    tni_free_sorted(ctx, f->by_name, f->entries.count);
-    tni_free_sorted(ctx, f->notes_by_name, f->notes.count);
-    tni_free(ctx, f->entries.items, f->entries.room * f->entries.each);
-    tni_free(ctx, f->notes.items, f->notes.room * f->notes.each);
+    tni_scratch_release(&f->w, NULL);
+    tni_list_free(ctx, &f->parts);
+    tni_list_free(ctx, &f->entries);
+    tni_list_free(ctx, &f->notes);
     tni_free(ctx, f, sizeof *f);
 }
 
@@ -40850,9 +39830,8 @@ static bool tni_parse_entry(tni_scan *s, tn_safetensors *f, bool *notes_seen)
 
 static tn_status tni_parse_header(tn_safetensors *f)
 {
-    tni_scan s;
-    bool     notes_seen = false;
-    memset(&s, 0, sizeof s);
+    bool notes_seen = false;
+    tni_scan s = TNI_ZERO;
     s.file = &f->file;
     s.start = 8;
     s.text = f->header;
@@ -40882,10 +39861,9 @@ static bool tni_by_offset(const void *a, const void *b)
 
 static tn_status tni_safetensors_order(tn_safetensors *f)
 {
-    tn_ctx *ctx = f->file.ctx;
-    f->by_offset = tni_sorted(ctx, f->entries.items, f->entries.count, f->entries.each, tni_by_offset);
-    f->by_name = f->by_offset ? tni_sorted(ctx, f->entries.items, f->entries.count, f->entries.each, tni_by_name) : NULL;
-    f->notes_by_name = f->by_name ? tni_sorted(ctx, f->notes.items, f->notes.count, f->notes.each, tni_by_name) : NULL;
+    f->by_offset = tni_sorted(&f->w, f->entries.items, f->entries.count, f->entries.each, tni_by_offset);
+    f->by_name = tni_sorted(&f->w, f->entries.items, f->entries.count, f->entries.each, tni_by_name);
+    f->notes_by_name = tni_sorted(&f->w, f->notes.items, f->notes.count, f->notes.each, tni_by_name);
     return f->notes_by_name ? TN_OK : TN_ERR_MEMORY;
 }
 
@@ -40924,8 +39902,7 @@ static tn_status tni_safetensors_start(tn_safetensors *f)
     if (s != TN_OK) return s;
     uint64_t n = tni_load_bits(length, 8, false);
     if ((s = tni_check_header(&f->file, 8, n, TNI_SAFETENSORS_HEADER)) != TN_OK) return s;
-    f->header = (char *)tni_alloc(f->file.ctx, (size_t)n, "safetensors header");
-    if (!f->header) return TN_ERR_MEMORY;
+    if (!(f->header = (char *)tni_take(&f->w, (int64_t)n, 1))) return TN_ERR_MEMORY;
     f->header_bytes = (size_t)n;
     if ((s = tni_reader_get(&f->file, 8, f->header, f->header_bytes)) != TN_OK) return s;
     if ((s = tni_parse_header(f)) != TN_OK) return s;
@@ -40939,6 +39916,7 @@ static tn_status tni_safetensors_one(tn_ctx *ctx, const tn_source *source, tn_sa
     tn_safetensors *f = *out = (tn_safetensors *)tni_alloc(ctx, sizeof *f, "safetensors");
     if (!f) return TN_ERR_MEMORY;
     memset(f, 0, sizeof *f);
+    f->w = tni_scratch_begin(ctx, "safetensors");
     f->entries.each = sizeof(tn_safetensors_entry);
     f->notes.each = sizeof(tn_metadata);
     f->parts.each = sizeof(tni_part_file);
@@ -40996,7 +39974,6 @@ static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_m
     tn_ctx      *ctx = f->file.ctx;
     const char  *slash = strrchr(index, '/');
     const size_t folder = slash ? (size_t)(slash + 1 - index) : 0, bytes = folder + strlen(line->value) + 1;
-    tn_source    source;
     for (*number = 0; *number < f->parts.count; ++*number)
         if (strcmp(tni_part_at(f, *number)->name, line->value) == 0) return TN_OK;
     if (!*line->value || strpbrk(line->value, "/\\:") || strcmp(line->value, "..") == 0)
@@ -41008,7 +39985,7 @@ static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_m
     if (!path) return TN_ERR_MEMORY;
     memcpy(path, index, folder);
     memcpy(path + folder, line->value, bytes - folder);
-    memset(&source, 0, sizeof source);
+    tn_source source = TNI_ZERO;
     source.path = path;
     part->name = line->value;
     tn_status s = tni_safetensors_one(ctx, &source, &part->file);
@@ -41054,24 +40031,20 @@ static tn_status tni_index_join(tn_safetensors *f, const char *index)
 
 static tn_status tni_safetensors_index(tn_safetensors *f, const char *path)
 {
-    tn_ctx     *ctx = f->file.ctx;
-    const void **sorted;
-    const char *twice = NULL;
-    tni_scan    scan;
-    tn_status   s = tni_check_header(&f->file, 0, f->file.bytes, TNI_SAFETENSORS_HEADER);
+    tn_status s = tni_check_header(&f->file, 0, f->file.bytes, TNI_SAFETENSORS_HEADER);
     if (s != TN_OK) return s;
     f->file.is_text = true;
-    if (!(f->header = (char *)tni_alloc(ctx, (size_t)f->file.bytes, "safetensors index"))) return TN_ERR_MEMORY;
+    if (!(f->header = (char *)tni_take(&f->w, (int64_t)f->file.bytes, 1))) return TN_ERR_MEMORY;
     f->header_bytes = (size_t)f->file.bytes;
     if ((s = tni_reader_get(&f->file, 0, f->header, f->header_bytes)) != TN_OK) return s;
-    memset(&scan, 0, sizeof scan);
+    tni_scan scan = TNI_ZERO;
     scan.file = &f->file;
     scan.text = f->header;
     scan.bytes = f->header_bytes;
     if (!tni_parse_index(&scan, f)) return scan.status;
-    if (!(sorted = tni_sorted(ctx, f->notes.items, f->notes.count, f->notes.each, tni_by_name))) return TN_ERR_MEMORY;
-    twice = tni_twice(sorted, f->notes.count);
-    tni_free_sorted(ctx, sorted, f->notes.count);
+    const void **sorted = tni_sorted(&f->w, f->notes.items, f->notes.count, f->notes.each, tni_by_name);
+    if (!sorted) return TN_ERR_MEMORY;
+    const char *twice = tni_twice(sorted, f->notes.count);
     if (twice)
         return tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(twice - f->header), "duplicate key %s",
                                tni_quote(twice).s);
@@ -41296,36 +40269,34 @@ static bool tni_utf8_valid(const char *s)
 static bool tni_string_check(tn_ctx *ctx, const char *s, const char *what)
 {
     if (s && tni_utf8_valid(s)) return true;
-    tni_fail(ctx, TN_ERR_ARG, "safetensors: a %s is %s, expected a string in UTF-8", what, s ? "invalid UTF-8" : "NULL");
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "safetensors: a %s is %s, expected a string in UTF-8", what,
+                    s ? "invalid UTF-8" : "NULL"), false;
 }
 
 static tn_status tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t each)
 {
-    const void **sorted = tni_sorted(ctx, items, n, each, tni_by_name);
+    tni_scratch  w = tni_scratch_begin(ctx, "safetensors");
+    const void **sorted = tni_sorted(&w, items, n, each, tni_by_name);
     const char  *twice = sorted ? tni_twice(sorted, n) : NULL;
     tn_status    s = sorted ? TN_OK : TN_ERR_MEMORY;
     if (twice) s = tni_fail(ctx, TN_ERR_ARG, "safetensors: the name %s occurs twice, expected unique names",
                             tni_quote(twice).s);
-    tni_free_sorted(ctx, sorted, n);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static bool tni_named_check(tn_ctx *ctx, const tn_named_tensor *tensors, int64_t n, const tn_metadata *notes, int64_t note_count)
 {
     if (n < 0 || note_count < 0 || (n > 0 && !tensors) || (note_count > 0 && !notes)) {
         const bool named = n < 0 || (n > 0 && !tensors);
-        tni_fail(ctx, TN_ERR_ARG, "safetensors: %lld %s at %s, expected a list of 0 or more",
-                 (long long)(named ? n : note_count), named ? "tensors" : "notes",
-                 (named ? (const void *)tensors : (const void *)notes) ? "an address" : "NULL");
-        return false;
+        return tni_fail(ctx, TN_ERR_ARG, "safetensors: %lld %s at %s, expected a list of 0 or more",
+                        (long long)(named ? n : note_count), named ? "tensors" : "notes",
+                        (named ? (const void *)tensors : (const void *)notes) ? "an address" : "NULL"), false;
     }
     for (int64_t i = 0; i < n; i++) {
         if (!tni_string_check(ctx, tensors[i].name, "name")
             || !tni_usable(ctx, tensors[i].tensor, "safetensors", tensors[i].name)) return false;
         if (strcmp(tensors[i].name, "__metadata__") != 0) continue;
-        tni_fail(ctx, TN_ERR_ARG, "safetensors: a tensor is named __metadata__, expected another name");
-        return false;
+        return tni_fail(ctx, TN_ERR_ARG, "safetensors: a tensor is named __metadata__, expected another name"), false;
     }
     for (int64_t i = 0; i < note_count; i++)
         if (!tni_string_check(ctx, notes[i].key, "metadata key") || !tni_string_check(ctx, notes[i].value, "metadata value"))
@@ -41334,18 +40305,15 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named_tensor *tensors, int64_t
 }
 
 /* The length word and the header, in *text; the header is made twice, the first time to measure it. */
-static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n, const tn_metadata *notes, size_t note_count,
+static tn_status tni_header_text(tni_scratch *w, const void *const *order, size_t n, const tn_metadata *notes, size_t note_count,
                                  bool sealed, char **text, size_t *bytes)
 {
-    tni_text t;
-    t.dst = NULL; t.room = 0; t.length = 0;
+    tni_text t = {NULL, 0, 0};
     tni_text_header(&t, order, n, notes, note_count, sealed);
-    if (t.length > TNI_SAFETENSORS_HEADER) {
-        return tni_fail(ctx, TN_ERR_ARG, "safetensors: the header has %zu bytes, expected at most 100 MB", t.length);
-    }
+    if (t.length > TNI_SAFETENSORS_HEADER)
+        return tni_fail(w->ctx, TN_ERR_ARG, "safetensors: the header has %zu bytes, expected at most 100 MB", t.length);
     *bytes = 8 + t.length + 1;
-    *text = (char *)tni_alloc(ctx, *bytes, "safetensors header");
-    if (!*text) return TN_ERR_MEMORY;
+    if (!(*text = (char *)tni_take(w, (int64_t)*bytes, 1))) return TN_ERR_MEMORY;
     tni_store_bits((uint8_t *)*text, t.length, 8);
     t.dst = *text + 8; t.room = t.length + 1; t.length = 0;
     tni_text_header(&t, order, n, notes, note_count, sealed);
@@ -41368,16 +40336,17 @@ static void tni_put_sum(tni_writer *w)
 TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count,
                                      const tn_metadata *notes, int64_t note_count, const tni_seal *seal)
 {
-    char      *text = NULL;
-    size_t     bytes = 0, n = (size_t)count;
-    tni_writer w;
-    tn_status  s;
+    char       *text = NULL;
+    size_t      bytes = 0, n = (size_t)count;
+    tni_writer  w;
+    tn_status   s;
     if (!ctx || !tni_named_check(ctx, tensors, count, notes, note_count)) return TN_ERR_ARG;
     if ((s = tni_unique(ctx, tensors, n, sizeof *tensors)) != TN_OK) return s;
     if ((s = tni_unique(ctx, notes, (size_t)note_count, sizeof *notes)) != TN_OK) return s;
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
-    const void **order = tni_sorted(ctx, tensors, n, sizeof *tensors, tni_by_width);
-    s = order ? tni_header_text(ctx, order, n, notes, (size_t)note_count, seal != NULL, &text, &bytes) : TN_ERR_MEMORY;
+    tni_scratch  memory = tni_scratch_begin(ctx, "safetensors");
+    const void **order = tni_sorted(&memory, tensors, n, sizeof *tensors, tni_by_width);
+    s = order ? tni_header_text(&memory, order, n, notes, (size_t)note_count, seal != NULL, &text, &bytes) : TN_ERR_MEMORY;
     if (seal && seal->begin) s = seal->begin(seal->user, s);
     if (s == TN_OK) {
         tni_writer_open(&w, ctx, &sink);
@@ -41392,9 +40361,7 @@ TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_t
         if (seal && seal->end) w.status = seal->end(seal->user, w.status);
         s = tni_writer_close(&w);
     }
-    tni_free(ctx, text, bytes);
-    tni_free_sorted(ctx, order, n);
-    return s;
+    return tni_scratch_end(&memory, s);
 }
 
 tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count, const tn_metadata *notes,
@@ -41442,10 +40409,16 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
     return TN_OK;
 }
 
-/* Sets the parameters to the values of the file, through `host`, so that no kernel needs memory halfway. */
-TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host)
+/* Sets the parameters to the values of the file, through the host, so that no kernel needs memory halfway. */
+TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value)
 {
-    tn_ctx   *ctx = tn_params_ctx(params);
+    tn_ctx     *ctx = tn_params_ctx(params);
+    tni_scratch w = tni_scratch_begin(ctx, "parameters");
+    size_t      widest = 0;
+    for (int64_t i = 0; i < tn_params_count(params); i++)
+        if (value[i] && value[i]->bytes > widest) widest = value[i]->bytes;
+    void *host = tni_take(&w, 1, widest);
+    if (!host) return TN_ERR_MEMORY;
     tn_status s = TN_OK;
     for (int64_t i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
         if (!value[i] || value[i]->bytes == 0) continue;           /* nothing to set */
@@ -41453,30 +40426,22 @@ TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
         s = tni_to_host(ctx, host, value[i]->data, value[i]->bytes);
         if (s == TN_OK) s = tni_to_device(ctx, tn_params_at(params, i)->value->data, host, value[i]->bytes);
     }
-    return s == TN_OK ? s : tni_backend_fail(ctx, s, "parameters");
+    return tni_scratch_end(&w, s == TN_OK ? s : tni_backend_fail(ctx, s, "parameters"));
 }
 
 /* All values are read, and all memory is there, before the first is changed. */
 static tn_status tni_params_fill(const tn_safetensors *f, tn_params *params)
 {
-    tn_ctx     *ctx = f->file.ctx;
     int64_t     n = tn_params_count(params);
-    size_t      widest = 0;
-    tn_tensor **value = (tn_tensor **)tni_array(ctx, n, sizeof *value, "parameters");
+    tni_scratch w = tni_scratch_begin(f->file.ctx, "parameters");
+    tn_tensor **value = (tn_tensor **)tni_take_zeroed(&w, n, sizeof *value);
     tn_status   s = TN_OK;
     if (!value) return TN_ERR_MEMORY;
-    for (int64_t i = 0; i < n; i++) value[i] = NULL;
-    for (int64_t i = 0; i < n && s == TN_OK; i++) {
+    for (int64_t i = 0; i < n && s == TN_OK; i++)
         s = tni_entry_read(f, tn_safetensors_find(f, tn_params_at(params, i)->name), &value[i]);
-        if (s == TN_OK && value[i]->bytes > widest) widest = value[i]->bytes;
-    }
-    void *host = s == TN_OK ? tni_alloc(ctx, widest, "parameters") : NULL;
-    if (host) s = tni_params_set(params, value, host);
-    else if (s == TN_OK) s = TN_ERR_MEMORY;
-    tni_free(ctx, host, widest);
+    if (s == TN_OK) s = tni_params_set(params, value);
     for (int64_t i = 0; i < n; i++) tn_tensor_destroy(value[i]);
-    tni_free(ctx, value, (size_t)n * sizeof *value);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match match)
@@ -41495,15 +40460,14 @@ tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metada
     tn_ctx *ctx = params ? tn_params_ctx(params) : NULL;
     int64_t n = params ? tn_params_count(params) : 0;
     if (!ctx) return TN_ERR_ARG;
-    tn_named_tensor *named = (tn_named_tensor *)tni_array(ctx, n, sizeof *named, "parameters");
+    tni_scratch      w = tni_scratch_begin(ctx, "parameters");
+    tn_named_tensor *named = (tn_named_tensor *)tni_take(&w, n, sizeof *named);
     if (!named) return TN_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++) {
         named[i].name = params->item[i]->name;
         named[i].tensor = params->item[i]->value;
     }
-    tn_status s = tn_safetensors_write(ctx, sink, named, n, notes, note_count);
-    tni_free(ctx, named, (size_t)n * sizeof *named);
-    return s;
+    return tni_scratch_end(&w, tn_safetensors_write(ctx, sink, named, n, notes, note_count));
 }
 
 /* The fewest digits that give exactly this number. */
@@ -41573,8 +40537,8 @@ typedef struct tni_checkpoint {
     tni_names  names;
     tn_named_tensor  *named;
     tn_metadata   *notes;
-    int64_t    tensors, tensor_capacity, note_count, note_capacity;
-    int64_t   *moment;                  /* [tensor_capacity]: 2 i + k for moment k of parameter i, or -1                     */
+    int64_t    tensors, note_count;
+    int64_t   *moment;                  /* of each tensor: 2 i + k for moment k of parameter i, or -1                        */
     uint8_t   *host;                    /* with shared moments: TNI_CHUNK elements, and the same as the file has them    */
     tn_tensor *piece;                   /* TNI_CHUNK elements of the backend, for a carrier that takes no other memory   */
     bool       asked, began, ended;     /* processes have reported whether they can begin; all can; all have sent */
@@ -41635,7 +40599,7 @@ static tn_status tni_comm_to_first(tn_ctx *ctx, int from, const tn_view *v, tn_t
     const size_t bytes = (size_t)v->shape[0] * tni_dtype_size(v->dtype);
     tn_status    s = TN_OK, t = TN_OK;
     if (from > 0 && tni_comm_spreads(ctx->desc.comm)) {
-        tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+        tn_call c = tni_call(TN_KERNEL_COPY, "");
         c.in[c.n_in++] = *v;
         c.out[c.n_out++] = tni_span_view(piece, 0, v->shape[0]);
         if (rank == from) s = tni_run(ctx, &c);
@@ -41661,9 +40625,8 @@ static void tni_checkpoint_send(tni_checkpoint *c, int64_t i, int k, tni_writer 
         const tni_span part = tni_optim_part(o, i, r);
         int64_t        n;
         for (int64_t done = 0; done < part.count && !o->owned.ctx->link.why[0]; done += n) {
-            tn_view v;
             n = tni_min(TNI_CHUNK, part.count - done);
-            memset(&v, 0, sizeof v);
+            tn_view v = TNI_ZERO;
             v.dtype = dtype;
             v.rank = 1;
             v.shape[0] = n;
@@ -41748,35 +40711,26 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_m
 {
     const tn_optim *o = c->optim;
     tn_ctx         *ctx = o->owned.ctx;
+    tni_scratch     w = tni_scratch_begin(ctx, "checkpoint");
     tni_checksum    sum;
-    tni_seal        seal;
     int64_t         n = o->of.params->count;
     tn_status       s = tni_checkpoint_notes(ctx, notes, note_count);
     if (s != TN_OK) return s;
-    c->tensor_capacity = 3 * n + 2;
-    c->note_capacity = n + 6 + TNI_OPTIM_NUMBERS + note_count;
     c->names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
     for (int64_t i = 0; i < n; i++) c->names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
-    c->named = (tn_named_tensor *)tni_array(ctx, c->tensor_capacity, sizeof *c->named, "checkpoint");
-    c->notes = (tn_metadata *)tni_array(ctx, c->note_capacity, sizeof *c->notes, "checkpoint");
-    c->names.text = (char *)tni_alloc(ctx, c->names.room, "checkpoint");
-    c->moment = (int64_t *)tni_array(ctx, c->tensor_capacity, sizeof *c->moment, "checkpoint");
-    s = TN_ERR_MEMORY;
-    if (c->named && c->notes && c->names.text && c->moment) {
-        memset(&seal, 0, sizeof seal);
-        seal.sum = &sum;
-        seal.user = c;
-        if (c->host) seal.begin = tni_checkpoint_begin, seal.put = tni_checkpoint_put, seal.end = tni_checkpoint_end;
-        tni_checkpoint_list(c);
-        for (int64_t i = 0; i < note_count; i++) tni_checkpoint_note(c, notes[i].key, notes[i].value);
-        tni_checksum_open(&sum);
-        s = tni_safetensors_put(ctx, sink, c->named, c->tensors, c->notes, c->note_count, &seal);
-    }
-    tni_free(ctx, c->named, (size_t)c->tensor_capacity * sizeof *c->named);
-    tni_free(ctx, c->notes, (size_t)c->note_capacity * sizeof *c->notes);
-    tni_free(ctx, c->names.text, c->names.room);
-    tni_free(ctx, c->moment, (size_t)c->tensor_capacity * sizeof *c->moment);
-    return s;
+    c->named = (tn_named_tensor *)tni_take(&w, 3 * n + 2, sizeof *c->named);
+    c->notes = (tn_metadata *)tni_take(&w, n + 6 + TNI_OPTIM_NUMBERS + note_count, sizeof *c->notes);
+    c->names.text = (char *)tni_take(&w, 1, c->names.room);
+    c->moment = (int64_t *)tni_take(&w, 3 * n + 2, sizeof *c->moment);
+    if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
+    tni_seal seal = TNI_ZERO;
+    seal.sum = &sum;
+    seal.user = c;
+    if (c->host) seal.begin = tni_checkpoint_begin, seal.put = tni_checkpoint_put, seal.end = tni_checkpoint_end;
+    tni_checkpoint_list(c);
+    for (int64_t i = 0; i < note_count; i++) tni_checkpoint_note(c, notes[i].key, notes[i].value);
+    tni_checksum_open(&sum);
+    return tni_scratch_end(&w, tni_safetensors_put(ctx, sink, c->named, c->tensors, c->notes, c->note_count, &seal));
 }
 
 /* Shared moments: the first process writes while all send. The moments are sent in the order of the file, where everything but
@@ -41786,9 +40740,9 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
 {
     tn_optim     *o = c->optim;
     tn_ctx       *ctx = o->owned.ctx;
-    const int64_t chunk = TNI_CHUNK;
-    c->host = (uint8_t *)tni_array(ctx, TNI_CHUNK, 16, "checkpoint");
-    if (tni_comm_spreads(ctx->desc.comm)) c->piece = tn_tensor_create(ctx, TN_REAL, 1, &chunk);
+    tni_scratch   w = tni_scratch_begin(ctx, "checkpoint");
+    c->host = (uint8_t *)tni_take(&w, TNI_CHUNK, 16);
+    if (tni_comm_spreads(ctx->desc.comm)) c->piece = tn_tensor_create(ctx, TN_REAL, 1, TNI_DIMS(TNI_CHUNK));
     if (s == TN_OK) s = ctx->status;
     if (s == TN_OK && (!c->host || (tni_comm_spreads(ctx->desc.comm) && !c->piece))) s = TN_ERR_MEMORY;
     if (s == TN_OK && tn_comm_rank(ctx) == 0) s = tni_checkpoint_save(c, sink, notes, note_count);
@@ -41799,16 +40753,14 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
         s = tni_checkpoint_end(c, c->sent);
     }
     if (c->ended) s = tni_optim_agree(o, TNI_MEET_CHECKPOINT, s);       /* the file has its name */
-    tni_free(ctx, c->host, (size_t)TNI_CHUNK * 16);
     tn_tensor_destroy(c->piece);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
-    tni_checkpoint c;
-    tn_status      s = tni_checkpoint_usable(o);
-    memset(&c, 0, sizeof c);
+    tn_status s = tni_checkpoint_usable(o);
+    tni_checkpoint c = TNI_ZERO;
     c.optim = (tn_optim *)o;            /* to keep what processes tell each other */
     if (o && o->of.params && tni_optim_shares(o)) return tni_checkpoint_together(&c, sink, notes, note_count, s);
     return s == TN_OK ? tni_checkpoint_save(&c, sink, notes, note_count) : s;
@@ -41821,8 +40773,9 @@ static tn_status tni_checkpoint_whole(const tn_safetensors *f)
     const tni_reader           *file = &f->file;
     const tn_safetensors_entry *e = tn_safetensors_find(f, TNI_CHECKSUM_NAME);
     const char                 *format = tn_safetensors_metadata(f, "tensornet.checkpoint");
-    tni_checksum sum;
-    uint8_t   word[8];
+    tni_scratch                 w = tni_scratch_begin(file->ctx, "checkpoint");
+    tni_checksum                sum;
+    uint8_t                     word[8];
     uint64_t                    expected;
     if (!e && (!format || strcmp(format, TNI_CHECKPOINT_UNSEALED) == 0)) return TN_OK;
     if (!e)
@@ -41831,17 +40784,15 @@ static tn_status tni_checkpoint_whole(const tn_safetensors *f)
     if (strcmp(e->dtype, "U32") != 0 || e->rank != 1 || e->shape[0] != 2 || e->offset + 8 != file->bytes)
         return tni_reader_fail(file, TN_ERR_FORMAT, e->offset, "tensor " TNI_CHECKSUM_NAME
                                " is %s %s, expected U32 [2] at the end of the file", e->dtype, TNI_SHAPE(e));
-    uint8_t *piece = (uint8_t *)tni_alloc(file->ctx, PIECE, "checkpoint");
-    if (!piece) return TN_ERR_MEMORY;
+    uint8_t  *piece = (uint8_t *)tni_take(&w, 1, PIECE);
+    tn_status s = piece ? TN_OK : TN_ERR_MEMORY;
     tni_checksum_open(&sum);
-    tn_status s = TN_OK;
     for (uint64_t at = 0; at < e->offset && s == TN_OK;) {
         const size_t n = e->offset - at < PIECE ? (size_t)(e->offset - at) : (size_t)PIECE;
         if ((s = tni_reader_get(file, at, piece, n)) == TN_OK) tni_checksum_add(&sum, piece, n);
         at += n;
     }
-    tni_free(file->ctx, piece, PIECE);
-    if (s == TN_OK) s = tni_reader_get(file, e->offset, word, 8);
+    if (tni_scratch_end(&w, s) == TN_OK) s = tni_reader_get(file, e->offset, word, 8);
     if (s != TN_OK || (expected = tni_load_bits(word, 8, false)) == tni_checksum_value(&sum)) return s;
     return tni_fail(file->ctx, TN_ERR_FORMAT, "%s: the checkpoint is damaged: its checksum is %llx, expected %llx",
                     file->name.s, (unsigned long long)tni_checksum_value(&sum), (unsigned long long)expected);
@@ -41858,8 +40809,10 @@ tn_status tn_checkpoint_check(tn_ctx *ctx, tn_source source)
 
 /* What was read, before any of it is used. */
 typedef struct tni_restored {
-    const tn_safetensors *file;
+    tn_safetensors *file;
     tn_optim   *optim;
+    tni_scratch w;                       /* has the lists and the name                 */
+    size_t      widest;                  /* bytes of what was read                     */
     int64_t     n;                       /* parameters                                 */
     tn_tensor **value, **m[2];           /* [n] each; m NULL where the file has none   */
     double     *born;                    /* [n]                                        */
@@ -42008,19 +40961,19 @@ static bool tni_restored_finite(const void *host, tn_dtype dtype, int64_t n)
 }
 
 /* Reads one tensor of the file, next to the one that it will replace. */
-static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *e, tn_tensor **out, size_t *widest)
+static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *e, tn_tensor **out)
 {
     tn_status s = tni_entry_read(r->file, e, out);
-    if (s == TN_OK && (*out)->bytes > *widest) *widest = (*out)->bytes;
+    if (s == TN_OK && (*out)->bytes > r->widest) r->widest = (*out)->bytes;
     return s;
 }
 
 /* Checks the number of updates so far: bias corrections divide by a function of it, and no parameter can be newer. */
-static tn_status tni_restored_scalars(tni_restored *r, size_t *widest)
+static tn_status tni_restored_scalars(tni_restored *r)
 {
     double    v[TNI_SCALARS], latest = 0;
     int64_t   i;
-    tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars, widest);
+    tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars);
     if (s == TN_OK) s = tn_read(r->scalars, TN_F64, v, TNI_SCALARS);
     for (i = 0; i < r->n; i++) if (r->born[i] > latest) latest = r->born[i];
     if (s != TN_OK) return s;
@@ -42045,15 +40998,15 @@ static tn_status tni_restored_moment_read(tni_restored *r, const tn_safetensors_
     return tni_read_numbers(tni_entry_file(r->file, e), e->offset + (uint64_t)own.begin * (n.bits / 8), n, 0, r->m[k][i]);
 }
 
-static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
+static tn_status tni_restored_read_all(tni_restored *r)
 {
-    tn_status s = tni_restored_scalars(r, widest);
+    tn_status s = tni_restored_scalars(r);
     if (s == TN_OK) s = tni_optim_grow(r->optim);
     if (s == TN_OK) s = tni_optim_places(r->optim);
-    if (s == TN_OK) s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.clock"), &r->clock, widest);
+    if (s == TN_OK) s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.clock"), &r->clock);
     for (int64_t i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = r->optim->of.params->item[i];
-        s = tni_restored_read(r, tn_safetensors_find(r->file, p->name), &r->value[i], widest);
+        s = tni_restored_read(r, tn_safetensors_find(r->file, p->name), &r->value[i]);
         for (int k = 0; k < 2 && s == TN_OK; k++) {
             const tn_safetensors_entry *e = tni_restored_moment(r, k, p->name);
             r->made[i] = r->made[i] || e;
@@ -42104,67 +41057,47 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
 
 static tn_status tni_restored_run(tni_restored *r)
 {
-    tn_ctx   *ctx = r->optim->owned.ctx;
-    size_t    widest = 0;
-    void     *host = NULL;
     tn_status s = tni_checkpoint_whole(r->file);
     if (s == TN_OK) s = tni_restored_check(r);
-    if (s == TN_OK) s = tni_restored_read_all(r, &widest);
-    if (s == TN_OK && !(host = tni_alloc(ctx, widest, "checkpoint"))) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_restored_set(r, host);
-    tni_free(ctx, host, widest);
-    return s;
+    if (s == TN_OK) s = tni_restored_read_all(r);
+    void *host = s == TN_OK ? tni_take(&r->w, 1, r->widest) : NULL;
+    if (s != TN_OK) return s;
+    return host ? tni_restored_set(r, host) : TN_ERR_MEMORY;
 }
 
-/* Lists for n parameters in one block: born, values, m, v, made. */
-static tn_status tni_restored_of(tni_restored *r, tn_optim *o, void **lists, size_t *bytes)
+static tn_status tni_restored_lists(tni_restored *r)
 {
-    size_t  n = (size_t)o->of.params->count, longest = 0;
-    r->optim = o;
-    r->n = (int64_t)n;
-    *bytes = n * (sizeof(double) + 3 * sizeof(tn_tensor *) + sizeof(bool));
-    *lists = tni_alloc(o->owned.ctx, *bytes, "checkpoint");
-    if (!*lists) return TN_ERR_MEMORY;
-    memset(*lists, 0, *bytes);
-    r->born = (double *)*lists;
-    r->value = (tn_tensor **)(void *)(r->born + n);
-    r->m[0] = r->value + n;
-    r->m[1] = r->value + 2 * n;
-    r->made = (bool *)(void *)(r->value + 3 * n);
-    for (size_t i = 0; i < n; i++) if (strlen(o->of.params->item[i]->name) > longest)
-        longest = strlen(o->of.params->item[i]->name);
+    size_t longest = 0;
+    r->born = (double *)tni_take_zeroed(&r->w, r->n, sizeof *r->born);
+    r->made = (bool *)tni_take_zeroed(&r->w, r->n, sizeof *r->made);
+    r->value = (tn_tensor **)tni_take_zeroed(&r->w, 3 * r->n, sizeof *r->value);
+    for (int64_t i = 0; i < r->n; i++) if (strlen(r->optim->of.params->item[i]->name) > longest)
+        longest = strlen(r->optim->of.params->item[i]->name);
     r->names.room = longest + sizeof "tensornet.born.";
-    r->names.text = (char *)tni_alloc(o->owned.ctx, r->names.room, "checkpoint");
-    return r->names.text ? TN_OK : TN_ERR_MEMORY;
+    r->names.text = (char *)tni_take(&r->w, 1, r->names.room);
+    if (r->w.failed) return TN_ERR_MEMORY;
+    for (int k = 0; k < 2; k++) r->m[k] = r->value + (k + 1) * r->n;
+    return TN_OK;
 }
 
 tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
 {
-    tn_ctx         *ctx = o ? o->owned.ctx : NULL;
-    tn_safetensors *f = NULL;
-    tni_restored    r;
-    void           *lists = NULL;
-    size_t          bytes = 0;
-    tn_status       s = tni_checkpoint_usable(o);
+    tn_status s = tni_checkpoint_usable(o);
     if (s != TN_OK) return s;
-    memset(&r, 0, sizeof r);
+    tni_restored r = TNI_ZERO;
     int64_t placed = o->placed;
-    s = tni_restored_of(&r, o, &lists, &bytes);
-    if (s == TN_OK) s = tni_safetensors_open(ctx, &source, &f);
-    r.file = f;
+    r.optim = o;
+    r.n = o->of.params->count;
+    r.w = tni_scratch_begin(o->owned.ctx, "checkpoint");
+    s = tni_restored_lists(&r);
+    if (s == TN_OK) s = tni_safetensors_open(o->owned.ctx, &source, &r.file);
     if (s == TN_OK) s = tni_restored_run(&r);
     if (s != TN_OK) o->placed = placed;
-    tn_safetensors_close(f);
+    tn_safetensors_close(r.file);
     tn_tensor_destroy(r.scalars);
     tn_tensor_destroy(r.clock);
-    for (int64_t i = 0; lists && i < r.n; i++) {
-        tn_tensor_destroy(r.value[i]);
-        tn_tensor_destroy(r.m[0][i]);
-        tn_tensor_destroy(r.m[1][i]);
-    }
-    tni_free(ctx, lists, bytes);
-    tni_free(ctx, r.names.text, r.names.room);
-    return s;
+    for (int64_t i = 0; r.value && i < 3 * r.n; i++) tn_tensor_destroy(r.value[i]);
+    return tni_scratch_end(&r.w, s);
 }
 #endif /* TN_NO_TRAINING */
 
@@ -42286,17 +41219,16 @@ static tn_status tni_npy_prefix(const tni_reader *r, uint64_t *at, size_t *bytes
 
 static tn_status tni_npy_header(const tni_reader *r, uint64_t *data, tni_npy *a)
 {
-    tni_scan  scan;
     tn_status s;
-    memset(&scan, 0, sizeof scan);
+    tni_scan scan = TNI_ZERO;
+    tni_scratch w = tni_scratch_begin(r->ctx, "npy header");
     memset(a, 0, sizeof *a);
     if ((s = tni_npy_prefix(r, &scan.start, &scan.bytes)) != TN_OK) return s;
     scan.file = r;
-    scan.text = (char *)tni_alloc(r->ctx, scan.bytes, "npy header");
-    if (!scan.text) return TN_ERR_MEMORY;
-    s = tni_reader_get(r, scan.start, scan.text, scan.bytes);
+    scan.text = (char *)tni_take(&w, 1, scan.bytes);
+    s = scan.text ? tni_reader_get(r, scan.start, scan.text, scan.bytes) : TN_ERR_MEMORY;
     if (s == TN_OK && !tni_parse_npy(&scan, a)) s = scan.status;
-    tni_free(r->ctx, scan.text, scan.bytes);
+    tni_scratch_end(&w, s);
     *data = scan.start + scan.bytes;
     return s == TN_OK ? tni_check_rest(r, *data, a->number, a->rank, a->shape) : s;
 }
@@ -42365,14 +41297,13 @@ static void tni_text_npy(tni_text *t, const tn_tensor *of, tn_dtype as)
 tn_status tn_npy_write(const tn_tensor *tensor, tn_sink sink)
 {
     char       head[512];
-    tni_text   t;
+    tni_text   t = {head + 10, sizeof head - 10, 0};
     tni_writer w;
     tn_status  s;
     if (!tni_alive(tensor)) return TN_ERR_ARG;
     if ((s = tn_ctx_sync(tensor->ctx)) != TN_OK) return s;
     tn_dtype as = tensor->dtype == TN_BF16 ? TN_F32 : tensor->dtype;
     memcpy(head, "\x93NUMPY\x01\x00", 8);
-    t.dst = head + 10; t.room = sizeof head - 10; t.length = 0;
     tni_text_npy(&t, tensor, as);
     tni_store_bits((uint8_t *)head + 8, t.length, 2);
     tni_writer_open(&w, tensor->ctx, &sink);
@@ -43012,10 +41943,8 @@ TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
         tni_map bigger;
         bigger.bits = m->slot ? m->bits + 1 : 6;
         bigger.used = m->used;
-        if (bigger.bits > 8 * sizeof(size_t) - 6) {
-            tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots are larger than the address space", (int)bigger.bits);
-            return false;
-        }
+        if (bigger.bits > 8 * sizeof(size_t) - 6)
+            return tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots are larger than the address space", (int)bigger.bits), false;
         bigger.slot = (tni_slot *)tni_array(ctx, (int64_t)1 << bigger.bits, sizeof(tni_slot), "map");
         if (!bigger.slot) return false;
         memset(bigger.slot, 0, tni_map_bytes(&bigger));
@@ -43068,10 +41997,8 @@ TNI_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
         uint32_t next = tni_trie_step(t, node, s[i]);
         if (next == 0) {
             next = (uint32_t)t->nodes.count;
-            if (t->nodes.count == UINT32_MAX) {
-                tni_fail(ctx, TN_ERR_MEMORY, "trie: there are more than 2^32 - 1 nodes");
-                return NULL;
-            }
+            if (t->nodes.count == UINT32_MAX)
+                return tni_fail(ctx, TN_ERR_MEMORY, "trie: there are more than 2^32 - 1 nodes"), (uint32_t *)NULL;
             if (!tni_list_add(ctx, &t->nodes, "trie")
                 || !tni_map_put(ctx, &t->edges, (uint64_t)node << 8 | (unsigned char)s[i], next)) return NULL;
         }
@@ -43089,7 +42016,6 @@ static void tni_tokenizer_destroy(tni_owned *owned)
 {
     tn_tokenizer *t = (tn_tokenizer *)(void *)owned;
     tn_ctx       *ctx = owned->ctx;
-    tni_disown(owned);
     tni_list_free(ctx, &t->names);
     tni_list_free(ctx, &t->strings);
     tni_list_free(ctx, &t->added);
@@ -43099,16 +42025,15 @@ static void tni_tokenizer_destroy(tni_owned *owned)
     tni_list_free(ctx, &t->bpe.merges);
     tni_list_free(ctx, &t->bpe.alone);
     tni_list_free(ctx, &t->bpe.layout);
-    tni_free(ctx, t, sizeof *t);
+    tni_object_free(owned, sizeof *t);
 }
 
 void tn_tokenizer_destroy(tn_tokenizer *t) { if (t) tni_tokenizer_destroy(&t->owned); }
 
 TNI_FN tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
 {
-    tn_tokenizer *t = (tn_tokenizer *)tni_alloc(ctx, sizeof *t, "tokenizer");
+    tn_tokenizer *t = (tn_tokenizer *)tni_object(ctx, sizeof *t, "tokenizer", tni_tokenizer_destroy);
     if (!t) return NULL;
-    memset(t, 0, sizeof *t);
     t->names.each = sizeof(size_t);
     t->strings.each = 1;
     t->added.each = sizeof(tni_added);
@@ -43119,10 +42044,8 @@ TNI_FN tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
     t->bpe.layout.each = 1;
     tni_letters_unpack(&t->letters);
     tni_categories_unpack(&t->categories);
-    tni_own(ctx, &t->owned, tni_tokenizer_destroy);
     if (tni_trie_begin(ctx, &t->pieces) && tni_trie_begin(ctx, &t->specials)) return t;
-    tn_tokenizer_destroy(t);
-    return NULL;
+    return tn_tokenizer_destroy(t), (tn_tokenizer *)NULL;
 }
 
 /* Appends n bytes and a zero. Returns where they begin, + 1; 0: out of memory. */
@@ -43189,14 +42112,11 @@ tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx)
         if (id >= 256) memcpy(name, id == 256 ? "[BOS]" : "[EOS]", 6);
         ok = tni_names_grow(t) && tni_token_set(t, id, name, strlen(name));
     }
-    if (ok) {
-        t->bytes = true;
-        t->bos = 256;
-        t->eos = 257;
-        return t;
-    }
-    tn_tokenizer_destroy(t);
-    return NULL;
+    if (!ok) return tn_tokenizer_destroy(t), (tn_tokenizer *)NULL;
+    t->bytes = true;
+    t->bos = 256;
+    t->eos = 257;
+    return t;
 }
 
 int64_t tn_tokenizer_count(const tn_tokenizer *t)    { return t ? (int64_t)t->names.count : 0; }
@@ -43382,34 +42302,23 @@ TNI_FN size_t tni_bpe_merge_short(const tn_tokenizer *t, tni_bpe_token *w, size_
     }
 }
 
-/* A heap of ranks << 32 | places, the lowest first. */
-typedef struct tni_bpe_heap { uint64_t *item; size_t n; } tni_bpe_heap;
-
-static void tni_bpe_push(tni_bpe_heap *h, uint32_t rank, size_t place)
+static bool tni_bpe_before(const void *none, const void *a, const void *b)
 {
-    uint64_t v = (uint64_t)rank << 32 | place;
-    size_t   i = h->n++;
-    if (rank == TNI_BPE_NO) { h->n--; return; }
-    for (; i > 0 && h->item[(i - 1) / 2] > v; i = (i - 1) / 2) h->item[i] = h->item[(i - 1) / 2];
-    h->item[i] = v;
+    (void)none;
+    return *(const uint64_t *)a < *(const uint64_t *)b;
 }
 
-static uint64_t tni_bpe_pop(tni_bpe_heap *h)
+/* Into a queue of ranks << 32 | places, the lowest first, which has the memory for them. */
+static void tni_bpe_push(tni_list *queue, uint32_t rank, size_t place)
 {
-    const uint64_t top = h->item[0], v = h->item[--h->n];
-    size_t         i = 0, child;
-    for (; (child = 2 * i + 1) < h->n; i = child) {
-        if (child + 1 < h->n && h->item[child + 1] < h->item[child]) child++;
-        if (v <= h->item[child]) break;
-        h->item[i] = h->item[child];
-    }
-    h->item[i] = v;
-    return top;
+    if (rank == TNI_BPE_NO) return;
+    ((uint64_t *)queue->items)[queue->count++] = (uint64_t)rank << 32 | place;
+    tni_queue_up(queue, tni_bpe_before, NULL);
 }
 
 /* The same for a word of any length: n log n steps, in a list of tokens. What a merge changes is entered again; an entry
    whose rank is no longer that of its place is passed over. The list begins at w[0]. */
-static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n, tni_bpe_heap *h)
+static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n, tni_list *h)
 {
     for (size_t i = 0; i < n; i++) {
         w[i].before = i > 0 ? (uint32_t)i - 1 : TNI_BPE_NO;
@@ -43417,8 +42326,9 @@ static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n
         w[i].rank = i + 1 < n ? tni_bpe_rank(t, w[i].id, w[i + 1].id) : TNI_BPE_NO;
         tni_bpe_push(h, w[i].rank, i);
     }
-    while (h->n > 0) {
-        const uint64_t top = tni_bpe_pop(h);
+    while (h->count > 0) {
+        uint64_t top;
+        tni_queue_pop(h, &top, tni_bpe_before, NULL);
         tni_bpe_token *a = &w[(uint32_t)top];
         if (a->rank != (uint32_t)(top >> 32)) continue;
         w[a->next].rank = TNI_BPE_NO;                        /* it is part of a now */
@@ -43452,23 +42362,17 @@ static bool tni_bpe_encode_long(const tn_tokenizer *t, const char *text, size_t 
 {
     const size_t n = end - begin + space, each = sizeof(tni_bpe_token) + 3 * sizeof(uint64_t);
     tn_ctx      *ctx = t->owned.ctx;
-    tni_bpe_heap h;
+    tni_list     h = {NULL, 0, 0, sizeof(uint64_t)};
     size_t       bytes;
-    if (n >= TNI_BPE_NO || !tni_mul_size(n, each, &bytes)) {
-        tni_fail(ctx, TN_ERR_DATA, "encode: a word has %zu bytes, expected less than 2^32 - 1", n);
-        return false;
-    }
-    h.n = 0;
-    h.item = (uint64_t *)ctx->desc.allocator.alloc(bytes, ctx->desc.allocator.user);    /* ctx may be shared: no counts */
-    if (!h.item) {
-        tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes", bytes);
-        return false;
-    }
-    tni_bpe_token *w = (tni_bpe_token *)(void *)(h.item + 3 * n); /* n - 1 pairs, and at most two more for each of n - 1 merges */
+    if (n >= TNI_BPE_NO || !tni_mul_size(n, each, &bytes))
+        return tni_fail(ctx, TN_ERR_DATA, "encode: a word has %zu bytes, expected less than 2^32 - 1", n), false;
+    h.items = ctx->desc.allocator.alloc(bytes, ctx->desc.allocator.user);       /* ctx may be shared: no counts */
+    if (!h.items) return tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes", bytes), false;
+    tni_bpe_token *w = (tni_bpe_token *)(void *)((uint64_t *)h.items + 3 * n);  /* n - 1 pairs, at most 2 more for each merge */
     tni_bpe_bytes(t, text + begin, end - begin, space, w);
     tni_bpe_merge_long(t, w, n, &h);
     for (size_t i = 0; i != TNI_BPE_NO; i = w[i].next) tni_bpe_put(e, w, i, w[i].next, begin, end);
-    ctx->desc.allocator.release(h.item, bytes, ctx->desc.allocator.user);
+    ctx->desc.allocator.release(h.items, bytes, ctx->desc.allocator.user);
     return true;
 }
 
@@ -43600,16 +42504,12 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
 {
     tni_encoding e;
     if (!t) return -1;
-    if ((!text && bytes > 0) || room < 0 || (!ids && room > 0)) {
-        if (room < 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: room is %lld, expected 0 or more", (long long)room);
-        else if (ids || room == 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: text is NULL, expected %zu bytes", bytes);
-        else tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected room for %lld", (long long)room);
-        return -1;
-    }
-    if (bos == TN_BOS_FIRST && t->bos < 0) {
-        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: bos is TN_BOS_FIRST, but the tokenizer has no [BOS]");
-        return -1;
-    }
+    if (room < 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: room is %lld, expected 0 or more", (long long)room), -1;
+    if (!ids && room > 0)
+        return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected room for %lld", (long long)room), -1;
+    if (!text && bytes > 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: text is NULL, expected %zu bytes", bytes), -1;
+    if (bos == TN_BOS_FIRST && t->bos < 0)
+        return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: bos is TN_BOS_FIRST, but the tokenizer has no [BOS]"), -1;
     e.ids = ids; e.spans = spans; e.room = room; e.n = 0;
     if (bos == TN_BOS_FIRST) tni_encode_put(&e, t->bos, 0, 0);
     if (t->bpe.is) { if (!tni_bpe_encode(t, text, 0, bytes, 0, &e)) return -1; }
@@ -43690,21 +42590,17 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
 {
     tni_speech v;
     if (!t) return -1;
-    if (n < 0 || (!ids && n > 0) || (!dst && room > 0)) {
-        if (n < 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: n is %lld, expected 0 or more", (long long)n);
-        else if (dst || room == 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: ids is NULL, expected %lld", (long long)n);
-        else tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected room for %zu bytes", room);
-        return -1;
-    }
+    if (n < 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: n is %lld, expected 0 or more", (long long)n), -1;
+    if (!dst && room > 0)
+        return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected room for %zu bytes", room), -1;
+    if (!ids && n > 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: ids is NULL, expected %lld", (long long)n), -1;
     v.out.dst = dst; v.out.room = room; v.out.length = 0;
     tni_text_add(&v.out, "", 0);
     tni_speech_begin(&v);
     for (int64_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= tn_tokenizer_count(t)) {
-            tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %lld is %d, expected 0 to %lld", (long long)i, ids[i],
-                     (long long)tn_tokenizer_count(t) - 1);
-            return -1;
-        }
+        if (ids[i] < 0 || ids[i] >= tn_tokenizer_count(t))
+            return tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %lld is %d, expected 0 to %lld", (long long)i, ids[i],
+                            (long long)tn_tokenizer_count(t) - 1), -1;
         if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
         else if (t->bytes) { char byte = (char)ids[i]; tni_text_add(&v.out, &byte, 1); }
         else if (t->bpe.is) tni_bpe_print(&v.out, tn_tokenizer_token(t, ids[i]));
@@ -43729,9 +42625,8 @@ static const char *tni_json_string(tni_json *j, const tni_value *object, const c
 TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value *v, const char *fmt, ...)
 {
     char     reason[256];
-    tni_text t;
+    tni_text t = {reason, sizeof reason, 0};
     va_list  args;
-    t.dst = reason; t.room = sizeof reason; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);
@@ -44095,10 +42990,9 @@ static bool tni_tokens_alone(tn_tokenizer *t)
     for (int64_t i = 0; i < tn_tokenizer_count(t); i++) {
         const char   *name = tn_tokenizer_token(t, i);
         tni_bpe_token w[TNI_BPE_SHORT];
-        tni_text      out;
+        tni_text      out = {bytes, sizeof bytes, 0};
         bool         *alone = (bool *)tni_list_add(t->owned.ctx, &t->bpe.alone, "tokenizer");
         if (!alone) return false;
-        out.dst = bytes; out.room = sizeof bytes; out.length = 0;
         if (!tni_bpe_name_bytes(name, &out) || out.length == 0 || out.length >= sizeof bytes) continue;
         if (tni_bpe_find(t, bytes, out.length, false) != i) continue;      /* only an added token */
         tni_bpe_bytes(t, bytes, out.length, false, w);
@@ -44144,8 +43038,7 @@ static bool tni_tokens_keep(tni_json *j, const tni_value *root, tn_tokenizer *t)
     const tni_value *model = tni_json_get(j, root, "model");
     const tni_value *vocab = tni_json_get(j, model, "vocab"), *merges = tni_json_get(j, model, "merges");
     tni_list        *l = &t->bpe.layout;
-    tni_text         out;
-    out.dst = NULL; out.room = 0; out.length = 0;
+    tni_text         out = {NULL, 0, 0};
     tni_tokens_layout(j, root, vocab, merges, &out);
     l->room = out.length + 1;
     if (!(l->items = tni_alloc(t->owned.ctx, l->room, "tokenizer"))) { l->room = 0; return false; }
@@ -44200,8 +43093,7 @@ tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source)
     bool ok = tni_json_open(&j, ctx, &source) && tni_tokens_read(&j, t);
     tni_json_close(&j);
     if (ok) return t;
-    tn_tokenizer_destroy(t);
-    return NULL;
+    return tn_tokenizer_destroy(t), (tn_tokenizer *)NULL;
 }
 
 /* ---- writing tokenizer.json --------------------------------------------- >>text-json-write
@@ -44360,26 +43252,21 @@ static void tni_pretty_any(tni_pretty *p, const tn_tokenizer *z)
 
 tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
 {
-    tni_pretty p;
     tni_writer w;
-    tn_status  s = TN_ERR_MEMORY;
     if (!t) return TN_ERR_ARG;
     tn_ctx *ctx = t->owned.ctx;
     if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: it is the one of bytes, expected a vocabulary to write");
-    memset(&p, 0, sizeof p);
+    tni_pretty p = TNI_ZERO;
     tni_pretty_any(&p, t);                                   /* once to measure it */
-    size_t bytes = p.t.length + 1;
+    size_t      bytes = p.t.length + 1;
+    tni_scratch work = tni_scratch_begin(ctx, "tokenizer");
     memset(&p, 0, sizeof p);
-    p.t.dst = (char *)tni_alloc(ctx, bytes, "tokenizer");
     p.t.room = bytes;
-    if (p.t.dst) {
-        tni_pretty_any(&p, t);
-        tni_writer_open(&w, ctx, &sink);
-        tni_put(&w, p.t.dst, p.t.length);
-        s = tni_writer_close(&w);
-    }
-    tni_free(ctx, p.t.dst, bytes);
-    return s;
+    if (!(p.t.dst = (char *)tni_take(&work, 1, bytes))) return TN_ERR_MEMORY;
+    tni_pretty_any(&p, t);
+    tni_writer_open(&w, ctx, &sink);
+    tni_put(&w, p.t.dst, p.t.length);
+    return tni_scratch_end(&work, tni_writer_close(&w));
 }
 
 #ifndef TN_NO_STDIO
@@ -44550,7 +43437,8 @@ static bool tni_training_token(tni_training *r, const char *s, size_t n, int32_t
 static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t vocab)
 {
     size_t       n = r->alphabet.count, most = letters > 0 ? (size_t)tni_min(letters, (int64_t)n) : n, inner = 0;
-    const void **order = tni_sorted(r->ctx, r->alphabet.items, n, r->alphabet.each, tni_by_count);
+    tni_scratch  w = tni_scratch_begin(r->ctx, "letters");
+    const void **order = tni_sorted(&w, r->alphabet.items, n, r->alphabet.each, tni_by_count);
     bool         ok = order != NULL;
     if (!ok) return TN_ERR_MEMORY;
     tni_sort(order, most, tni_by_code);
@@ -44567,8 +43455,7 @@ static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t
         if (i < most) ok = tni_training_token(r, name + 2, length, &a->id);
         else if (a->inner) ok = tni_training_token(r, name, length + 2, &a->inner_id);
     }
-    tni_free_sorted(r->ctx, order, n);
-    return ok ? TN_OK : tn_ctx_status(r->ctx);
+    return tni_scratch_end(&w, ok ? TN_OK : tn_ctx_status(r->ctx));
 }
 
 /* Letters become ids. A word with a letter that has no id is always [UNK], so nothing is learned from it. */
@@ -44588,38 +43475,23 @@ static void tni_training_spell(tni_training *r)
 
 /* ---- the heap: the most frequent pair on top, of equals the one with the lower ids ---- >>text-train-heap */
 
-static bool tni_ranks_before(const tni_training *r, tni_ranked x, tni_ranked y)
+static bool tni_ranks_before(const void *training, const void *a, const void *b)
 {
-    const tni_pair *p = tni_pair_at(r, x.pair), *q = tni_pair_at(r, y.pair);
-    if (x.count != y.count) return x.count > y.count;
+    const tni_training *r = (const tni_training *)training;
+    const tni_ranked   *x = (const tni_ranked *)a, *y = (const tni_ranked *)b;
+    const tni_pair     *p = tni_pair_at(r, x->pair), *q = tni_pair_at(r, y->pair);
+    if (x->count != y->count) return x->count > y->count;
     return p->a != q->a ? p->a < q->a : p->b < q->b;
 }
 
 static bool tni_training_push(tni_training *r, uint32_t pair)
 {
-    tni_ranked moving;
-    size_t     i = r->heap.count;
-    if (!tni_list_add(r->ctx, &r->heap, "pairs")) return false;
-    tni_ranked *heap = (tni_ranked *)r->heap.items;
-    moving.count = tni_pair_at(r, pair)->count;
-    moving.pair = pair;
-    for (; i > 0 && tni_ranks_before(r, moving, heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
-    heap[i] = moving;
+    tni_ranked *new_one = (tni_ranked *)tni_list_add(r->ctx, &r->heap, "pairs");
+    if (!new_one) return false;
+    new_one->count = tni_pair_at(r, pair)->count;
+    new_one->pair = pair;
+    tni_queue_up(&r->heap, tni_ranks_before, r);
     return true;
-}
-
-static uint32_t tni_training_pop(tni_training *r)
-{
-    tni_ranked *heap = (tni_ranked *)r->heap.items, moving = heap[r->heap.count - 1];
-    uint32_t    top = heap[0].pair;
-    size_t      n = --r->heap.count, i = 0, child;
-    for (; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && tni_ranks_before(r, heap[child + 1], heap[child])) child++;
-        if (!tni_ranks_before(r, heap[child], moving)) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = moving;
-    return top;
 }
 
 /* ---- pairs -------------------------------------------------------------- >>text-train-pairs */
@@ -44728,11 +43600,11 @@ static bool tni_training_merges(tni_training *r, int64_t vocab)
     for (uint32_t i = 0; i < r->words.count; i++) if (!tni_word_count(r, i, 1, -1)) return false;
     if (!tni_touched_push(r)) return false;
     while (r->heap.count > 0 && tn_tokenizer_count(r->t) < vocab) {
-        int64_t  said = ((const tni_ranked *)r->heap.items)->count;
-        uint32_t pair = tni_training_pop(r);
-        int64_t  count = tni_pair_at(r, pair)->count;
+        tni_ranked top;
+        tni_queue_pop(&r->heap, &top, tni_ranks_before, r);
+        int64_t count = tni_pair_at(r, top.pair)->count;
         if (count < r->min_count) continue;
-        if (!(count == said ? tni_training_merge(r, pair) : tni_training_push(r, pair))) return false;
+        if (!(count == top.count ? tni_training_merge(r, top.pair) : tni_training_push(r, top.pair))) return false;
     }
     return true;
 }
@@ -44767,22 +43639,21 @@ tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, in
     tn_tokenizer     *t;
     if (!ctx) return NULL;
     if (desc) d = *desc;
-    if ((!text && bytes > 0) || vocab < 3 || vocab > INT32_MAX || d.min_count < 0 || d.letters < 0) {
-        if (!text && bytes > 0) tni_fail(ctx, TN_ERR_ARG, "tokenizer: text is NULL, expected %zu bytes", bytes);
-        else if (vocab < 3 || vocab > INT32_MAX)
-            tni_fail(ctx, TN_ERR_ARG, "tokenizer: vocab is %lld, expected 3 to 2^31 - 1", (long long)vocab);
-        else tni_fail(ctx, TN_ERR_ARG, "tokenizer: %s is %lld, expected 0 or more",
-                      d.min_count < 0 ? "min_count" : "letters", (long long)(d.min_count < 0 ? d.min_count : d.letters));
-        return NULL;
-    }
+    if (!text && bytes > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "tokenizer: text is NULL, expected %zu bytes", bytes), (tn_tokenizer *)NULL;
+    if (vocab < 3 || vocab > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "tokenizer: vocab is %lld, expected 3 to 2^31 - 1", (long long)vocab),
+               (tn_tokenizer *)NULL;
+    if (d.min_count < 0 || d.letters < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "tokenizer: %s is %lld, expected 0 or more", d.min_count < 0 ? "min_count" : "letters",
+                        (long long)(d.min_count < 0 ? d.min_count : d.letters)), (tn_tokenizer *)NULL;
     if (!(t = tni_tokenizer_new(ctx))) return NULL;
     bool ok = tni_training_begin(&r, ctx, t);
     r.min_count = d.min_count > 0 ? d.min_count : 2;
     ok = ok && tni_training_run(&r, text, bytes, vocab, &d) == TN_OK;
     tni_training_end(&r);
     if (ok) return t;
-    tn_tokenizer_destroy(t);
-    return NULL;
+    return tn_tokenizer_destroy(t), (tn_tokenizer *)NULL;
 }
 
 #endif /* TN_NO_TEXT */
@@ -44796,9 +43667,8 @@ static const struct { uint32_t magic, version; unsigned width; } tni_shard_kind[
 static void tni_shard_destroy(tni_owned *owned)
 {
     tn_shard *s = (tn_shard *)(void *)owned;
-    tni_disown(owned);
     tni_reader_close(&s->file);
-    tni_free(owned->ctx, s, sizeof *s);
+    tni_object_free(owned, sizeof *s);
 }
 
 void    tn_shard_close(tn_shard *s)       { if (s) tni_shard_destroy(&s->owned); }
@@ -44837,20 +43707,13 @@ static tn_status tni_shard_header(tn_shard *s)
 tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
 {
     if (!ctx) return NULL;
-    if (vocab < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "token shard: vocab is %lld, expected 1 or more", (long long)vocab);
-        return NULL;
-    }
-    tn_shard *s = (tn_shard *)tni_alloc(ctx, sizeof *s, "token shard");
+    if (vocab < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "token shard: vocab is %lld, expected 1 or more", (long long)vocab), (tn_shard *)NULL;
+    tn_shard *s = (tn_shard *)tni_object(ctx, sizeof *s, "token shard", tni_shard_destroy);
     if (!s) return NULL;
-    memset(s, 0, sizeof *s);
     s->vocab = vocab;
-    tn_status status = tni_reader_open(&s->file, ctx, &source);
-    tni_own(ctx, &s->owned, tni_shard_destroy);
-    if (status == TN_OK) status = tni_shard_header(s);
-    if (status == TN_OK) return s;
-    tn_shard_close(s);
-    return NULL;
+    if (tni_reader_open(&s->file, ctx, &source) == TN_OK && tni_shard_header(s) == TN_OK) return s;
+    return tn_shard_close(s), (tn_shard *)NULL;
 }
 
 tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *ids)
@@ -44954,23 +43817,21 @@ static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
 static bool tni_extent_given(tn_ctx *ctx, const char *what, int64_t n)
 {
     if (tni_is_extent(n)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, expected 1 to 2^31 - 2", what, (long long)n);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, expected 1 to 2^31 - 2", what, (long long)n), false;
 }
 
 /* Checks for 0, the default, or a positive number that is finite. */
 static bool tni_positive_or_0(tn_ctx *ctx, const char *what, double v)
 {
     if (v >= 0 && v <= 1e30) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, expected 0 to 1e30", what, v);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, expected 0 to 1e30", what, v), false;
 }
 
 static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t last)
 {
     if (value >= 0 && value <= last) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %lld", what, (long long)value, (long long)last);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %lld", what, (long long)value,
+                    (long long)last), false;
 }
 
 TNI_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
@@ -44984,8 +43845,7 @@ TNI_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
 static bool tni_cycle_given(tn_ctx *ctx, const char *what, int64_t n)
 {
     if (n >= 0 && n <= TN_MAX_CYCLE) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %d", what, (long long)n, TN_MAX_CYCLE);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %d", what, (long long)n, TN_MAX_CYCLE), false;
 }
 
 static int64_t tni_lcm(int64_t a, int64_t b)
@@ -45087,9 +43947,8 @@ static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
     if (d->row_length == 0) d->row_length = d->context;
     if (!tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
     if (!d->no_projection || d->hidden == d->dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld, expected dim = %lld with no_projection", (long long)d->hidden,
-             (long long)d->dim);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld, expected dim = %lld with no_projection",
+                    (long long)d->hidden, (long long)d->dim), false;
 }
 
 static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
@@ -45108,8 +43967,7 @@ static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 /* The init of a matrix; `out`: it writes to the residual stream. */
 TNI_FN tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
 {
-    tn_init init;
-    memset(&init, 0, sizeof init);
+    tn_init init = TNI_ZERO;
     init.rule = d->init;
     init.std = d->init_std;
     if (d->init == TN_INIT_DEFAULT) {
@@ -45123,8 +43981,7 @@ TNI_FN tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
 
 TNI_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
 {
-    tn_attention_desc a;
-    memset(&a, 0, sizeof a);
+    tn_attention_desc a = TNI_ZERO;
     a.dim = d->dim;
     a.heads = d->heads;
     a.d_qk = d->d_qk;
@@ -45273,9 +44130,8 @@ static double tni_mean_keys(const tn_transformer_desc *d, int64_t T)
 tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T)
 {
     tn_transformer_desc d, b;
-    tn_transformer_cost c;
     int64_t             matrices, rest;
-    memset(&c, 0, sizeof c);
+    tn_transformer_cost c = TNI_ZERO;
     if (T < 0 || tn_transformer_check(NULL, desc, &d) != TN_OK) return c;
     c.table = (d.vocab + (d.positions == TN_POSITIONS_LEARNED ? d.context : 0)) * d.dim;
     c.params = c.table + (d.value_residual ? 2 * (d.layers - 1) : 0) + (d.tied ? 0 : d.vocab * d.dim)
@@ -45433,11 +44289,9 @@ TNI_FN tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *n
         if (!y && ctx->status == TN_OK) tni_fail(ctx, TN_ERR_ARG, "transformer_run: the tap of %s returned NULL", name);
         if (!y || !tni_is_real(ctx, y, "transformer_run", name)) return NULL;
         if (y == x) continue;
-        if (!tni_same_shape(y, x)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "transformer_run: the tap of %s returned %s, expected %s", name, TNI_SHAPE(y),
-                     TNI_SHAPE(x));
-            return NULL;
-        }
+        if (!tni_same_shape(y, x))
+            return tni_fail(ctx, TN_ERR_SHAPE, "transformer_run: the tap of %s returned %s, expected %s", name, TNI_SHAPE(y),
+                            TNI_SHAPE(x)), (tn_tensor *)NULL;
         if (y->dtype != x->dtype) y = tn_cast(ctx, y, x->dtype);
         if (!(y = tni_contiguous(ctx, y, "transformer_run", name))) return NULL;
         x = y;
@@ -45470,8 +44324,7 @@ static double tni_tied_std(const tn_transformer_desc *d)
 
 static tn_init tni_transformer_table(const tn_transformer_desc *d)
 {
-    tn_init init;
-    memset(&init, 0, sizeof init);
+    tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
     init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : d->tied ? tni_tied_std(d) : 1;
     return init;
@@ -45486,9 +44339,8 @@ static tni_part tni_part_of(const char *name, const char *part)
 
 static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn_norm *norm, const tn_transformer_desc *d)
 {
-    tn_norm_desc n;
     if (d->no_norm) return true;
-    memset(&n, 0, sizeof n);
+    tn_norm_desc n = TNI_ZERO;
     n.dim = d->dim;
     n.kind = d->norm;
     n.no_gain = d->no_norm_gain;
@@ -45499,8 +44351,7 @@ static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn
 
 static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn_transformer_desc *d)
 {
-    tn_mlp_desc m;
-    memset(&m, 0, sizeof m);
+    tn_mlp_desc m = TNI_ZERO;
     m.in = d->dim;
     m.hidden = d->hidden;
     m.kind = d->mlp;
@@ -45517,8 +44368,7 @@ static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn
 static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambdas)
 {
     static const double start[2] = {1, 0};
-    tn_init             zero;
-    memset(&zero, 0, sizeof zero);
+    tn_init zero = TNI_ZERO;
     *lambdas = tni_layer_vector(ps, name, "lambdas", 2, zero);
     return *lambdas && tn_write(*lambdas, TN_F64, start, 2) == TN_OK;
 }
@@ -45544,9 +44394,8 @@ static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_bloc
 /* Embedding, positions and the norm after them. */
 static bool tni_model_begin(tn_params *ps, const char *name, tn_transformer *m, const tn_transformer_desc *d)
 {
-    tn_embedding_desc e;
-    const tn_init     table = tni_transformer_table(d);
-    memset(&e, 0, sizeof e);
+    const tn_init table = tni_transformer_table(d);
+    tn_embedding_desc e = TNI_ZERO;
     e.count = d->vocab;
     e.dim = d->dim;
     e.init = table;
@@ -45562,8 +44411,7 @@ static bool tni_model_begin(tn_params *ps, const char *name, tn_transformer *m, 
 /* The last norm and the unembedding. */
 static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, const tn_transformer_desc *d)
 {
-    tn_linear_desc h;
-    memset(&h, 0, sizeof h);
+    tn_linear_desc h = TNI_ZERO;
     h.in = d->dim;
     h.out = d->vocab;
     h.init = tni_transformer_rule(d, false);
@@ -45613,8 +44461,7 @@ TNI_FN bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tenso
     if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, m ? "not initialised" : "NULL");
     if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, op, what)) return false;
     if (ids->rank == 2) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [texts,tokens]", op, what, TNI_SHAPE(ids));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [texts,tokens]", op, what, TNI_SHAPE(ids)), false;
 }
 
 TNI_FN tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, tn_tensor *x,
@@ -45716,11 +44563,9 @@ TNI_FN tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_te
                                      const tni_taps *taps)
 {
     const int64_t end = m->position ? past + ids->shape[1] : 0;
-    if (m->position && end > m->desc.context) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: there are %lld tokens, expected at most %lld, the learned positions",
-                 (long long)end, (long long)m->desc.context);
-        return NULL;
-    }
+    if (m->position && end > m->desc.context)
+        return tni_fail(ctx, TN_ERR_SHAPE, "transformer: there are %lld tokens, expected at most %lld, the learned positions",
+                        (long long)end, (long long)m->desc.context), (tn_tensor *)NULL;
     tn_tensor *x = tn_embedding_forward(ctx, &m->embed, ids);
     if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
     if (m->desc.embed_norm) x = tni_norm_tapped(ctx, &m->embed_norm, x, taps, "embed_norm");
@@ -45780,11 +44625,9 @@ tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t l)
 {
     if (!tni_model_given(ctx, m, ids, "ids", "transformer_pattern")) return NULL;
-    if (l < 0 || l >= m->desc.layers) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer_pattern: block is %lld, expected 0 <= block < %lld, the number of layers",
-                 (long long)l, (long long)m->desc.layers);
-        return NULL;
-    }
+    if (l < 0 || l >= m->desc.layers)
+        return tni_fail(ctx, TN_ERR_SHAPE, "transformer_pattern: block is %lld, expected 0 <= block < %lld, the number of "
+                        "layers", (long long)l, (long long)m->desc.layers), (tn_tensor *)NULL;
     tn_tensor *x0 = tni_model_embedded(ctx, m, ids, 0, NULL);
     tn_tensor *x = tni_model_blocks(ctx, m, x0, l, NULL, NULL, NULL);
     tn_tensor *y = x ? tni_model_attended(ctx, m, &m->blocks[l], &x, x0, NULL) : NULL;
@@ -45820,10 +44663,9 @@ tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
 {
     if (!tni_model_given(ctx, m, ids, "ids", "transformer") || !tni_model_given(ctx, m, targets, "targets", "transformer"))
         return NULL;
-    if (!tni_same_shape(ids, targets)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: targets are %s, expected %s as ids", TNI_SHAPE(targets), TNI_SHAPE(ids));
-        return NULL;
-    }
+    if (!tni_same_shape(ids, targets))
+        return tni_fail(ctx, TN_ERR_SHAPE, "transformer: targets are %s, expected %s as ids", TNI_SHAPE(targets),
+                        TNI_SHAPE(ids)), (tn_tensor *)NULL;
     return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
 }
 
@@ -45840,15 +44682,15 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, t
     static const char *const part[] = {"attn.qk", "attn.v", "attn.o", "mlp.w", "mlp.p"};
     tn_tensor **w;
     char      (*name)[64];
-    size_t  each = sizeof *w + sizeof *name;
-    int64_t n = 0;
+    int64_t     n = 0;
     if (error) memset(error, 0, sizeof *error);
     if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
     tn_ctx *ctx = m->head.w->ctx;
     int64_t room = tni_plus(tni_area(5, m->desc.layers), 1);
-    w = (tn_tensor **)tni_array(ctx, room, each, "transformer_compact");
-    if (!w) return TN_ERR_MEMORY;
-    name = (char (*)[64])(void *)(w + room);
+    tni_scratch work = tni_scratch_begin(ctx, "transformer_compact");
+    w = (tn_tensor **)tni_take(&work, room, sizeof *w);
+    name = (char (*)[64])tni_take(&work, room, sizeof *name);
+    if (work.failed) return tni_scratch_end(&work, TN_ERR_MEMORY);
     for (int64_t l = 0; l < m->desc.layers; l++) {
         const tn_transformer_block *b = &m->blocks[l];
         tn_tensor *const            of[5] = {b->attn.qk, b->attn.v, b->attn.o, b->mlp.w, b->mlp.p};
@@ -45862,9 +44704,7 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, t
         w[n] = m->head.w;
         tni_print(name[n++], sizeof *name, "head.w");
     }
-    tn_status s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
-    tni_free(ctx, w, (size_t)room * each);
-    return s;
+    return tni_scratch_end(&work, tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error));
 }
 
 #endif /* TN_NO_MODELS */
@@ -45913,11 +44753,11 @@ static bool tni_tap_in_block(const tn_transformer *m, int64_t l, const char *nam
 static bool tni_tap_known(tn_ctx *ctx, const tn_transformer *m, const char *name)
 {
     const int64_t own = tni_name_block(name, NULL);
-    tn_point points[TNI_BLOCK_POINTS], nearest;
+    tn_point points[TNI_BLOCK_POINTS];
     int      least = INT32_MAX;
     if (own < m->desc.layers && tni_tap_in_block(m, own, name)) return true;
     for (int64_t l = 0; l < m->desc.layers; l++) if (tni_tap_in_block(m, l, name)) return true;
-    memset(&nearest, 0, sizeof nearest);
+    tn_point nearest = TNI_ZERO;
     for (int64_t l = -1; l < m->desc.layers; l++) {
         int64_t n = tni_points_at(m, l, points);
         for (int64_t i = 0; i < n; i++) {
@@ -45926,19 +44766,16 @@ static bool tni_tap_known(tn_ctx *ctx, const tn_transformer *m, const char *name
             least = distance < least ? distance : least;
         }
     }
-    tni_fail(ctx, TN_ERR_ARG, "transformer_run: the model has no point %s; did you mean %s?", tni_quote(name).s,
-             nearest.name);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "transformer_run: the model has no point %s; did you mean %s?", tni_quote(name).s,
+                    nearest.name), false;
 }
 
 static bool tni_taps_known(tn_ctx *ctx, const tn_transformer *m, const tn_tap *taps, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        if (!taps[i].points || !taps[i].fn) {
-            tni_fail(ctx, TN_ERR_ARG, "transformer_run: %s of tap %lld is NULL", taps[i].points ? "fn" : "points",
-                     (long long)i);
-            return false;
-        }
+        if (!taps[i].points || !taps[i].fn)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer_run: %s of tap %lld is NULL", taps[i].points ? "fn" : "points",
+                            (long long)i), false;
         if (!tni_tap_known(ctx, m, taps[i].points)) return false;
     }
     return true;
@@ -45948,11 +44785,9 @@ tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *i
 {
     tni_taps all;
     if (!tni_model_given(ctx, m, ids, "ids", "transformer_run")) return NULL;
-    if (n < 0 || (n > 0 && !taps)) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer_run: n is %lld with taps %s, expected 0, or more with an array",
-                 (long long)n, taps ? "given" : "NULL");
-        return NULL;
-    }
+    if (n < 0 || (n > 0 && !taps))
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_run: n is %lld with taps %s, expected 0, or more with an array",
+                        (long long)n, taps ? "given" : "NULL"), (tn_tensor *)NULL;
     if (n > 0 && !tni_taps_known(ctx, m, taps, n)) return NULL;
     all.show = tni_taps_show;
     all.asks = tni_taps_ask;
@@ -45967,10 +44802,9 @@ tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *i
 
 tn_tensor *tn_tap_read(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
 {
-    if (!user) {
-        tni_fail(ctx, TN_ERR_ARG, "tap_read: user is NULL at %s, expected the address of a tensor *", name ? name : "a point");
-        return NULL;
-    }
+    if (!user)
+        return tni_fail(ctx, TN_ERR_ARG, "tap_read: user is NULL at %s, expected the address of a tensor *",
+                        name ? name : "a point"), (tn_tensor *)NULL;
     *(tn_tensor **)user = x;
     return x;
 }
@@ -46011,9 +44845,8 @@ static tn_tensor *tni_edit_spliced(tn_ctx *ctx, tn_tensor *x, int axis, int64_t 
 static bool tni_edit_range(tn_ctx *ctx, const char *name, const char *what, int64_t first, int64_t count, int64_t extent)
 {
     if (first >= 0 && count > 0 && first <= extent - count) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "tap_edit: %s: %s is %lld and %ss %lld, expected a range within 0 to %lld", name, what,
-             (long long)first, what, (long long)count, (long long)extent - 1);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "tap_edit: %s: %s is %lld and %ss %lld, expected a range within 0 to %lld", name, what,
+                    (long long)first, what, (long long)count, (long long)extent - 1), false;
 }
 
 tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
@@ -46024,10 +44857,8 @@ tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
     if (!ctx || !e || !name || !tni_is_real(ctx, x, "tap_edit", "x")) return NULL;
     int heads = tni_name_matches("*.pattern", name) ? 1 : 2;
     int tokens = 3 - heads;
-    if (x->rank < 3 || (x->rank < 4 && e->heads != 0) || (e->heads != 0 && tni_name_matches("*.mlp.encoders", name))) {
-        tni_fail(ctx, TN_ERR_ARG, "tap_edit: %s has no heads, expected heads 0", name);
-        return NULL;
-    }
+    if (x->rank < 3 || (x->rank < 4 && e->heads != 0) || (e->heads != 0 && tni_name_matches("*.mlp.encoders", name)))
+        return tni_fail(ctx, TN_ERR_ARG, "tap_edit: %s has no heads, expected heads 0", name), (tn_tensor *)NULL;
     if ((e->heads != 0 && !tni_edit_range(ctx, name, "head", e->head, e->heads, x->shape[heads]))
         || (e->tokens != 0 && !tni_edit_range(ctx, name, "token", e->token, e->tokens, x->shape[tokens]))) return NULL;
     h1 = e->heads ? e->head + e->heads : x->shape[heads];
@@ -46044,11 +44875,9 @@ tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
     else y = tn_full(ctx, part->rank, part->shape, 0);
     if (value) y = tn_add(ctx, y, value);
     if (mean) y = tn_add(ctx, y, mean);
-    if (y && !tni_same_shape(y, part)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tap_edit: %s: value is %s, expected a shape that is broadcast to %s", name,
-                 TNI_SHAPE(e->value), TNI_SHAPE(part));
-        return NULL;
-    }
+    if (y && !tni_same_shape(y, part))
+        return tni_fail(ctx, TN_ERR_SHAPE, "tap_edit: %s: value is %s, expected a shape that is broadcast to %s", name,
+                        TNI_SHAPE(e->value), TNI_SHAPE(part)), (tn_tensor *)NULL;
     return tni_edit_spliced(ctx, x, heads, h0, h1, tni_edit_spliced(ctx, by_head, tokens, t0, t1, y));
 }
 
@@ -46170,12 +44999,10 @@ static bool tni_attribution_given(tn_ctx *ctx, const tn_transformer *m, const tn
     static const char op[] = "transformer_attribution";
     if (!tni_model_given(ctx, m, ids, "ids", op) || !tni_model_given(ctx, m, targets, "targets", op)
         || (others && !tni_model_given(ctx, m, others, "others", op))) return false;
-    if (!tni_same_shape(ids, targets) || (others && !tni_same_shape(ids, others))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s are %s, expected %s as ids", op,
-                 tni_same_shape(ids, targets) ? "others" : "targets",
-                 tni_same_shape(ids, targets) ? TNI_SHAPE(others) : TNI_SHAPE(targets), TNI_SHAPE(ids));
-        return false;
-    }
+    if (!tni_same_shape(ids, targets) || (others && !tni_same_shape(ids, others)))
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s are %s, expected %s as ids", op,
+                        tni_same_shape(ids, targets) ? "others" : "targets",
+                        tni_same_shape(ids, targets) ? TNI_SHAPE(others) : TNI_SHAPE(targets), TNI_SHAPE(ids)), false;
     return !tni_contradiction(ctx, m->desc.norm_place == TN_PLACE_POST, "norm_place is TN_PLACE_POST, expected another place for an "
                               "attribution: its norms change the parts of earlier blocks")
         && !tni_contradiction(ctx, tni_recording(ctx) && m->desc.dropout > 0, "dropout is above 0 while the context is "
@@ -46188,13 +45015,12 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     static const char *const points[5] = {"embed", "*.attn.z", "*.mlp", "*.norm1_out.scale", "norm.scale"};
     tn_tap         taps[5];
     tni_read_parts read;
-    tn_tensor    **list;
+    tni_scratch    w = tni_scratch_begin(ctx, "transformer_attribution");
     int64_t        n = 0;
     if (!tni_attribution_given(ctx, m, ids, targets, others)) return NULL;
     read.layers = m->desc.layers;
-    int64_t room = tni_plus(tni_area(6, read.layers), 4);
-    if (!(list = (tn_tensor **)tni_array(ctx, room, sizeof *list, "transformer_attribution"))) return NULL;
-    memset(list, 0, (size_t)room * sizeof *list);
+    tn_tensor **list = (tn_tensor **)tni_take_zeroed(&w, tni_plus(tni_area(6, read.layers), 4), sizeof *list);
+    if (!list) return NULL;
     read.of = list + 3 * read.layers + 2;
     for (int64_t i = 0; i < 5; i++) {
         if ((i == 3 && m->desc.norm_place != TN_PLACE_SANDWICH) || (i == 4 && m->desc.no_norm)) continue;
@@ -46205,7 +45031,7 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     tn_tensor *y = tn_transformer_run(ctx, m, ids, taps, n);
     y = y ? tni_attribution_to(ctx, m, targets, others) : NULL;
     y = y ? tni_attribution_parts(ctx, m, &read, y, list) : NULL;
-    tni_free(ctx, list, (size_t)room * sizeof *list);
+    tni_scratch_end(&w, TN_OK);
     return y;
 }
 
@@ -46217,31 +45043,25 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
 static void tni_transformer_cache_destroy(tni_owned *owned)
 {
     tn_transformer_cache *c = (tn_transformer_cache *)(void *)owned;
-    tn_ctx               *ctx = owned->ctx;
-    tni_disown(owned);
     for (int64_t l = 0; l < c->layers; l++) tn_attention_cache_destroy(c->attn[l]);
-    tni_free(ctx, c->attn, (size_t)c->layers * sizeof *c->attn);
-    tni_free(ctx, c, sizeof *c);
+    tni_free(owned->ctx, c->attn, (size_t)c->layers * sizeof *c->attn);
+    tni_object_free(owned, sizeof *c);
 }
 
 static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
 {
     if (!ctx) return false;
-    if (!m || !m->blocks) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not initialised" : "NULL");
-        return false;
-    }
-    if (m->desc.bidirectional) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is bidirectional, expected a causal one to decode");
-        return false;
-    }
-    if (batch > 0 && length > 0 && (!m->position || length <= m->desc.context)) return true;
+    if (!m || !m->blocks)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not initialised" : "NULL"), false;
+    if (m->desc.bidirectional)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is bidirectional, expected a causal one to "
+                        "decode"), false;
     if (batch < 1 || length < 1)
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
-                 (long long)(batch < 1 ? batch : length));
-    else tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: length is %lld, expected at most %lld, the learned positions",
-                  (long long)length, (long long)m->desc.context);
-    return false;
+        return tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
+                        (long long)(batch < 1 ? batch : length)), false;
+    if (!m->position || length <= m->desc.context) return true;
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: length is %lld, expected at most %lld, the learned positions",
+                    (long long)length, (long long)m->desc.context), false;
 }
 
 tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
@@ -46261,8 +45081,7 @@ tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transfor
     c->length = length;
     tni_own(ctx, &c->owned, tni_transformer_cache_destroy);     /* after its parts: the context destroys it before them */
     if (whole) return c;
-    tni_transformer_cache_destroy(&c->owned);
-    return NULL;
+    return tni_transformer_cache_destroy(&c->owned), (tn_transformer_cache *)NULL;
 }
 
 void tn_transformer_cache_destroy(tn_transformer_cache *c) { if (c) tni_transformer_cache_destroy(&c->owned); }
@@ -46287,19 +45106,14 @@ size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
 static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_transformer_cache *c)
 {
     if (!tni_model_given(ctx, m, ids, "ids", "transformer")) return false;
-    if (!c || c->owned.ctx != ctx || c->layers != m->desc.layers) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer: the cache is %s", !c ? "NULL" : c->owned.ctx != ctx ? "of another context"
-                 : "of another model");
-        return false;
-    }
-    if (c->broken) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer: an earlier call failed while it updated the cache, so reset it first");
-        return false;
-    }
-    if (tni_recording(ctx)) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer: the context is recording, expected decoding without it");
-        return false;
-    }
+    if (!c || c->owned.ctx != ctx || c->layers != m->desc.layers)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: the cache is %s",
+                        !c ? "NULL" : c->owned.ctx != ctx ? "of another context" : "of another model"), false;
+    if (c->broken)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: an earlier call failed while it updated the cache, so reset it "
+                        "first"), false;
+    if (tni_recording(ctx))
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: the context is recording, expected decoding without it"), false;
     if (!tni_uncaptured(ctx, "a transformer's cache is updated")) return false;
     if (ids->shape[0] == c->batch && ids->shape[1] > 0 && ids->shape[1] <= c->length - c->past) return true;
     if (ids->shape[0] != c->batch || ids->shape[1] < 1)
@@ -46417,13 +45231,12 @@ static int64_t tni_sample_best(const float *logits, int64_t n)
 
 int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u)
 {
-    tni_draw d;
-    int64_t  i, best = logits ? tni_sample_best(logits, n) : -1;
-    double   sum;
+    int64_t i, best = logits ? tni_sample_best(logits, n) : -1;
+    double  sum;
     if (best < 0 || !(temperature >= 0 && temperature < HUGE_VAL) || top_k < 0 || !(top_p >= 0 && top_p <= 1)
         || !(u >= 0 && u < 1)) return -1;
     if (temperature == 0 || top_k == 1) return best;
-    memset(&d, 0, sizeof d);
+    tni_draw d = TNI_ZERO;
     d.logits = logits;
     d.n = n;
     d.largest = (double)logits[best];
@@ -46930,7 +45743,6 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
 {
     tn_transformer_desc d;
     tni_writer          w;
-    tni_text            t;
     char                line[128 + 24 * TN_MAX_CYCLE];
     size_t              n = sizeof tni_config_keys / sizeof *tni_config_keys;
     tn_status           s;
@@ -46940,7 +45752,7 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     tni_writer_open(&w, ctx, &sink);
     for (size_t i = 0; i <= n; i++) {
         if (i > 0 && i < n && tni_key_is_open(&tni_config_keys[i - 1], &d)) continue;
-        t.dst = line; t.room = sizeof line; t.length = 0;
+        tni_text t = {line, sizeof line, 0};
         tni_text_string(&t, i == 0 ? "{\n  \"model_type\": \"tensornet\"" : ",\n  ");
         if (i > 0) tni_text_key(&t, &tni_config_keys[i - 1], &d);
         if (i == n) tni_text_string(&t, "\n}\n");
@@ -47035,8 +45847,7 @@ typedef struct tni_mapped {
 /* The first n bytes of `pattern`, with {l} replaced, into out. false: it is too long. */
 static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *pattern, size_t n, int64_t l)
 {
-    tni_text t;
-    t.dst = out->s; t.room = sizeof out->s; t.length = 0;
+    tni_text t = {out->s, sizeof out->s, 0};
     tni_text_string(&t, prefix);
     for (size_t i = 0; i < n; i++) {
         if (n - i >= 3 && memcmp(pattern + i, "{l}", 3) == 0) {
@@ -47108,11 +45919,10 @@ static int64_t tni_mapped_row(const tn_name_map *line, int64_t i, int64_t rows, 
 static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *from, int64_t all, tni_slab rows,
                                 const tn_name_map *line, int64_t heads)
 {
-    tn_ctx   *ctx = value->ctx;
-    tn_tensor view = *value;
-    double   *host = tni_scratch_f64(ctx, to.rows, to.columns, "weights");
-    if (!host) return TN_ERR_MEMORY;
-    for (int64_t i = 0; i < to.rows; i++) {
+    tni_scratch w = tni_scratch_begin(value->ctx, "weights");
+    tn_tensor   view = *value;
+    double     *host = tni_take_f64(&w, to.rows, to.columns);
+    for (int64_t i = 0; host && i < to.rows; i++) {
         int64_t row = rows.first + tni_mapped_row(line, i, to.rows, rows.rows, heads);
         for (int64_t k = 0; k < to.columns; k++)
             host[i * to.columns + k] = line->transpose ? from[k * all + row] : from[row * to.columns + k];
@@ -47121,9 +45931,7 @@ static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *fro
     view.shape[0] = to.rows * to.columns;
     view.strides[0] = 1;
     view.data = (char *)value->data + (size_t)(to.first * to.columns) * tni_dtype_size(value->dtype);
-    tn_status s = tn_write(&view, TN_F64, host, view.shape[0]);
-    tni_free_f64(ctx, host, to.rows, to.columns);
-    return s;
+    return tni_scratch_end(&w, host ? tn_write(&view, TN_F64, host, view.shape[0]) : TN_ERR_MEMORY);
 }
 
 /* Whether these rows of the file give those of the parameter. Fewer suffice where heads share keys and values. */
@@ -47177,14 +45985,13 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     if ((s = tni_entry_real(m->file, e)) != TN_OK) return s;
     if ((s = tni_mapped_once(m, i, to.first * columns, to.rows * columns)) != TN_OK) return s;
     if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
-    int64_t n = tn_tensor_count(t);
-    double *host = tni_scratch_f64(ctx, n, 1, "weights");
-    s = host ? tn_read(t, TN_F64, host, n) : TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(ctx, "weights");
+    double     *host = tni_take_f64(&w, tn_tensor_count(t), 1);
+    s = host ? tn_read(t, TN_F64, host, tn_tensor_count(t)) : TN_ERR_MEMORY;
     tn_tensor_destroy(t);
     if (s == TN_OK && !m->value[i] && !(m->value[i] = tn_tensor_create(ctx, TN_REAL, v->rank, v->shape))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_mapped_set(m->value[i], to, host, all, from, line, heads);
-    tni_free_f64(ctx, host, n, 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The file may have a tied parameter under both names, which must then be equal. A second name is not read. */
@@ -47260,21 +46067,12 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
 
 static tn_status tni_mapped_all(tni_mapped *m)
 {
-    tn_ctx   *ctx = m->file->file.ctx;
     tn_status s = TN_OK;
-    size_t    widest = 0;
-    void     *host;
     for (int64_t k = 0; k < m->lines && s == TN_OK; k++)
         for (int64_t l = 0; l < (strstr(m->map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
             s = tni_mapped_line(m, &m->map[k], l);
     if (s == TN_OK) s = tni_mapped_whole(m);
-    for (int64_t k = 0; k < tn_params_count(m->params); k++)
-        if (m->value[k] && m->value[k]->bytes > widest) widest = m->value[k]->bytes;
-    if (s != TN_OK) return s;
-    if (!(host = tni_alloc(ctx, widest, "weights"))) return TN_ERR_MEMORY;
-    s = tni_params_set(m->params, m->value, host);
-    tni_free(ctx, host, widest);
-    return s;
+    return s == TN_OK ? tni_params_set(m->params, m->value) : s;
 }
 
 static tn_status tni_mapped_usable(tn_ctx *ctx, const char *function, const tn_transformer *model, const tn_name_map *map,
@@ -47304,41 +46102,34 @@ static bool tni_mapped_prefix(tni_mapped *m)
         memcpy(m->prefix, p->name, n - part);
         return true;
     }
-    tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model's embedding is not one of these parameters");
-    return false;
+    return tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model's embedding is not one of these "
+                    "parameters"), false;
 }
 
 tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
                                      const tn_name_map *map, int64_t lines)
 {
-    tn_ctx    *ctx = tn_params_ctx(params);
-    tni_mapped m;
-    char      *room = NULL;
-    tn_status  s;
+    tn_ctx   *ctx = tn_params_ctx(params);
+    tn_status s;
     if ((s = tni_mapped_usable(ctx, "transformer_read_mapped", model, map, lines)) != TN_OK) return s;
-    memset(&m, 0, sizeof m);
+    tni_mapped m = TNI_ZERO;
     m.params = params;
     m.model = model;
     m.map = map;
     m.lines = lines;
     if (!tni_mapped_prefix(&m)) return TN_ERR_ARG;
     if ((s = tni_safetensors_open(ctx, &source, &m.file)) != TN_OK) return s;
-    size_t n = (size_t)tn_params_count(params), tensors = (size_t)tn_safetensors_count(m.file);
-    size_t counts = n * sizeof *m.got, values = n * sizeof *m.value;
-    room = (char *)tni_alloc(ctx, counts + values + tensors, "name map");
-    if (room) {
-        memset(room, 0, counts + values + tensors);
-        m.got = (int64_t *)(void *)room;
-        m.value = (tn_tensor **)(void *)(room + counts);
-        m.used = (bool *)(void *)(room + counts + values);
-        m.runs.each = sizeof(tni_mapped_run);
-        s = tni_mapped_all(&m);
-        tni_list_free(ctx, &m.runs);
-        for (int64_t i = 0; i < (int64_t)n; i++) tn_tensor_destroy(m.value[i]);
-        tni_free(ctx, room, counts + values + tensors);
-    } else s = TN_ERR_MEMORY;
+    const int64_t n = tn_params_count(params);
+    tni_scratch   w = tni_scratch_begin(ctx, "name map");
+    m.got = (int64_t *)tni_take_zeroed(&w, n, sizeof *m.got);
+    m.value = (tn_tensor **)tni_take_zeroed(&w, n, sizeof *m.value);
+    m.used = (bool *)tni_take_zeroed(&w, tn_safetensors_count(m.file), sizeof *m.used);
+    m.runs.each = sizeof(tni_mapped_run);
+    s = w.failed ? TN_ERR_MEMORY : tni_mapped_all(&m);
+    tni_list_free(ctx, &m.runs);
+    for (int64_t i = 0; m.value && i < n; i++) tn_tensor_destroy(m.value[i]);
     tn_safetensors_close(m.file);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* ---- the other way ------------------------------------------------------ >>model-weights-write */
@@ -47347,30 +46138,28 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 static tn_status tni_heads_differ(tn_tensor *t, bool second, int64_t heads, bool *differs)
 {
     const int64_t n = tn_tensor_count(t) / (second ? 2 : 1), each = n / heads;
-    double       *host;
-    if (!(host = tni_scratch_f64(t->ctx, tn_tensor_count(t), 1, "weights"))) return TN_ERR_MEMORY;
-    tn_status s = tn_read(t, TN_F64, host, tn_tensor_count(t));
+    tni_scratch   w = tni_scratch_begin(t->ctx, "weights");
+    double       *host = tni_take_f64(&w, tn_tensor_count(t), 1);
+    tn_status     s = host ? tn_read(t, TN_F64, host, tn_tensor_count(t)) : TN_ERR_MEMORY;
     for (int64_t h = 1; s == TN_OK && h < heads; h++) {
         const double *row = host + (second ? n : 0) + h * each;
         for (int64_t i = 0; i < each && !differs[h]; i++) differs[h] = !(row[i] == row[i - each]);
     }
-    tni_free_f64(t->ctx, host, tn_tensor_count(t), 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* Sets *out to the number of heads of keys and values that differ. */
 static tn_status tni_kv_heads(const tn_transformer *model, int64_t *out)
 {
     const int64_t heads = model->desc.heads;
-    tn_ctx       *ctx = model->embed.w->ctx;
-    tn_status     s = TN_OK;
-    bool         *differs;
+    tni_scratch   w = tni_scratch_begin(model->embed.w->ctx, "heads");
     int64_t       h, group;
     *out = heads;
     for (int64_t l = 0; l < model->desc.layers; l++)
         if (tni_attention_kinds[tni_block_desc(&model->desc, l).attention].sets != 1) return TN_OK;
-    if (!(differs = (bool *)tni_alloc(ctx, (size_t)heads, "heads"))) return TN_ERR_MEMORY;
-    memset(differs, 0, (size_t)heads);
+    bool     *differs = (bool *)tni_take_zeroed(&w, heads, sizeof *differs);
+    tn_status s = TN_OK;
+    if (!differs) return TN_ERR_MEMORY;
     for (int64_t l = 0; l < model->desc.layers && s == TN_OK; l++) {
         const tn_attention *a = &model->blocks[l].attn;
         s = tni_heads_differ(a->qk, true, heads, differs);
@@ -47382,9 +46171,8 @@ static tn_status tni_kv_heads(const tn_transformer *model, int64_t *out)
         for (h = 1; h < heads && (h % group == 0 || !differs[h]); h++) {}
         if (heads % group == 0 && h == heads) break;
     }
-    tni_free(ctx, differs, (size_t)heads);
     *out = heads / group;
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 int64_t tn_transformer_kv_heads(const tn_transformer *model)
@@ -47442,9 +46230,9 @@ static bool tni_mapping_rows(const tni_mapping *w, const tn_name_map *line, cons
 static tn_status tni_mapping_fill(tni_mapping *w, const tn_name_map *line, const tn_param *p, bool vector, double *host,
                                   int64_t all)
 {
-    tn_ctx       *ctx = tn_params_ctx(w->params);
     const int64_t count = tn_tensor_count(p->value), columns = vector ? 1 : p->value->shape[p->value->rank - 1];
-    double       *rows = tni_scratch_f64(ctx, count, 1, "weights");
+    tni_scratch   work = tni_scratch_begin(tn_params_ctx(w->params), "weights");
+    double       *rows = tni_take_f64(&work, count, 1);
     tni_slab      from, to;
     tn_status     s = rows ? tn_read(p->value, TN_F64, rows, count) : TN_ERR_MEMORY;
     tni_mapping_rows(w, line, p, columns, &from, &to);
@@ -47453,8 +46241,7 @@ static tn_status tni_mapping_fill(tni_mapping *w, const tn_name_map *line, const
         const double *source = rows + (from.first + i) * columns;
         for (int64_t k = 0; k < columns; k++) host[line->transpose && !vector ? k * all + row : row * columns + k] = source[k];
     }
-    tni_free_f64(ctx, rows, count, 1);
-    return s;
+    return tni_scratch_end(&work, s);
 }
 
 /* Makes the tensor of the file that line `first` names, from all lines of the same name. */
@@ -47466,7 +46253,6 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
     const bool         vector = p && tni_mapping_vector(w->model, p->value);
     tni_outgoing      *o;
     tni_slab           from, to;
-    bool              *given;           /* of each row of the file's tensor */
     int64_t            i;
     if (!p) return TN_OK;
     int64_t columns = vector ? 1 : p->value->shape[p->value->rank - 1];
@@ -47479,14 +46265,10 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
     if (!tni_pattern_fill(&o->name, "", line->file, strcspn(line->file, "|"), l))
         return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->file).s);
     o->tensor = tn_tensor_create(ctx, TN_REAL, vector ? 1 : 2, shape);
-    double *host = o->tensor ? tni_scratch_f64(ctx, all, columns, "weights") : NULL;
-    given = host ? (bool *)tni_alloc(ctx, (size_t)all, "name map") : NULL;
-    if (!given) {
-        tni_free_f64(ctx, host, all, columns);
-        return TN_ERR_MEMORY;
-    }
-    memset(given, 0, (size_t)all);
-    tn_status s = TN_OK;
+    tni_scratch work = tni_scratch_begin(ctx, "weights");
+    double     *host = o->tensor ? tni_take_f64(&work, all, columns) : NULL;
+    bool       *given = host ? (bool *)tni_take_zeroed(&work, all, sizeof *given) : NULL;   /* of each row of the file's */
+    tn_status   s = given ? TN_OK : TN_ERR_MEMORY;
     for (int64_t k = first; k < w->lines && s == TN_OK; k++) {
         if (strcmp(w->map[k].file, line->file) != 0 || !(p = tni_mapping_param(w, &w->map[k], l))) continue;
         if ((vector ? 1 : p->value->shape[p->value->rank - 1]) != columns
@@ -47497,14 +46279,12 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
         for (i = to.first; s == TN_OK && i < to.first + to.rows; i++) given[i] = true;
         for (i = 0; i < tn_params_count(w->params); i++) if (tn_params_at(w->params, i) == p) w->used[i] = true;
     }
-    for (i = 0; i < all && given[i]; i++) {}
+    for (i = 0; s == TN_OK && i < all && given[i]; i++) {}
     if (s == TN_OK && i < all)
         s = tni_fail(ctx, TN_ERR_ARG, "name map: no line gives row %lld of %s, expected lines for all of its %lld rows",
                      (long long)i, o->name.s, (long long)all);
     if (s == TN_OK) s = tn_write(o->tensor, TN_F64, host, all * columns);
-    tni_free(ctx, given, (size_t)all);
-    tni_free_f64(ctx, host, all, columns);
-    return s;
+    return tni_scratch_end(&work, s);
 }
 
 static tn_status tni_mapping_all(tni_mapping *w)
@@ -47531,12 +46311,9 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
                                       const tn_name_map *map, int64_t lines, int64_t kv_heads, const tn_metadata *notes,
                                       int64_t note_count)
 {
-    tn_ctx     *ctx = tn_params_ctx(params);
-    tni_mapping w;
-    tni_mapped  m;
-    int64_t     differ;
-    size_t      used = (size_t)tn_params_count(params);
-    tn_status   s;
+    tn_ctx   *ctx = tn_params_ctx(params);
+    int64_t   differ;
+    tn_status s;
     if ((s = tni_mapped_usable(ctx, "transformer_write_mapped", model, map, lines)) != TN_OK) return s;
     if (kv_heads == 0) kv_heads = model->desc.heads;
     if (kv_heads < 1 || model->desc.heads % kv_heads != 0)
@@ -47546,31 +46323,29 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     if (kv_heads < model->desc.heads && kv_heads % differ != 0)
         return tni_fail(ctx, TN_ERR_ARG, "name map: kv_heads is %lld, but %lld heads of keys and values differ",
                         (long long)kv_heads, (long long)differ);
-    memset(&m, 0, sizeof m);
+    tni_mapped m = TNI_ZERO;
     m.params = params;
     m.model = model;
     if (!tni_mapped_prefix(&m)) return TN_ERR_ARG;
-    memset(&w, 0, sizeof w);
+    tni_mapping w = TNI_ZERO;
     w.params = params; w.model = model; w.map = map; w.lines = lines; w.kv_heads = kv_heads;
     memcpy(w.prefix, m.prefix, sizeof w.prefix);
     w.out.each = sizeof(tni_outgoing);
-    if (!(w.used = (bool *)tni_alloc(ctx, used, "name map"))) return TN_ERR_MEMORY;
-    memset(w.used, 0, used);
-    s = tni_mapping_all(&w);
+    tni_scratch work = tni_scratch_begin(ctx, "name map");
+    w.used = (bool *)tni_take_zeroed(&work, tn_params_count(params), sizeof *w.used);
+    s = w.used ? tni_mapping_all(&w) : TN_ERR_MEMORY;
     tn_named_tensor *named = NULL;
-    if (s == TN_OK) named = (tn_named_tensor *)tni_array(ctx, (int64_t)w.out.count, sizeof *named, "name map");
-    if (s == TN_OK && !named) s = TN_ERR_MEMORY;
+    if (s == TN_OK) named = (tn_named_tensor *)tni_take(&work, (int64_t)w.out.count, sizeof *named);
     for (size_t i = 0; named && i < w.out.count; i++) {
         const tni_outgoing *o = (const tni_outgoing *)tni_list_at(&w.out, i);
         named[i].name = o->name.s;
         named[i].tensor = o->tensor;
     }
-    if (named) s = tn_safetensors_write(ctx, sink, named, (int64_t)w.out.count, notes, note_count);
-    tni_free(ctx, named, w.out.count * sizeof *named);
+    if (s == TN_OK)
+        s = named ? tn_safetensors_write(ctx, sink, named, (int64_t)w.out.count, notes, note_count) : TN_ERR_MEMORY;
     for (size_t i = 0; i < w.out.count; i++) tn_tensor_destroy(((tni_outgoing *)tni_list_at(&w.out, i))->tensor);
     tni_list_free(ctx, &w.out);
-    tni_free(ctx, w.used, used);
-    return s;
+    return tni_scratch_end(&work, s);
 }
 
 #undef TNI_FIELD
@@ -47591,6 +46366,7 @@ typedef tn_status (*tni_circuit_fn)(void *user, int64_t first, int64_t count, co
 struct tn_circuit_evidence {
     tni_owned owned;                    /* first: the context destroys it by this */
     tn_circuit_evidence_desc desc;
+    tni_scratch w;                      /* has the arrays      */
     int64_t   rows;
     tni_heap *best;                     /* [features]          */
     double   *origin;                   /* [features]          */
@@ -47619,8 +46395,7 @@ static void tni_circuit_free(tni_owned *o)
         tn_tensor_destroy(box->circuit.left[s]);
         tn_tensor_destroy(box->circuit.right[s]);
     }
-    tni_disown(o);
-    tni_free(o->ctx, box, sizeof *box);
+    tni_object_free(o, sizeof *box);
 }
 
 void tn_circuit_destroy(tn_circuit *c)
@@ -47632,24 +46407,18 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
 {
     tni_circuit_box *box;
     if (!ctx || !left || !right) return NULL;
-    if (sets < 1 || sets > 2) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit: sets is %d, expected 1 or 2", sets);
-        return NULL;
-    }
+    if (sets < 1 || sets > 2)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit: sets is %d, expected 1 or 2", sets), (tn_circuit *)NULL;
     for (int s = 0; s < sets; s++) {
         if (!tni_is_matrix(ctx, left[s], "circuit", "left")) return NULL;
         if (!tni_is_matrix(ctx, right[s], "circuit", "right")) return NULL;
         if (left[s]->shape[1] != right[s]->shape[1] || left[s]->shape[0] != left[0]->shape[0]
-            || right[s]->shape[0] != right[0]->shape[0]) {
-            tni_fail(ctx, TN_ERR_SHAPE, "circuit: left %d is %s and right %d is %s, expected [%lld,rank] and [%lld,rank]", s,
-                     TNI_SHAPE(left[s]), s, TNI_SHAPE(right[s]), (long long)left[0]->shape[0],
-                     (long long)right[0]->shape[0]);
-            return NULL;
-        }
+            || right[s]->shape[0] != right[0]->shape[0])
+            return tni_fail(ctx, TN_ERR_SHAPE, "circuit: left %d is %s and right %d is %s, expected [%lld,rank] and "
+                            "[%lld,rank]", s, TNI_SHAPE(left[s]), s, TNI_SHAPE(right[s]), (long long)left[0]->shape[0],
+                            (long long)right[0]->shape[0]), (tn_circuit *)NULL;
     }
-    if (!(box = (tni_circuit_box *)tni_alloc(ctx, sizeof *box, "circuit"))) return NULL;
-    memset(box, 0, sizeof *box);
-    tni_own(ctx, &box->owned, tni_circuit_free);
+    if (!(box = (tni_circuit_box *)tni_object(ctx, sizeof *box, "circuit", tni_circuit_free))) return NULL;
     tn_circuit *c = &box->circuit;
     c->ctx = ctx;
     c->sets = sets;
@@ -47658,9 +46427,7 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
     for (int s = 0; s < sets; s++) {
         c->left[s] = tn_tensor_keep(left[s]);
         c->right[s] = tn_tensor_keep(right[s]);
-        if (c->left[s] && c->right[s]) continue;
-        tn_circuit_destroy(c);
-        return NULL;
+        if (!c->left[s] || !c->right[s]) return tn_circuit_destroy(c), (tn_circuit *)NULL;
     }
     return c;
 }
@@ -47669,11 +46436,9 @@ tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int6
 {
     tn_tensor *y = NULL;
     if (!ctx || !c) return NULL;
-    if (first < 0 || count < 0 || first > c->rows - count) {
-        tni_fail(ctx, TN_ERR_SHAPE, "circuit_rows: first is %lld and count %lld, expected rows from 0 to %lld",
-                 (long long)first, (long long)count, (long long)c->rows - 1);
-        return NULL;
-    }
+    if (first < 0 || count < 0 || first > c->rows - count)
+        return tni_fail(ctx, TN_ERR_SHAPE, "circuit_rows: first is %lld and count %lld, expected rows from 0 to %lld",
+                        (long long)first, (long long)count, (long long)c->rows - 1), (tn_tensor *)NULL;
     for (int s = 0; s < c->sets; s++) {
         tn_tensor *part = tn_affine(ctx, tn_slice(c->left[s], 0, first, first + count), c->right[s], NULL);
         y = s ? tn_mul(ctx, y, part) : part;
@@ -47686,30 +46451,25 @@ tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int6
 TNI_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
 {
     if (!ctx) return false;
-    if (!m || !m->blocks || !tni_alive(m->embed.w)) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, !m ? "NULL" : m->blocks ? "destroyed" : "not initialised");
-        return false;
-    }
+    if (!m || !m->blocks || !tni_alive(m->embed.w))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op,
+                        !m ? "NULL" : m->blocks ? "destroyed" : "not initialised"), false;
     if (block >= 0 && block < m->desc.layers) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: block is %lld, expected 0 to %lld", op, (long long)block, (long long)m->desc.layers - 1);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: block is %lld, expected 0 to %lld", op, (long long)block,
+                    (long long)m->desc.layers - 1), false;
 }
 
 static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, const char *op)
 {
-    if (!ctx || !d) {
-        if (ctx) tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op);
-        return false;
-    }
+    if (!ctx) return false;
+    if (!d) return tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op), false;
     if (!tni_circuit_given(ctx, m, d->block, op)) return false;
     if (d->head < 0 || d->head >= m->desc.heads)
-        tni_fail(ctx, TN_ERR_ARG, "%s: head is %lld, expected 0 to %lld", op, (long long)d->head,
-                 (long long)m->desc.heads - 1);
-    else if (d->query < 0 || d->key < 0 || d->query > INT32_MAX || d->key > INT32_MAX)
-        tni_fail(ctx, TN_ERR_ARG, "%s: query is %lld and key %lld, expected positions from 0 to %d", op,
-                 (long long)d->query, (long long)d->key, INT32_MAX);
-    else return true;
-    return false;
+        return tni_fail(ctx, TN_ERR_ARG, "%s: head is %lld, expected 0 to %lld", op, (long long)d->head,
+                        (long long)m->desc.heads - 1), false;
+    if (d->query >= 0 && d->key >= 0 && d->query <= INT32_MAX && d->key <= INT32_MAX) return true;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: query is %lld and key %lld, expected positions from 0 to %d", op,
+                    (long long)d->query, (long long)d->key, INT32_MAX), false;
 }
 
 /* What a part of the model that the caller asked for cannot be. */
@@ -47748,12 +46508,11 @@ TNI_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const 
 TNI_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64_t position)
 {
     const int64_t vocab = m->desc.vocab;
+    tni_scratch   w = tni_scratch_begin(ctx, "circuit");
     tn_tensor    *ids = tn_tensor_2d(ctx, TN_I32, vocab, 1);
-    int32_t      *all = (int32_t *)tni_array(ctx, vocab, sizeof *all, "circuit");
-    tn_status     s = ids && all ? TN_OK : TN_ERR_MEMORY;
+    int32_t      *all = (int32_t *)tni_take(&w, vocab, sizeof *all);
     for (int64_t i = 0; i < vocab && all; i++) all[i] = (int32_t)i;
-    if (s == TN_OK) s = tn_write(ids, TN_I32, all, vocab);
-    tni_free(ctx, all, (size_t)vocab * sizeof *all);
+    const tn_status s = tni_scratch_end(&w, ids && all ? tn_write(ids, TN_I32, all, vocab) : TN_ERR_MEMORY);
     return s == TN_OK ? tni_model_embedded(ctx, m, ids, position, NULL) : NULL;
 }
 
@@ -47771,11 +46530,9 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
             || tni_circuit_refused(ctx, op, m->desc.norm_place == TN_PLACE_POST, "post norms",
                                    "tokens reach a later block through them, expected directions of the stream"))
             return NULL;
-        if (normed && !(d->factor > 0 && d->factor < HUGE_VAL)) {
-            tni_fail(ctx, TN_ERR_ARG, "%s: factor is %g, expected a number > 0: the denominator of norm1 in block %lld "
-                     "depends on the text", op, d->factor, (long long)d->block);
-            return NULL;
-        }
+        if (normed && !(d->factor > 0 && d->factor < HUGE_VAL))
+            return tni_fail(ctx, TN_ERR_ARG, "%s: factor is %g, expected a number > 0: the denominator of norm1 in block %lld "
+                            "depends on the text", op, d->factor, (long long)d->block), (tn_tensor *)NULL;
     }
     x = x0 = tni_circuit_stream(ctx, m, position);
     if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0, NULL);
@@ -47800,9 +46557,8 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     const tn_attention *a = &m->blocks[d->block].attn;
     const int64_t       s = a->qk->shape[0] / 2, dq = a->desc.d_qk;
     const int64_t       at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
-    tn_rope_desc  rope;
-    tn_tensor    *b = a->qkb && x && x->shape[1] > m->desc.dim ? tn_slice(a->qkb, 0, at, at + 1) : NULL;
-    memset(&rope, 0, sizeof rope);
+    tn_tensor *b = a->qkb && x && x->shape[1] > m->desc.dim ? tn_slice(a->qkb, 0, at, at + 1) : NULL;
+    tn_rope_desc rope = TNI_ZERO;
     rope.base = a->desc.rope_base;
     rope.scaling = a->desc.rope_scaling;
     rope.first = position;
@@ -47810,10 +46566,8 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     rope.norm = a->desc.qk_norm && d->tokens && d->block == 0;
     if (b) b = tn_slice(b, 1, d->head * dq, (d->head + 1) * dq);
     x = tni_circuit_through(ctx, x, tn_attention_head(a, d->head, part), b);
-    if (!x) return NULL;
-    int64_t shape[4] = {x->shape[0], 1, 1, dq};
-    x = tn_rope(ctx, tn_reshape(x, 4, shape), &rope);
-    return x ? tn_reshape_2d(x, shape[0], dq) : NULL;
+    x = x ? tn_rope(ctx, tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)), &rope) : NULL;
+    return x ? tn_reshape_2d(x, -1, dq) : NULL;
 }
 
 /* ---- heads -------------------------------------------------------------- >>circuits-heads */
@@ -47830,10 +46584,8 @@ TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn
     tn_tensor  *side[2][2] = {{NULL, NULL}, {NULL, NULL}};
     double      scale = a->scale;
     int         n = 0;
-    if (d->set < 0 || d->set > sets) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: set is %d, expected 0 to %d", op, d->set, sets);
-        return NULL;
-    }
+    if (d->set < 0 || d->set > sets)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: set is %d, expected 0 to %d", op, d->set, sets), (tn_circuit *)NULL;
     if (tni_circuit_refused(ctx, op, d->set == 0 && tni_attention_kinds[a->kind].differential, "differential attention",
                             "its two sets are not multiplied, expected set 1 or 2")
         || tni_circuit_refused(ctx, op, a->qk_norm && d->tokens && d->block > 0, "QK-norm",
@@ -47925,14 +46677,13 @@ tn_circuit *tn_circuit_compose(const tn_circuit *outer, tn_circuit_side side, co
     tn_circuit *c = NULL;
     if (!outer || !inner) return NULL;
     int64_t n = side == TN_CIRCUIT_ROWS ? o->rows : o->columns;
-    if (inner->ctx != o->ctx || inner->sets != 1 || (inner->rows != n && inner->rows != n - 1)) {
-        if (inner->ctx != o->ctx) tni_fail(o->ctx, TN_ERR_ARG, "circuit_compose: the circuits have different contexts");
-        else if (inner->sets != 1)
-            tni_fail(o->ctx, TN_ERR_ARG, "circuit_compose: inner has %d sets, expected 1", inner->sets);
-        else tni_fail(o->ctx, TN_ERR_SHAPE, "circuit_compose: inner has %lld rows, expected %lld, the %s of outer",
-                      (long long)inner->rows, (long long)n, side == TN_CIRCUIT_ROWS ? "rows" : "columns");
-        return NULL;
-    }
+    if (inner->ctx != o->ctx)
+        return tni_fail(o->ctx, TN_ERR_ARG, "circuit_compose: the circuits have different contexts"), (tn_circuit *)NULL;
+    if (inner->sets != 1)
+        return tni_fail(o->ctx, TN_ERR_ARG, "circuit_compose: inner has %d sets, expected 1", inner->sets), (tn_circuit *)NULL;
+    if (inner->rows != n && inner->rows != n - 1)
+        return tni_fail(o->ctx, TN_ERR_SHAPE, "circuit_compose: inner has %lld rows, expected %lld, the %s of outer",
+                        (long long)inner->rows, (long long)n, side == TN_CIRCUIT_ROWS ? "rows" : "columns"), (tn_circuit *)NULL;
     tni_scope  scope = tni_scope_begin(o->ctx);
     tn_tensor *to = o->left[0];
     for (int s = 0; s < o->sets && to; s++) {
@@ -47953,7 +46704,8 @@ TNI_FN tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circu
 {
     const int64_t most = c->ctx->desc.max_bytes > 0 ? (int64_t)(c->ctx->desc.max_bytes / 8) : (int64_t)1 << 25;
     const int64_t block = tni_max(1, tni_min(c->rows, most / (24 * tni_max(1, c->columns))));
-    double       *v = tni_scratch_f64(c->ctx, block, c->columns, op);
+    tni_scratch   w = tni_scratch_begin(c->ctx, op);
+    double       *v = tni_take_f64(&w, block, c->columns);
     tn_status     s = v ? TN_OK : TN_ERR_MEMORY;
     for (int64_t at = 0; at < c->rows && s == TN_OK; at += block) {
         const int64_t   n = tni_min(block, c->rows - at);
@@ -47967,8 +46719,7 @@ TNI_FN tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circu
                                    (long long)at, (long long)(at + n - 1));
         if (s == TN_OK) s = fn(user, at, n, v);
     }
-    tni_free_f64(c->ctx, v, block, c->columns);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 typedef struct tni_circuit_sum { double squares; int64_t columns; } tni_circuit_sum;
@@ -48006,9 +46757,7 @@ tn_status tn_circuit_norm(const tn_circuit *c, double *norm)
 
 tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *score)
 {
-    tn_eig_result e;
-    tn_eig_desc   desc;
-    double       *v = NULL, sum = 0, size = 0;
+    double sum = 0, size = 0;
     if (values) *values = NULL;
     if (score) *score = 0;
     if (!c) return TN_ERR_ARG;
@@ -48017,33 +46766,32 @@ tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *sc
     if (c->columns != c->rows && c->columns != c->rows + 1)
         return tni_fail(c->ctx, TN_ERR_SHAPE, "circuit_copying: the circuit is [%lld,%lld], expected a square one",
                         (long long)c->rows, (long long)c->columns);
-    memset(&desc, 0, sizeof desc);
-    memset(&e, 0, sizeof e);
+    tn_eig_desc desc = TNI_ZERO;
+    tn_eig_result e = TNI_ZERO;
     desc.no_vectors = true;
     int64_t    rank = c->left[0]->shape[1];
     tni_scope  scope = tni_scope_begin(c->ctx);
     tn_tensor *a = tn_matmul(c->ctx, tn_transpose(tn_slice(c->right[0], 0, 0, c->rows), 0, 1), c->left[0]);
     tn_status  s = a ? tn_eig(c->ctx, a, &desc, &e) : tn_ctx_status(c->ctx);
     tni_scope_end(c->ctx, scope);
-    if (s == TN_OK && !(v = (double *)tni_array(c->ctx, tni_area(rank, 2), sizeof *v, "circuit_copying"))) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tn_read(e.values, TN_F64, v, 2 * rank);
+    tni_scratch w = tni_scratch_begin(c->ctx, "circuit_copying");
+    double     *v = s == TN_OK ? tni_take_f64(&w, rank, 2) : NULL;
+    if (s == TN_OK) s = v ? tn_read(e.values, TN_F64, v, 2 * rank) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < rank && s == TN_OK; i++) {
         sum += v[2 * i];
         size += hypot(v[2 * i], v[2 * i + 1]);
     }
     if (s == TN_OK && score) *score = sum / size;
-    tni_free(c->ctx, v, (size_t)rank * 2 * sizeof *v);
     if (s == TN_OK && values) { *values = e.values; e.values = NULL; }
     tn_eig_destroy(&e);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* What reads in block `to`: OV, or the scores of one set */
 static tn_circuit *tni_circuit_reader(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t head, tn_head_part part,
                                       const char *op)
 {
-    tn_circuit_desc d;
-    memset(&d, 0, sizeof d);
+    tn_circuit_desc d = TNI_ZERO;
     d.block = block;
     d.head = head;
     if (part == TN_HEAD_V) return tni_circuit_ov(ctx, m, &d, true, op);
@@ -48072,34 +46820,28 @@ tn_tensor *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *m, int64_t 
     const char *op = "circuit_composition";
     const tn_circuit_side side = part == TN_HEAD_Q1 || part == TN_HEAD_Q2 ? TN_CIRCUIT_ROWS : TN_CIRCUIT_COLUMNS;
     tn_tensor  *out = NULL;
-    int64_t     shape[2], H;
     if (!tni_circuit_given(ctx, m, from, op) || !tni_circuit_given(ctx, m, to, op)) return NULL;
-    if (from >= to || (unsigned)part > TN_HEAD_V) {
-        if (from >= to) tni_fail(ctx, TN_ERR_ARG, "%s: from is %lld and to is %lld, expected from < to", op, (long long)from,
-                                 (long long)to);
-        else tni_fail(ctx, TN_ERR_ARG, "%s: part is %d, expected a query, a key or V", op, (int)part);
-        return NULL;
-    }
-    H = shape[0] = shape[1] = m->desc.heads;
-    tn_circuit **outer = (tn_circuit **)tni_array(ctx, H, sizeof *outer, op);
-    double      *v = (double *)tni_array(ctx, tni_area(H, H), sizeof *v, op);
-    bool         whole = outer && v;
+    if (from >= to)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: from is %lld and to is %lld, expected from < to", op, (long long)from,
+                        (long long)to), (tn_tensor *)NULL;
+    if ((unsigned)part > TN_HEAD_V)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: part is %d, expected a query, a key or V", op, (int)part), (tn_tensor *)NULL;
+    int64_t      H = m->desc.heads;
+    tni_scratch  w = tni_scratch_begin(ctx, op);
+    tn_circuit **outer = (tn_circuit **)tni_take_zeroed(&w, H, sizeof *outer);
+    double      *v = tni_take_f64(&w, H, H);
+    bool         whole = !w.failed;
     tni_scope    scope = tni_scope_begin(ctx);
-    for (int64_t a = 0; a < H && outer; a++) {
-        outer[a] = whole ? tni_circuit_reader(ctx, m, to, a, part, op) : NULL;
-        whole = outer[a] != NULL;
-    }
+    for (int64_t a = 0; a < H && whole; a++) whole = (outer[a] = tni_circuit_reader(ctx, m, to, a, part, op)) != NULL;
     for (int64_t a = 0; a < H && whole; a++) {
         tn_circuit *inner = tni_circuit_reader(ctx, m, from, a, TN_HEAD_V, op);
         whole = inner && tni_circuit_scores(outer, inner, side, H, v + a) == TN_OK;
         tn_circuit_destroy(inner);
     }
     tni_scope_end(ctx, scope);
-    if (whole) out = tn_tensor_create(ctx, TN_REAL, 2, shape);
-    if (out && tn_write(out, TN_F64, v, H * H) != TN_OK) tni_drop(&out);
+    if (whole) out = tni_owned_from(ctx, 2, TNI_DIMS(H, H), v);
     for (int64_t a = 0; a < H && outer; a++) tn_circuit_destroy(outer[a]);
-    tni_free(ctx, outer, (size_t)H * sizeof *outer);
-    tni_free(ctx, v, (size_t)(H * H) * sizeof *v);
+    tni_scratch_release(&w, NULL);
     return out;
 }
 
@@ -48109,9 +46851,8 @@ static bool tni_circuit_bilinear(tn_ctx *ctx, const tn_transformer *m, int64_t b
 {
     const tn_mlp_kind kind = m->blocks[block].mlp.desc.kind;
     if (kind == TN_MLP_BILINEAR) return !tni_circuit_normed_after(ctx, m, op);
-    tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear: of other kinds the modifier has to be "
-             "held constant, see tn_mlp_modifier", op, (long long)block, tn_mlp_kind_name(kind));
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear: of other kinds the modifier has to "
+                    "be held constant, see tn_mlp_modifier", op, (long long)block, tn_mlp_kind_name(kind)), false;
 }
 
 /* The norm as a map E x + b; b only where it is not 0 */
@@ -48131,11 +46872,8 @@ tn_cp *tn_circuit_mlp(tn_ctx *ctx, const tn_transformer *m, int64_t block)
     tni_scope scope = tni_scope_begin(ctx);
     if (tni_circuit_map(ctx, m, &m->blocks[block].norm2, &e, &b)) cp = tn_cp_from_mlp(ctx, &m->blocks[block].mlp);
     if (cp && !m->desc.no_norm) cp = tni_cp_next(cp, tn_cp_fold_in(cp, e, b));
-    if (cp && m->desc.mlp_scale != 1
-        && tn_assign(cp->p, tn_scale(ctx, tn_copy(ctx, cp->p), m->desc.mlp_scale)) != TN_OK) {
-        tn_cp_destroy(cp);
-        cp = NULL;
-    }
+    if (cp && m->desc.mlp_scale != 1)
+        cp = tni_cp_done(cp, tn_assign(cp->p, tn_scale(ctx, tn_copy(ctx, cp->p), m->desc.mlp_scale)));
     tni_scope_end(ctx, scope);
     return cp;
 }
@@ -48164,13 +46902,8 @@ tn_net *tn_circuit_attention(tn_ctx *ctx, const tn_transformer *m, int64_t block
 
 void tn_circuit_block_destroy(tn_circuit_block *o)
 {
-    if (!o) return;
-    tn_cp_destroy(o->b);
-    tn_cp_destroy(o->doubled);
-    tni_drop(&o->m);
-    tni_drop(&o->v);
-    tni_drop(&o->compact);
-    memset(o, 0, sizeof *o);
+    if (o) { tn_cp_destroy(o->b); tn_cp_destroy(o->doubled); }
+    tni_result_end(o, sizeof *o, offsetof(tn_circuit_block, m), 3);
 }
 
 /* diag(a, b) */
@@ -48178,11 +46911,9 @@ static tn_tensor *tni_circuit_diag(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
     tn_tensor *rows[2][2];
     if (!a || !b) return NULL;
-    int64_t shape[2] = {a->shape[0], b->shape[1]};
     rows[0][0] = a;
-    rows[0][1] = tn_full(ctx, 2, shape, 0);
-    shape[0] = b->shape[0]; shape[1] = a->shape[1];
-    rows[1][0] = tn_full(ctx, 2, shape, 0);
+    rows[0][1] = tn_full(ctx, 2, TNI_DIMS(a->shape[0], b->shape[1]), 0);
+    rows[1][0] = tn_full(ctx, 2, TNI_DIMS(b->shape[0], a->shape[1]), 0);
     rows[1][1] = b;
     rows[0][0] = tn_concat(ctx, 2, rows[0], 1);
     rows[0][1] = tn_concat(ctx, 2, rows[1], 1);
@@ -48196,7 +46927,8 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
     const tn_attention *a = &m->blocks[d->block].attn;
     const int64_t dim = m->desc.dim, H = m->desc.heads, shape[2] = {1, dim + 1};
     tn_tensor    *x = tni_circuit_basis(ctx, m, &m->blocks[d->block].norm1, true, factor);
-    tn_tensor   **list = (tn_tensor **)tni_array(ctx, tni_plus(tni_area(3, H), 1), sizeof *list, "circuit_block_of"), *join[2];
+    tni_scratch   w = tni_scratch_begin(ctx, "circuit_block_of");
+    tn_tensor   **list = (tn_tensor **)tni_take(&w, tni_plus(tni_area(3, H), 1), sizeof *list), *join[2];
     bool          whole = list && x;
     if (whole) {
         list[0] = tn_eye(ctx, dim + 1);
@@ -48221,7 +46953,7 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
     *maps = whole ? tn_stack(ctx, H + 1, list, 0) : NULL;
     *v = whole ? tn_stack(ctx, H, list + H + 1, 0) : NULL;
     *o = whole ? tn_stack(ctx, H, list + 2 * H + 1, 0) : NULL;
-    tni_free(ctx, list, (size_t)(3 * H + 1) * sizeof *list);
+    tni_scratch_release(&w, NULL);
     return *maps && *v && *o;
 }
 
@@ -48287,16 +47019,13 @@ tn_cp *tn_circuit_block_term(const tn_circuit_block *o, int64_t g, int64_t k)
     if (!o || !o->b) return NULL;
     tn_ctx *ctx = o->b->ctx;
     int64_t pair[2] = {g, k};
-    if (g < 0 || k < 0 || g > o->heads || k > o->heads) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_block_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
-                 (long long)k, (long long)o->heads);
-        return NULL;
-    }
+    if (g < 0 || k < 0 || g > o->heads || k > o->heads)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_block_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
+                        (long long)k, (long long)o->heads), (tn_cp *)NULL;
     tni_scope scope = tni_scope_begin(ctx);
-    int64_t   shape[2] = {o->m->shape[1], o->m->shape[1]};
     for (int i = 0; i < 2; i++) {
         f[i] = tn_slice(o->m, 0, pair[i], pair[i] + 1);
-        f[i] = f[i] ? tn_matmul(ctx, o->b->f[i], tn_reshape(f[i], 2, shape)) : NULL;
+        f[i] = f[i] ? tn_matmul(ctx, o->b->f[i], tn_reshape_2d(f[i], o->m->shape[1], -1)) : NULL;
     }
     tn_cp *cp = f[0] && f[1] ? tn_cp_create(ctx, 2, o->b->p, f, TN_CP_INPUT_CONSTANT) : NULL;
     tni_scope_end(ctx, scope);
@@ -48331,11 +47060,9 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
     tn_tensor  *stream, *x;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, 0, "circuit_bigrams")) return NULL;
-    if (blocks < 0 || blocks > m->desc.layers || position < 0 || position > INT32_MAX) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_bigrams: blocks is %lld and position %lld, expected 0 to %lld and 0 to %d",
-                 (long long)blocks, (long long)position, (long long)m->desc.layers, INT32_MAX);
-        return NULL;
-    }
+    if (blocks < 0 || blocks > m->desc.layers || position < 0 || position > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_bigrams: blocks is %lld and position %lld, expected 0 to %lld and 0 to %d",
+                        (long long)blocks, (long long)position, (long long)m->desc.layers, INT32_MAX), (tn_circuit *)NULL;
     tni_scope scope = tni_scope_begin(ctx);
     x = stream = tni_circuit_alone(ctx, m, blocks, position);
     if (x && m->desc.norm_place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
@@ -48351,9 +47078,8 @@ static bool tni_circuit_vectors(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *x
 {
     if (!tni_is_matrix(ctx, x, "circuit_interactions", what)) return false;
     if (x->shape[1] == cp->in[0]) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "circuit_interactions: %s is %s, expected [vectors,%lld], the operator's inputs%s", what,
-             TNI_SHAPE(x), (long long)cp->in[0], cp->constant ? " with the one" : "");
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "circuit_interactions: %s is %s, expected [vectors,%lld], the operator's inputs%s", what,
+                    TNI_SHAPE(x), (long long)cp->in[0], cp->constant ? " with the one" : ""), false;
 }
 
 tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *u, tn_tensor *x, tn_tensor *y)
@@ -48388,11 +47114,9 @@ tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block
     tn_cp      *cp;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, block, "circuit_pairs")) return NULL;
-    if (out < 0 || out >= m->desc.vocab) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_pairs: out is %lld, expected 0 to %lld", (long long)out,
-                 (long long)m->desc.vocab - 1);
-        return NULL;
-    }
+    if (out < 0 || out >= m->desc.vocab)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_pairs: out is %lld, expected 0 to %lld", (long long)out,
+                        (long long)m->desc.vocab - 1), (tn_circuit *)NULL;
     if (tni_circuit_refused(ctx, "circuit_pairs", m->blocks[block].lambdas != NULL, "x0_residual",
                             "tokens reach the MLP in several ways")
         || !(cp = tn_circuit_mlp(ctx, m, block))) return NULL;
@@ -48490,28 +47214,23 @@ static tn_status tni_circuit_offer_all(void *user, int64_t first, int64_t count,
 static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *out)
 {
     tn_ctx       *ctx = t->c->ctx;
-    const int64_t n = t->best.held, shape[2] = {n, 2};
-    double       *v = (double *)tni_array(ctx, n, sizeof *v, "circuit_top");
-    int32_t      *index = (int32_t *)tni_array(ctx, tni_area(2, n), sizeof *index, "circuit_top");
-    tn_status     s = v && index ? TN_OK : TN_ERR_MEMORY;
-    for (int64_t i = 0; i < n && s == TN_OK; i++) {
+    const int64_t n = t->best.held;
+    tni_scratch   w = tni_scratch_begin(ctx, "circuit_top");
+    double       *v = tni_take_f64(&w, n, 1);
+    int32_t      *index = (int32_t *)tni_take(&w, tni_area(2, n), sizeof *index);
+    for (int64_t i = 0; i < n && index; i++) {
         v[i] = t->best.found[i].value;
         index[2 * i] = (int32_t)(t->best.found[i].at / t->c->columns);
         index[2 * i + 1] = (int32_t)(t->best.found[i].at % t->c->columns);
     }
     out->count = n;
     out->norm = sqrt(t->squares);
-    out->values = tn_tensor_create(ctx, TN_REAL, 1, shape);
-    out->share = tn_tensor_create(ctx, TN_REAL, 1, shape);
-    out->index = tn_tensor_create(ctx, TN_I32, 2, shape);
-    if (!out->values || !out->share || !out->index) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tn_write(out->values, TN_F64, v, n);
-    if (s == TN_OK) s = tn_write(out->index, TN_I32, index, 2 * n);
+    if (index) out->values = tni_owned_from(ctx, 1, &n, v);
+    if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, TNI_DIMS(n, 2));
+    tn_status s = out->index ? tn_write(out->index, TN_I32, index, 2 * n) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < n && s == TN_OK; i++) v[i] = t->squares > 0 ? v[i] * v[i] / t->squares : 0;
-    if (s == TN_OK) s = tn_write(out->share, TN_F64, v, n);
-    tni_free(ctx, v, (size_t)n * sizeof *v);
-    tni_free(ctx, index, (size_t)(2 * n) * sizeof *index);
-    return s;
+    if (s == TN_OK && !(out->share = tni_owned_from(ctx, 1, &n, v))) s = tn_ctx_status(ctx);
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circuit *c, const tn_circuit_top_desc *desc)
@@ -48530,13 +47249,12 @@ static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circui
 
 tn_status tn_circuit_top_many(const tn_circuit *c, int count, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
 {
-    tni_circuit_searches t;
-    tn_status            s = TN_OK;
+    tn_status s = TN_OK;
     if (out && count > 0) memset(out, 0, (size_t)count * sizeof *out);
     if (!c || !out) return TN_ERR_ARG;
     if (count < 1 || count > TNI_CIRCUIT_LISTS)
         return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top_many: count is %d, expected 1 to %d", count, TNI_CIRCUIT_LISTS);
-    memset(&t, 0, sizeof t);
+    tni_circuit_searches t = TNI_ZERO;
     t.count = count;
     for (int k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], c, desc ? &desc[k] : NULL);
     if (s == TN_OK) s = tni_circuit_each(c, "circuit_top", tni_circuit_offer_all, &t);
@@ -48558,11 +47276,7 @@ tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, t
 
 void tn_circuit_entries_destroy(tn_circuit_entries *e)
 {
-    if (!e) return;
-    tni_drop(&e->values);
-    tni_drop(&e->index);
-    tni_drop(&e->share);
-    memset(e, 0, sizeof *e);
+    tni_result_end(e, sizeof *e, offsetof(tn_circuit_entries, values), 3);
 }
 
 typedef struct tni_circuit_rows_top {
@@ -48590,31 +47304,26 @@ static tn_status tni_circuit_select_rows(void *user, int64_t first, int64_t coun
 
 tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, tn_tensor **values, tn_tensor **ids)
 {
-    tni_circuit_rows_top t;
     if (values) *values = NULL;
     if (ids) *ids = NULL;
     if (!c || !values || !ids) return TN_ERR_ARG;
     if (top < 1 || top > c->columns || (unsigned)order > TN_ORDER_MAGNITUDE)
         return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top_rows: top is %lld and order %d, expected 1 to %lld and a tn_order",
                         (long long)top, (int)order, (long long)c->columns);
-    memset(&t, 0, sizeof t);
+    tni_circuit_rows_top t = TNI_ZERO;
     t.c = c; t.top = top;
-    int64_t shape[2] = {c->rows, top};
-    int64_t n = c->rows * top;
-    bool    whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
-    t.v = tni_scratch_f64(c->ctx, n, 1, "circuit_top_rows");
-    t.id = t.v ? (int32_t *)tni_array(c->ctx, n, sizeof *t.id, "circuit_top_rows") : NULL;
-    tn_status s = whole && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
-    if (s == TN_OK) *values = tn_tensor_create(c->ctx, TN_REAL, 2, shape);
-    if (s == TN_OK) *ids = tn_tensor_create(c->ctx, TN_I32, 2, shape);
-    if (s == TN_OK && (!*values || !*ids)) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tn_write(*values, TN_F64, t.v, n);
-    if (s == TN_OK) s = tn_write(*ids, TN_I32, t.id, n);
+    int64_t     n = c->rows * top;
+    bool        whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
+    tni_scratch w = tni_scratch_begin(c->ctx, "circuit_top_rows");
+    t.v = tni_take_f64(&w, n, 1);
+    t.id = (int32_t *)tni_take(&w, n, sizeof *t.id);
+    tn_status s = whole && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
+    if (s == TN_OK) *values = tni_owned_from(c->ctx, 2, TNI_DIMS(c->rows, top), t.v);
+    if (*values) *ids = tn_tensor_create(c->ctx, TN_I32, 2, TNI_DIMS(c->rows, top));
+    if (s == TN_OK) s = *ids ? tn_write(*ids, TN_I32, t.id, n) : tn_ctx_status(c->ctx);
     if (s != TN_OK) { tni_drop(values); tni_drop(ids); }
     if (whole) tni_heap_end(c->ctx, &t.best);
-    tni_free(c->ctx, t.v, (size_t)n * sizeof *t.v);
-    tni_free(c->ctx, t.id, (size_t)n * sizeof *t.id);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 #endif /* TN_NO_CIRCUITS */
@@ -48637,12 +47346,14 @@ static tn_status tni_ascent_at(const tni_ascent *t, const double *x, double *f, 
     tn_ctx       *ctx = t->net->ctx;
     const tni_scope scope = tni_scope_begin(ctx);
     tn_tensor    *leg[TN_MAX_RANK * 8], *in[TN_MAX_RANK * 8];
-    const int64_t n = t->n, outs = tn_tensor_count(t->u), square[2] = {n, n};
-    double        sum = 0, *part = (double *)tni_array(ctx, n, sizeof *part, "circuit_maximise");
+    const int64_t n = t->n, outs = tn_tensor_count(t->u);
+    tni_scratch   memory = tni_scratch_begin(ctx, "circuit_maximise");
+    double        sum = 0, *part = tni_take_f64(&memory, n, 1);
     tn_status     s = part ? TN_OK : TN_ERR_MEMORY;
     for (int64_t i = 0; i < t->inputs * n; i++) g[i] = 0;
     for (int k = 0; k < t->net->legs; k++)
-        leg[k] = tn_add(ctx, tn_full(ctx, 2, square, 0), tn_tensor_from(ctx, 1, &n, TN_F64, x + t->net->in[k].input * n));
+        leg[k] = tn_add(ctx, tn_full(ctx, 2, TNI_DIMS(n, n), 0),
+                        tn_tensor_from(ctx, 1, &n, TN_F64, x + t->net->in[k].input * n));
     tn_tensor *w = tn_reshape_2d(tn_copy(ctx, (tn_tensor *)t->u), outs, 1);
     for (int k = 0; k < t->net->legs && s == TN_OK; k++) {
         memcpy(in, leg, (size_t)t->net->legs * sizeof *in);
@@ -48654,9 +47365,8 @@ static tn_status tni_ascent_at(const tni_ascent *t, const double *x, double *f, 
     }
     for (int64_t i = 0; i < n && s == TN_OK; i++) sum += part[i] * x[t->net->in[t->net->legs - 1].input * n + i];
     *f = t->sign * sum;
-    tni_free(ctx, part, (size_t)n * sizeof *part);
     tni_scope_end(ctx, scope);
-    return s;
+    return tni_scratch_end(&memory, s);
 }
 
 /* Puts the vectors x + g/s, or g alone for s = 0, onto their spheres. */
@@ -48727,32 +47437,29 @@ static bool tni_ascent_check(const tn_net *net, const tn_tensor *u, const tn_cir
 tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_circuit_maximum_desc *desc,
                               tn_circuit_maximum *out)
 {
-    tn_circuit_maximum_desc d;
-    tni_ascent t;
-    tni_rng  rng;
-    double   *scratch;
-    bool      done;
-    tn_status s = TN_OK;
+    bool done;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
-    memset(&d, 0, sizeof d);
+    tn_circuit_maximum_desc d = TNI_ZERO;
     if (desc) d = *desc;
     if (!tni_ascent_check(net, u, &d)) return tn_ctx_status(net->ctx);
     if (d.starts == 0) d.starts = 8;
     if (d.steps == 0) d.steps = 1000;
     if (d.tol == 0) d.tol = 1e-12;
-    memset(&t, 0, sizeof t);
+    tni_ascent t = TNI_ZERO;
     t.net = net; t.u = u;
     t.sign = d.minimum ? -1 : 1;
     t.radius = d.radius > 0 ? d.radius : 1;
     t.n = net->in[0].extent;
     t.free = t.n - net->constant;
     for (int k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
-    int64_t m = t.inputs * t.n;
-    if (!(scratch = tni_scratch_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
-    double *x = scratch + 3 * m, *best = scratch + 4 * m, *ends = scratch + 5 * m;
-    memset(&rng, 0, sizeof rng);
+    int64_t     m = t.inputs * t.n;
+    tni_scratch w = tni_scratch_begin(net->ctx, "circuit_maximise");
+    double     *scratch = tni_take_f64(&w, 3, m), *x = tni_take_f64(&w, m, 1), *best = tni_take_f64(&w, m, 1);
+    double     *ends = tni_take_f64(&w, d.starts, 1);
+    tn_status   s = w.failed ? TN_ERR_MEMORY : TN_OK;
+    tni_rng     rng = TNI_ZERO;
     rng.key = d.seed;
     for (int64_t start = 0; start < d.starts && s == TN_OK; start++) {
         for (int64_t i = 0; i < m; i++) {                                            /* normal numbers, Box & Muller */
@@ -48770,20 +47477,12 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     for (int64_t start = 0; start < d.starts && s == TN_OK; start++)
         out->agree += ends[start] >= out->value - 1e-6 * fabs(out->value);
     out->value *= t.sign;
-    int64_t shape[2] = {t.inputs, t.n};
-    if (s == TN_OK && !(out->x = tn_tensor_create(net->ctx, TN_REAL, 2, shape))) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tn_write(out->x, TN_F64, best, m);
-    tni_free_f64(net->ctx, scratch, 1, 5 * m + d.starts);
+    if (s == TN_OK && !(out->x = tni_owned_from(net->ctx, 2, TNI_DIMS(t.inputs, t.n), best))) s = tn_ctx_status(net->ctx);
     if (s != TN_OK) tn_circuit_maximum_destroy(out);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
-void tn_circuit_maximum_destroy(tn_circuit_maximum *o)
-{
-    if (!o) return;
-    tni_drop(&o->x);
-    memset(o, 0, sizeof *o);
-}
+void tn_circuit_maximum_destroy(tn_circuit_maximum *o) { tni_result_end(o, sizeof *o, offsetof(tn_circuit_maximum, x), 1); }
 
 /* ---- evidence ----------------------------------------------------------- >>circuits-evidence
    Moments are sums of powers of v - v_0, v_0 the first number of the feature, so that a mean far from 0 costs no digits.
@@ -48792,54 +47491,43 @@ void tn_circuit_maximum_destroy(tn_circuit_maximum *o)
 static void tni_evidence_free(tni_owned *owned)
 {
     tn_circuit_evidence *e = (tn_circuit_evidence *)(void *)owned;
-    const int64_t n = e->desc.features;
-    tn_ctx       *ctx = owned->ctx;
-    tni_disown(owned);
-    for (int64_t f = 0; f < n && e->best; f++) if (e->best[f].found) tni_heap_end(ctx, &e->best[f]);
-    tni_free_f64(ctx, (double *)(void *)e->best, n, sizeof *e->best / sizeof(double));
-    tni_free_f64(ctx, e->origin, n, 1);
-    tni_free_f64(ctx, e->power, n, 4);
-    tni_free_f64(ctx, e->drawn, n, e->desc.top);
-    tni_free_f64(ctx, (double *)(void *)e->drawn_at, e->desc.top, 1);
-    tni_free_f64(ctx, e->bins, n, e->desc.bins);
-    tni_free(ctx, e, sizeof *e);
+    for (int64_t f = 0; f < e->desc.features && e->best; f++) if (e->best[f].found) tni_heap_end(owned->ctx, &e->best[f]);
+    tni_scratch_release(&e->w, NULL);
+    tni_object_free(owned, sizeof *e);
 }
 
 void tn_circuit_evidence_destroy(tn_circuit_evidence *e) { if (e) tni_evidence_free(&e->owned); }
 
 tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_evidence_desc *desc)
 {
-    tn_circuit_evidence_desc d;
-    tn_circuit_evidence     *e;
+    tn_circuit_evidence *e;
     const char *op = "circuit_evidence";
     if (!ctx) return NULL;
-    memset(&d, 0, sizeof d);
+    tn_circuit_evidence_desc d = TNI_ZERO;
     if (desc) d = *desc;
     if (d.top == 0) d.top = 10;
     if (d.features < 1 || d.top < 1 || d.bins < 0 || d.features > INT32_MAX || d.top > INT32_MAX / 8
         || d.bins > INT32_MAX / 8 || (unsigned)d.order > TN_ORDER_MAGNITUDE
-        || (d.bins > 0 && !(d.low < d.high && d.high - d.low < HUGE_VAL))) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_evidence: features is %lld, top %lld, order %d, bins %lld, low %g and high %g, "
-                 "expected features and top at least 1 and low < high", (long long)d.features, (long long)d.top,
-                 (int)d.order, (long long)d.bins, d.low, d.high);
-        return NULL;
-    }
-    if (!(e = (tn_circuit_evidence *)tni_alloc(ctx, sizeof *e, op))) return NULL;
-    memset(e, 0, sizeof *e);
+        || (d.bins > 0 && !(d.low < d.high && d.high - d.low < HUGE_VAL)))
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_evidence: features is %lld, top %lld, order %d, bins %lld, low %g and high "
+                        "%g, expected features and top at least 1 and low < high", (long long)d.features, (long long)d.top,
+                        (int)d.order, (long long)d.bins, d.low, d.high), (tn_circuit_evidence *)NULL;
+    if (!(e = (tn_circuit_evidence *)tni_object(ctx, sizeof *e, op, tni_evidence_free))) return NULL;
     e->desc = d;
     e->rng.key = d.seed;
     e->rng.call = 1;
-    tni_own(ctx, &e->owned, tni_evidence_free);
     int64_t n = d.features;
-    bool    whole = (e->best = (tni_heap *)(void *)tni_alloc_f64(ctx, n, sizeof *e->best / sizeof(double), op)) != NULL
-        && (e->origin = tni_alloc_f64(ctx, n, 1, op)) != NULL && (e->power = tni_alloc_f64(ctx, n, 4, op)) != NULL
-        && (e->drawn = tni_alloc_f64(ctx, n, d.top, op)) != NULL
-        && (e->drawn_at = (int32_t *)(void *)tni_alloc_f64(ctx, d.top, 1, op)) != NULL
-        && (e->bins = tni_alloc_f64(ctx, n, d.bins, op)) != NULL;
+    e->w = tni_scratch_begin(ctx, op);
+    e->best = (tni_heap *)tni_take_zeroed(&e->w, n, sizeof *e->best);
+    e->origin = tni_take_zeros(&e->w, n, 1);
+    e->power = tni_take_zeros(&e->w, n, 4);
+    e->drawn = tni_take_zeros(&e->w, n, d.top);
+    e->drawn_at = (int32_t *)tni_take_zeroed(&e->w, d.top, sizeof *e->drawn_at);
+    e->bins = tni_take_zeros(&e->w, n, d.bins);
+    bool whole = !e->w.failed;
     for (int64_t f = 0; f < n && whole; f++) whole = tni_heap_begin(ctx, &e->best[f], d.order, d.top, op);
-    if (whole) return e;
-    tn_circuit_evidence_destroy(e);
-    return NULL;
+    if (!whole) return tn_circuit_evidence_destroy(e), (tn_circuit_evidence *)NULL;
+    return e;
 }
 
 static void tni_evidence_row(tn_circuit_evidence *e, const double *v)
@@ -48864,7 +47552,7 @@ static void tni_evidence_row(tn_circuit_evidence *e, const double *v)
 
 tn_status tn_circuit_evidence_add(tn_circuit_evidence *e, const tn_tensor *values)
 {
-    double *v, sum = 0;
+    double sum = 0;
     if (!e) return TN_ERR_ARG;
     tn_ctx *ctx = e->owned.ctx;
     int64_t n = e->desc.features;
@@ -48872,22 +47560,19 @@ tn_status tn_circuit_evidence_add(tn_circuit_evidence *e, const tn_tensor *value
     if (values->shape[1] != n || values->shape[0] > INT32_MAX - e->rows)
         return tni_fail(ctx, TN_ERR_SHAPE, "circuit_evidence: values are %s after %lld rows, expected [rows,%lld], together "
                         "below 2^31 rows", TNI_SHAPE(values), (long long)e->rows, (long long)n);
-    int64_t count = values->shape[0];
-    if (!(v = tni_scratch_f64(ctx, count, n, "circuit_evidence"))) return TN_ERR_MEMORY;
-    tn_status s = tn_read(values, TN_F64, v, count * n);
+    int64_t     count = values->shape[0];
+    tni_scratch w = tni_scratch_begin(ctx, "circuit_evidence");
+    double     *v = tni_take_f64(&w, count, n);
+    tn_status   s = v ? tn_read(values, TN_F64, v, count * n) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < count * n && s == TN_OK; i++) sum += v[i] - v[i];
     if (sum != 0) s = tni_fail(ctx, TN_ERR_NONFINITE, "circuit_evidence: a value is not finite");
     for (int64_t i = 0; i < count && s == TN_OK; i++) tni_evidence_row(e, v + i * n);
-    tni_free_f64(ctx, v, count, n);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 void tn_circuit_evidence_result_destroy(tn_circuit_evidence_result *r)
 {
-    if (!r) return;
-    tni_drop(&r->values); tni_drop(&r->index); tni_drop(&r->random_values); tni_drop(&r->random_index);
-    tni_drop(&r->histogram); tni_drop(&r->mean); tni_drop(&r->std); tni_drop(&r->kurtosis);
-    memset(r, 0, sizeof *r);
+    tni_result_end(r, sizeof *r, offsetof(tn_circuit_evidence_result, values), 8);
 }
 
 /* mean, std and kurtosis of a feature from its sums of powers */
@@ -48903,8 +47588,7 @@ static void tni_evidence_moments(const tn_circuit_evidence *e, int64_t f, double
 
 static bool tni_evidence_keep(tn_ctx *ctx, tn_tensor **to, tn_dtype dtype, int rank, int64_t n, int64_t m, const void *from)
 {
-    const int64_t shape[2] = {n, m};
-    *to = tn_tensor_create(ctx, dtype == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
+    *to = tn_tensor_create(ctx, dtype == TN_I32 ? TN_I32 : TN_REAL, rank, TNI_DIMS(n, m));
     return *to && tn_write(*to, dtype, from, tn_tensor_count(*to)) == TN_OK;
 }
 
@@ -48918,9 +47602,10 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
     int64_t F = e->desc.features, k = tni_min(e->desc.top, e->rows);
     out->rows = e->rows;
     out->top = out->random = k;
-    double  *v = tni_scratch_f64(ctx, F, tni_max(k, 3), "circuit_evidence");
-    int32_t *at = v ? (int32_t *)tni_array(ctx, tni_area(F, k), sizeof *at, "circuit_evidence") : NULL;
-    bool     whole = at != NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "circuit_evidence");
+    double     *v = tni_take_f64(&w, F, tni_max(k, 3));
+    int32_t    *at = (int32_t *)tni_take(&w, tni_area(F, k), sizeof *at);
+    bool        whole = !w.failed;
     for (int64_t f = 0; f < F && whole; f++) {
         tni_found *found = e->best[f].found;
         tni_heap_sort(&e->best[f]);
@@ -48945,8 +47630,7 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
     whole = whole && tni_evidence_keep(ctx, &out->mean, TN_F64, 1, F, 0, v)
             && tni_evidence_keep(ctx, &out->std, TN_F64, 1, F, 0, v + F)
             && tni_evidence_keep(ctx, &out->kurtosis, TN_F64, 1, F, 0, v + 2 * F);
-    tni_free_f64(ctx, v, F, tni_max(k, 3));
-    tni_free(ctx, at, (size_t)(F * k) * sizeof *at);
+    tni_scratch_release(&w, NULL);
     if (whole) return TN_OK;
     tn_circuit_evidence_result_destroy(out);
     return tn_ctx_status(ctx);
@@ -48958,18 +47642,19 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
 
 tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_sparsity *out)
 {
-    double *v, *of[3];
+    double *of[3];
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!ctx || !tni_is_matrix(ctx, x, "circuit_sparsity", "x")) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
     int64_t rows = x->shape[0], n = x->shape[1];
-    if (!(v = tni_scratch_f64(ctx, rows, n + 3, "circuit_sparsity"))) return TN_ERR_MEMORY;
-    bool whole = tn_read(x, TN_F64, v, rows * n) == TN_OK;
+    tni_scratch w = tni_scratch_begin(ctx, "circuit_sparsity");
+    double     *v = tni_take_f64(&w, rows, n);
+    for (int64_t i = 0; i < 3; i++) of[i] = tni_take_f64(&w, rows, 1);
+    bool whole = !w.failed && tn_read(x, TN_F64, v, rows * n) == TN_OK;
     out->expected = 3 * (double)n / (double)(n + 2);
     double square = (9 * (double)n + 96) / ((double)(n + 2) * (double)(n + 4) * (double)(n + 6));
     square = square * (double)n * (double)n - out->expected * out->expected;
     out->std = sqrt(square > 0 ? square : 0);
-    for (int64_t i = 0; i < 3; i++) of[i] = v + rows * (n + i);
     for (int64_t r = 0; r < rows && whole; r++) {
         double two = 0, four = 0, largest = 0;
         for (int64_t i = 0; i < n; i++) if (!(fabs(v[r * n + i]) <= largest)) largest = fabs(v[r * n + i]);
@@ -48984,7 +47669,7 @@ tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_spa
     }
     tn_tensor **to[3] = {&out->kurtosis, &out->participation, &out->deviations};
     for (int64_t i = 0; i < 3 && whole; i++) whole = tni_evidence_keep(ctx, to[i], TN_F64, 1, rows, 0, of[i]);
-    tni_free_f64(ctx, v, rows, n + 3);
+    tni_scratch_release(&w, NULL);
     if (whole) return TN_OK;
     tn_circuit_sparsity_destroy(out);
     return tn_ctx_status(ctx);
@@ -48992,9 +47677,7 @@ tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_spa
 
 void tn_circuit_sparsity_destroy(tn_circuit_sparsity *o)
 {
-    if (!o) return;
-    tni_drop(&o->kurtosis); tni_drop(&o->participation); tni_drop(&o->deviations);
-    memset(o, 0, sizeof *o);
+    tni_result_end(o, sizeof *o, offsetof(tn_circuit_sparsity, kurtosis), 3);
 }
 
 #endif /* TN_NO_CIRCUITS */
@@ -49015,8 +47698,7 @@ static tn_tensor *tni_row_means(tn_ctx *ctx, tn_tensor *x)                      
 TNI_FN tn_tensor *tni_frozen_scale(tn_ctx *ctx, const tn_norm *norm, tn_tensor *x)
 {
     if (!x) return NULL;
-    int64_t    shape[2] = {tn_tensor_count(x) / tni_max(x->shape[x->rank - 1], 1), 1};
-    tn_tensor *ones = tn_full(ctx, 2, shape, 1);
+    tn_tensor *ones = tn_full(ctx, 2, TNI_DIMS(tn_tensor_count(x) / tni_max(x->shape[x->rank - 1], 1), 1), 1);
     if (!norm) return ones;
     if (norm->desc.kind == TN_NORM_LAYER) x = tn_sub(ctx, x, tni_row_means(ctx, x));
     x = tni_row_means(ctx, tn_mul(ctx, x, x));
@@ -49028,9 +47710,8 @@ static tn_tensor *tni_frozen_in(tn_ctx *ctx, const tn_norm *norm, tn_tensor *w, 
 {
     tn_tensor *part[2];
     if (!w) return NULL;
-    int64_t shape[2] = {w->shape[0], 1};
     part[0] = norm->gain ? tn_mul(ctx, w, norm->gain) : w;
-    part[1] = b ? tn_reshape_2d(b, -1, 1) : tn_full(ctx, 2, shape, 0);
+    part[1] = b ? tn_reshape_2d(b, -1, 1) : tn_full(ctx, 2, TNI_DIMS(w->shape[0], 1), 0);
     if (norm->bias) part[1] = tn_add(ctx, part[1], tn_matmul(ctx, w, tn_reshape_2d(norm->bias, -1, 1)));
     if (norm->desc.kind == TN_NORM_LAYER) part[0] = tn_sub(ctx, part[0], tni_row_means(ctx, part[0]));
     return tn_concat(ctx, 2, part, 1);
@@ -49051,8 +47732,7 @@ static bool tni_frozen_bias(tn_ctx *ctx, const tn_norm *norm, tn_tensor *scale, 
 {
     *kept = NULL;
     if (!b && !(norm && norm->bias)) return true;
-    int64_t    shape[2] = {T, n};
-    tn_tensor *c = tn_full(ctx, 2, shape, 0);
+    tn_tensor *c = tn_full(ctx, 2, TNI_DIMS(T, n), 0);
     if (b) {
         tn_tensor *row = tni_frozen_out(ctx, norm, tn_reshape_2d(b, -1, 1));
         row = row ? tn_reshape_2d(row, 1, -1) : NULL;
@@ -49066,14 +47746,12 @@ static bool tni_frozen_bias(tn_ctx *ctx, const tn_norm *norm, tn_tensor *scale, 
 /* The factor of each head's norm, [heads,T,1], from the values y gives. pattern [1,heads,T,T] */
 static tn_tensor *tni_frozen_head_norm(tn_ctx *ctx, const tn_attention *layer, tn_tensor *pattern, tn_tensor *y)
 {
-    tn_norm norm;
-    memset(&norm, 0, sizeof norm);
+    tn_norm norm = TNI_ZERO;
     norm.desc.eps = 1e-5;
     tn_tensor *in[2] = {pattern, tni_attention_v(ctx, layer, y, NULL)};
     tn_tensor *s = tni_frozen_scale(ctx, &norm, tn_einsum(ctx, "bhts,bshv->htv", 2, in));
     if (s && layer->desc.kind == TN_ATTENTION_DIFFERENTIAL) s = tn_scale(ctx, s, 1 - layer->desc.lambda_init);
-    int64_t shape[3] = {layer->desc.heads, y->shape[1], 1};
-    return s ? tn_reshape(s, 3, shape) : NULL;
+    return s ? tn_reshape(s, 3, TNI_DIMS(layer->desc.heads, y->shape[1], 1)) : NULL;
 }
 
 /* What multiplies q.k (squared) or both products (bilinear): scale^2 c_t where t sees s. [T,T] */
@@ -49084,10 +47762,8 @@ static tn_tensor *tni_frozen_mask(tn_ctx *ctx, const tn_attention_desc *d, int64
     a.kind = TN_ATTEND_SQUARED;
     a.form = TN_ATTEND_FORM_QUADRATIC;
     if (a.scale == 0) a.scale = 1 / (double)d->d_qk;
-    int64_t    shape[4] = {1, T, 1, 1};
-    tn_tensor *ones = tn_full(ctx, 4, shape, 1);
-    shape[3] = T;
-    units = units ? tn_attend(ctx, ones, ones, tn_reshape(units, 4, shape), &a) : NULL;
+    tn_tensor *ones = tn_full(ctx, 4, TNI_DIMS(1, T, 1, 1), 1);
+    units = units ? tn_attend(ctx, ones, ones, tn_reshape(units, 4, TNI_DIMS(1, T, 1, T)), &a) : NULL;
     return units ? tn_reshape_2d(units, T, T) : NULL;
 }
 
@@ -49104,16 +47780,12 @@ static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_
     if (normed) pattern = tn_mul(ctx, pattern, tni_frozen_head_norm(ctx, layer, pattern, y));
     if (norm) pattern = tn_mul(ctx, pattern, scale);
     pattern = tn_scale(ctx, pattern, m->desc.attn_scale);
-    int64_t shape[3] = {d->heads, y->shape[1], y->shape[1]};
-    b->pattern = pattern ? tn_tensor_keep(tn_reshape(pattern, 3, shape)) : NULL;
-    shape[1] = d->d_v; shape[2] = d->dim + 1;
-    b->v = tn_tensor_keep(tn_reshape(v, 3, shape));
+    b->pattern = pattern ? tn_tensor_keep(tn_reshape(pattern, 3, TNI_DIMS(d->heads, y->shape[1], y->shape[1]))) : NULL;
+    b->v = tn_tensor_keep(tn_reshape(v, 3, TNI_DIMS(d->heads, d->d_v, d->dim + 1)));
     tn_tensor *o = tni_frozen_out(ctx, norm, layer->o);
-    shape[0] = d->dim; shape[1] = d->heads; shape[2] = d->d_v;
-    b->o = o ? tn_tensor_keep(tn_reshape(o, 3, shape)) : NULL;
+    b->o = o ? tn_tensor_keep(tn_reshape(o, 3, TNI_DIMS(d->dim, d->heads, d->d_v))) : NULL;
     if (tni_takes_form(d->kind) && !d->qk_norm && !normed && d->row_scale != TN_ROW_SCALE_SUM) {
-        shape[0] = -1;
-        if (layer->qkb) qkb = tn_reshape(layer->qkb, 1, shape);
+        if (layer->qkb) qkb = tn_reshape(layer->qkb, 1, TNI_DIMS(-1));
         b->qk = tn_tensor_keep(tni_frozen_in(ctx, &block->norm1, tn_reshape_2d(layer->qk, -1, d->dim), qkb));
         o = tni_frozen_mask(ctx, d, y->shape[1]);
         if (o && norm) o = tn_mul(ctx, o, scale);
@@ -49131,10 +47803,8 @@ static tn_tensor *tni_frozen_encoders(tn_ctx *ctx, const tn_norm *norm, const tn
     const int64_t first = mlp->desc.kind == TN_MLP_BILINEAR ? 0 : all - 1;
     tn_tensor    *w = tn_slice(mlp->w, 0, first, all), *b = mlp->b ? tn_slice(mlp->b, 0, first, all) : NULL, *part[2];
     w = w ? tni_frozen_in(ctx, norm, tn_reshape_2d(w, -1, n), b) : NULL;
-    int64_t shape[3] = {all - first, h, n + 1};
-    part[0] = w ? tn_reshape(w, 3, shape) : NULL;
-    shape[1] = 1;
-    part[1] = tn_add(ctx, tn_full(ctx, 3, shape, 0), tn_slice(tn_eye(ctx, n + 1), 0, n, n + 1));
+    part[0] = w ? tn_reshape(w, 3, TNI_DIMS(all - first, h, n + 1)) : NULL;
+    part[1] = tn_add(ctx, tn_full(ctx, 3, TNI_DIMS(all - first, 1, n + 1), 0), tn_slice(tn_eye(ctx, n + 1), 0, n, n + 1));
     return tn_concat(ctx, 2, part, 1);
 }
 
@@ -49146,9 +47816,8 @@ static bool tni_frozen_mlp(tn_ctx *ctx, const tn_transformer *m, const tn_transf
     const int64_t  T = y->shape[1];
     tn_tensor     *scale = norm ? tni_frozen_scale(ctx, norm, out) : NULL, *factor = NULL;
     if (norm && !scale) return false;
-    int64_t shape[2] = {T, mlp->desc.hidden};
     if (mlp->desc.kind != TN_MLP_BILINEAR) factor = tn_mlp_modifier(ctx, mlp, y, NULL);
-    else if (norm) factor = tn_full(ctx, 2, shape, 1);
+    else if (norm) factor = tn_full(ctx, 2, TNI_DIMS(T, mlp->desc.hidden), 1);
     if (factor && norm) factor = tn_mul(ctx, factor, scale);
     if (mlp->desc.kind != TN_MLP_BILINEAR || norm) {
         b->m = factor ? tn_tensor_keep(tn_reshape_2d(factor, T, -1)) : NULL;
@@ -49205,7 +47874,6 @@ static bool tni_frozen_sources(tn_circuit_frozen *f, tn_tensor *ids)
     tn_ctx    *ctx = f->ctx;
     tn_tensor *part[3];
     int64_t    s = 0;
-    int64_t    shape[2] = {T, n};
     part[s++] = tn_reshape_2d(tn_embedding_forward(ctx, &m->embed, ids), T, n);
     if (m->position) part[s++] = tn_slice(m->position, 0, 0, T);
     tn_tensor *x = m->position ? tn_add(ctx, part[0], part[1]) : part[0];
@@ -49220,7 +47888,7 @@ static bool tni_frozen_sources(tn_circuit_frozen *f, tn_tensor *ids)
     }
     for (int64_t i = 0; i < s; i++) part[i] = tni_frozen_with(ctx, part[i], 0);
     if (f->constant) {
-        x = tn_full(ctx, 2, shape, 0);
+        x = tn_full(ctx, 2, TNI_DIMS(T, n), 0);
         if (m->desc.embed_norm && m->embed_norm.bias) x = tn_add(ctx, x, m->embed_norm.bias);
         part[s++] = tni_frozen_with(ctx, x, 1);
     }
@@ -49332,7 +48000,8 @@ static tn_tensor *tni_frozen_forward(tn_ctx *ctx, tn_circuit_frozen_block *b, tn
 static double tni_frozen_differ(const tn_tensor *a, const tn_tensor *b)
 {
     const int64_t n = tn_tensor_count(a);
-    double       *p = tni_analysis_read(a, "circuit"), *q = p ? tni_analysis_read(b, "circuit") : NULL;
+    tni_scratch   w = tni_scratch_begin(a->ctx, "circuit");
+    double       *p = tni_take_numbers(&w, a), *q = p ? tni_take_numbers(&w, b) : NULL;
     double        most = 0, size = 0;
     for (int64_t i = 0; q && i < n; i++) {
         if (!(fabs(p[i] - q[i]) <= most)) most = fabs(p[i] - q[i]);
@@ -49340,8 +48009,7 @@ static double tni_frozen_differ(const tn_tensor *a, const tn_tensor *b)
         if (most != most) break;
     }
     most = !q ? (double)NAN : size > 0 ? most / size : most;
-    tni_analysis_free(a, p);
-    tni_analysis_free(b, q);
+    tni_scratch_release(&w, NULL);
     return most;
 }
 
@@ -49413,23 +48081,13 @@ void tn_circuit_frozen_destroy(tn_circuit_frozen *f)
     if (!f || !f->ctx) return;
     for (int64_t l = 0; f->block && l < f->layers; l++) {
         tn_circuit_frozen_block *b = &f->block[l];
-        tn_tensor *all[18];
-        all[0] = b->pattern; all[1] = b->in1; all[2] = b->in2; all[3] = b->v; all[4] = b->o; all[5] = b->ob;
-        all[6] = b->qk; all[7] = b->mask; all[8] = b->w; all[9] = b->m; all[10] = b->p; all[11] = b->pb;
-        all[12] = b->run1; all[13] = b->run2; all[14] = b->x1; all[15] = b->x2; all[16] = b->values; all[17] = b->gate;
-        for (int64_t i = 0; i < 18; i++) tn_tensor_destroy(all[i]);
-        tn_tensor_destroy(b->added);
+        tni_result_end(b, offsetof(tn_circuit_frozen_block, keep), 0, 12);
+        tni_result_end(&b->run1, sizeof *b - offsetof(tn_circuit_frozen_block, run1), 0, 7);
     }
     tn_tensor_destroy(f->source);
-    tn_tensor_destroy(f->scale);
-    tn_tensor_destroy(f->u);
-    tn_tensor_destroy(f->cap);
-    tn_tensor_destroy(f->run);
-    tn_tensor_destroy(f->x);
-    tn_tensor_destroy(f->logits);
     if (f->block) tni_free(f->ctx, f->block, (size_t)f->layers * sizeof *f->block);
     tni_free(f->ctx, f->id, (size_t)f->tokens * sizeof *f->id);
-    memset(f, 0, sizeof *f);
+    tni_result_end(f, sizeof *f, offsetof(tn_circuit_frozen, scale), 6);
 }
 
 #endif /* TN_NO_CIRCUITS */
@@ -49509,17 +48167,15 @@ static bool tni_expand_qk(const tni_expansion *e, const tn_attention_desc *d, co
                           const tni_part_list *y, int sets, tni_part_list qk[4])
 {
     const int64_t heads = d->heads;
-    tn_rope_desc  rope;
-    memset(&rope, 0, sizeof rope);
+    tn_rope_desc rope = TNI_ZERO;
     rope.base = d->rope_base;
     rope.scaling = d->rope_scaling;
     rope.no_rotation = d->no_rope;
-    int64_t shape[4] = {1, e->f->tokens, 2 * sets * heads, d->d_qk};
     for (int j = 0; j < 2 * sets; j++) if (!tni_parts_make(e->ctx, &qk[j], y->count)) return false;
     for (int64_t i = 0; i < y->count; i++) {
         if (!y->at[i]) continue;
         tn_tensor *all = tn_affine(e->ctx, y->at[i], b->qk, NULL);
-        all = all ? tn_rope(e->ctx, tn_reshape(all, 4, shape), &rope) : NULL;
+        all = all ? tn_rope(e->ctx, tn_reshape(all, 4, TNI_DIMS(1, e->f->tokens, 2 * sets * heads, d->d_qk)), &rope) : NULL;
         for (int j = 0; j < 2 * sets; j++)
             if (!all || !(qk[j].at[i] = tn_slice(all, 2, j * heads, (j + 1) * heads))) return false;
     }
@@ -49613,8 +48269,8 @@ static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
 TNI_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
 {
     if (f->logits) return true;
-    tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail", op);
-    return false;
+    return tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail",
+                    op), false;
 }
 
 /* weights [1,vocab] of the logits, and their covector [n+1] on the last residual stream at the target's position */
@@ -49623,26 +48279,22 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
     const int64_t V = f->u->shape[0];
     const bool    two = target->aim == TN_CIRCUIT_AIM_DIFFERENCE;
     tn_ctx       *ctx = f->ctx;
-    double       *w;
     tn_tensor    *t = NULL;
     if (!tni_frozen_whole(f, op)) return NULL;
     if ((unsigned)target->aim > TN_CIRCUIT_AIM_LOSS || target->position < 0 || target->position >= f->tokens || target->token < 0
-        || target->token >= V || (two && (target->other < 0 || target->other >= V))) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the target is aim %d, position %lld, token %lld, other %lld, expected an aim from 0 "
-                 "to 2, a position below %lld and tokens below %lld", op, (int)target->aim, (long long)target->position,
-                 (long long)target->token, (long long)target->other, (long long)f->tokens, (long long)V);
-        return NULL;
-    }
-    if (!(w = tni_alloc_f64(ctx, V, 1, op))) return NULL;
-    if (target->aim == TN_CIRCUIT_AIM_LOSS) {
-        t = tn_softmax(ctx, tn_slice(f->logits, 0, target->position, target->position + 1));
-        if (!t || tn_read(t, TN_F64, w, V) != TN_OK) { tni_free_f64(ctx, w, V, 1); return NULL; }
-        w[target->token] -= 1;
-    } else w[target->token] = 1;
-    if (two) w[target->other] -= 1;
-    int64_t shape[2] = {1, V};
-    t = tn_tensor_from(ctx, 2, shape, TN_F64, w);
-    tni_free_f64(ctx, w, V, 1);
+        || target->token >= V || (two && (target->other < 0 || target->other >= V)))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the target is aim %d, position %lld, token %lld, other %lld, expected an aim "
+                        "from 0 to 2, a position below %lld and tokens below %lld", op, (int)target->aim,
+                        (long long)target->position, (long long)target->token, (long long)target->other, (long long)f->tokens,
+                        (long long)V), (tn_tensor *)NULL;
+    const bool  loss = target->aim == TN_CIRCUIT_AIM_LOSS;
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    if (loss) t = tn_softmax(ctx, tn_slice(f->logits, 0, target->position, target->position + 1));
+    double *v = !loss ? tni_take_zeros(&w, V, 1) : t ? tni_take_numbers(&w, t) : NULL;
+    if (v) v[target->token] += loss ? -1 : 1;
+    if (v && two) v[target->other] -= 1;
+    t = v ? tn_tensor_from(ctx, 2, TNI_DIMS(1, V), TN_F64, v) : NULL;
+    tni_scratch_release(&w, NULL);
     return t;
 }
 
@@ -49763,10 +48415,10 @@ static double tni_parts_count(const tn_circuit_frozen *f, tn_circuit_by by, bool
 
 TNI_FN double tni_values_sum(const tn_tensor *t)
 {
-    double *v = tni_analysis_read(t, "circuit_parts"), sum = 0;
+    tni_scratch w = tni_scratch_begin(t->ctx, "circuit_parts");
+    double     *v = tni_take_numbers(&w, t), sum = v ? 0 : (double)NAN;
     for (int64_t i = 0; v && i < tn_tensor_count(t); i++) sum += v[i];
-    if (!v) sum = (double)NAN;
-    tni_analysis_free(t, v);
+    tni_scratch_release(&w, NULL);
     return sum;
 }
 
@@ -49808,12 +48460,7 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
     return TN_OK;
 }
 
-void tn_circuit_parts_destroy(tn_circuit_parts *p)
-{
-    if (!p) return;
-    tn_tensor_destroy(p->values);
-    memset(p, 0, sizeof *p);
-}
+void tn_circuit_parts_destroy(tn_circuit_parts *p) { tni_result_end(p, sizeof *p, offsetof(tn_circuit_parts, values), 1); }
 
 TNI_PRINTF(2, 3) TNI_FN void tni_text_print(tni_text *t, const char *fmt, ...)
 {
@@ -49869,9 +48516,8 @@ static void tni_part_text(tni_text *t, const tn_circuit_parts *p, int64_t blocks
 
 int64_t tn_circuit_part_name(const tn_circuit_parts *p, int64_t i, char *dst, size_t bytes)
 {
-    tni_text t;
+    tni_text t = {dst, bytes, 0};
     if (!p || !p->frozen || i < 0 || i >= p->count || (!dst && bytes > 0)) return -1;
-    t.dst = dst; t.room = bytes; t.length = 0;
     if (p->by == TN_CIRCUIT_BY_DEGREE) tni_text_print(&t, "degree %lld", (long long)i);
     else if (p->by == TN_CIRCUIT_BY_PATH) {
         tni_part_text(&t, p, p->frozen->layers, i);
@@ -49903,6 +48549,7 @@ typedef struct tni_flat_block { TNI_FLAT(TNI_FLAT_MEMBER) } tni_flat_block;
 typedef struct tni_path_search {
     tn_ctx                  *ctx;
     const tn_circuit_frozen *f;
+    tni_scratch w;              /* has all that follows but the lists                           */
     int64_t  T, n, layers, heads, d_v;
     tni_flat_block *block;      /* [layers]                                                     */
     double  *source;            /* [sources,T,n+1]                                              */
@@ -49914,39 +48561,23 @@ typedef struct tni_path_search {
 static int64_t *tni_index_at(const tni_list *l, size_t i) { return (int64_t *)l->items + i; }
 static tn_circuit_node *tni_node_at(const tni_path_search *s, int64_t i) { return (tn_circuit_node *)s->nodes.items + i; }
 
-static double tni_urgency(const tni_path_search *s, size_t i)
+static double tni_urgency(const tni_path_search *s, const void *node)
 {
-    return fabs(tni_node_at(s, *tni_index_at(&s->heap, i))->value);
+    return fabs(tni_node_at(s, *(const int64_t *)node)->value);
+}
+
+static bool tni_more_urgent(const void *s, const void *a, const void *b)
+{
+    return tni_urgency((const tni_path_search *)s, a) > tni_urgency((const tni_path_search *)s, b);
 }
 
 static bool tni_search_push(tni_path_search *s, int64_t node)
 {
-    size_t   up;
-    int64_t *at = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths"), *p = (int64_t *)s->heap.items;
+    int64_t *at = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths");
     if (!at) return false;
     *at = node;
-    for (size_t i = s->heap.count - 1; i > 0 && tni_urgency(s, i) > tni_urgency(s, up = (i - 1) / 2); i = up) {
-        const int64_t other = p[up];
-        p[up] = p[i];
-        p[i] = other;
-    }
+    tni_queue_up(&s->heap, tni_more_urgent, s);
     return true;
-}
-
-static int64_t tni_search_pop(tni_path_search *s)
-{
-    int64_t *p = (int64_t *)s->heap.items;
-    const int64_t top = p[0];
-    size_t   i = 0, child;
-    p[0] = p[--s->heap.count];
-    for (; (child = 2 * i + 1) < s->heap.count; i = child) {
-        const int64_t moving = p[i];
-        if (child + 1 < s->heap.count && tni_urgency(s, child + 1) > tni_urgency(s, child)) child++;
-        if (tni_urgency(s, child) <= tni_urgency(s, i)) break;
-        p[i] = p[child];
-        p[child] = moving;
-    }
-    return top;
 }
 
 static bool tni_search_add(tni_path_search *s, double value, int64_t next, int64_t position, int64_t block, int head)
@@ -50016,7 +48647,7 @@ static bool tni_search_covector(tni_path_search *s, int64_t i, double *work)
     const int64_t n = s->n, T = s->T, h = node->head, width = s->heads * s->d_v;
     const double *c = *((double **)s->covector.items + *tni_index_at(&s->slot, (size_t)node->next));
     const double  kept = tni_frozen_kept(s->f, node->block, tni_node_stage(s->f, next));
-    double       *made = tni_alloc_f64(s->ctx, n + 1, 1, "circuit_paths"), **at, r;
+    double       *made = tni_take_zeros(&s->w, n + 1, 1), **at, r;
     if (!made) return false;
     if (h >= 0) {
         r = kept * b->pattern[(h * T + next->position) * T + node->position];
@@ -50037,10 +48668,7 @@ static bool tni_search_covector(tni_path_search *s, int64_t i, double *work)
         r = b->in2[node->position];
     }
     for (int64_t k = 0; k < n; k++) made[k] *= r;
-    if (!(at = (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths"))) {
-        tni_free_f64(s->ctx, made, n + 1, 1);
-        return false;
-    }
+    if (!(at = (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths"))) return false;
     *at = made;
     *tni_index_at(&s->slot, (size_t)i) = (int64_t)s->covector.count - 1;
     return true;
@@ -50095,9 +48723,8 @@ static void tni_search_streams(tni_path_search *s)
 /* The number of paths: of those that read each position, from the first block on. */
 static double tni_search_count(tni_path_search *s, int64_t position)
 {
-    double *sum = tni_alloc_f64(s->ctx, s->T, 2, "circuit_paths"), all = (double)NAN;
-    if (!sum) return all;
-    double *before = sum + s->T;
+    double *sum = tni_take_f64(&s->w, s->T, 1), *before = tni_take_f64(&s->w, s->T, 1);
+    if (!before) return (double)NAN;
     for (int64_t t = 0; t < s->T; t++) sum[t] = s->f->sources;
     for (int64_t l = 0; l < s->layers; l++) {
         memcpy(before, sum, (size_t)s->T * sizeof *sum);
@@ -50105,56 +48732,37 @@ static double tni_search_count(tni_path_search *s, int64_t position)
             if (s->block[l].pattern[(h * s->T + t) * s->T + at] != 0) sum[t] += before[at];
         for (int64_t t = 0; t < s->T; t++) sum[t] *= 2;         /* each passes the MLP by, or through it */
     }
-    all = sum[position];
-    tni_free_f64(s->ctx, sum, s->T, 2);
-    return all;
-}
-
-static bool tni_search_read(const tn_tensor *t, double **v)
-{
-    *v = t ? tni_analysis_read(t, "circuit_paths") : NULL;
-    return *v || !t;
+    return sum[position];
 }
 
 static bool tni_search_begin(tni_path_search *s, const tn_circuit_frozen *f)
 {
     const tn_attention_desc *d = &f->model->blocks[0].attn.desc;
-    bool    done = true;
     memset(s, 0, sizeof *s);
     s->ctx = f->ctx;
     s->f = f;
+    s->w = tni_scratch_begin(f->ctx, "circuit_paths");
     s->T = f->tokens; s->n = f->model->desc.dim; s->layers = f->layers; s->heads = d->heads; s->d_v = d->d_v;
     s->nodes.each = sizeof(tn_circuit_node);
     s->heap.each = s->slot.each = sizeof(int64_t);
     s->covector.each = sizeof(double *);
-    if (!(s->block = (tni_flat_block *)tni_array(s->ctx, f->layers, sizeof *s->block, "circuit_paths"))) return false;
-    memset(s->block, 0, (size_t)f->layers * sizeof *s->block);
-    s->one = tni_alloc_f64(s->ctx, tni_plus(tni_area(2, f->layers), 1), tni_area(s->T, s->n), "circuit_paths");
-    if (!s->one || !tni_search_read(f->source, &s->source)) return false;
-    for (int64_t l = 0; l < f->layers && done; l++) {
+    s->block = (tni_flat_block *)tni_take_zeroed(&s->w, f->layers, sizeof *s->block);
+    s->one = tni_take_zeros(&s->w, tni_plus(tni_area(2, f->layers), 1), tni_area(s->T, s->n));
+    s->source = tni_take_numbers(&s->w, f->source);
+    for (int64_t l = 0; l < f->layers && !s->w.failed; l++) {
         const tn_circuit_frozen_block *from = &f->block[l];
         tni_flat_block                *to = &s->block[l];
-#define TNI_FLAT_READ(name) done = done && tni_search_read(from->name, &to->name);
+#define TNI_FLAT_READ(name) if (from->name) to->name = tni_take_numbers(&s->w, from->name);
         TNI_FLAT(TNI_FLAT_READ)
 #undef TNI_FLAT_READ
     }
-    if (done) tni_search_streams(s);
-    return done;
+    if (!s->w.failed) tni_search_streams(s);
+    return !s->w.failed;
 }
 
 static void tni_search_end(tni_path_search *s)
 {
-    for (int64_t l = 0; s->block && l < s->layers; l++) {
-        const tn_circuit_frozen_block *from = &s->f->block[l];
-        tni_flat_block                *to = &s->block[l];
-#define TNI_FLAT_FREE(name) tni_analysis_free(from->name, to->name);
-        TNI_FLAT(TNI_FLAT_FREE)
-#undef TNI_FLAT_FREE
-    }
-    tni_analysis_free(s->f->source, s->source);
-    for (size_t i = 0; i < s->covector.count; i++) tni_free_f64(s->ctx, ((double **)s->covector.items)[i], s->n + 1, 1);
-    tni_free(s->ctx, s->block, s->block ? (size_t)s->layers * sizeof *s->block : 0);
-    tni_free_f64(s->ctx, s->one, 2 * s->layers + 1, s->T * s->n);
+    tni_scratch_release(&s->w, NULL);
     tni_list_free(s->ctx, &s->heap);
     tni_list_free(s->ctx, &s->slot);
     tni_list_free(s->ctx, &s->covector);
@@ -50169,56 +48777,44 @@ static bool tni_search_lists(const tni_path_search *s, int64_t i, bool sources)
 }
 
 /* The nodes of sources, or the open ones, by decreasing |value|; *sum: of their values. An array of at least one. */
-static int64_t *tni_search_list(const tni_path_search *s, bool sources, int64_t *count, double *sum)
+static int64_t *tni_search_list(tni_path_search *s, bool sources, int64_t *count, double *sum)
 {
     const int64_t nodes = (int64_t)s->nodes.count;
     int64_t       k = 0, i;
     for (i = 0; i < nodes; i++) k += tni_search_lists(s, i, sources);
     *count = k;
-    int64_t *list = (int64_t *)tni_array(s->ctx, k, sizeof *list, "circuit_paths");
-    int64_t *order = (int64_t *)tni_array(s->ctx, tni_area(k, 3), sizeof *order, "circuit_paths");
-    double  *key = tni_alloc_f64(s->ctx, k, 1, "circuit_paths");
-    if (list && order && key) {
-        for (*sum = 0, i = k = 0; i < nodes; i++) {
-            if (!tni_search_lists(s, i, sources)) continue;
-            key[k] = -fabs(tni_node_at(s, i)->value);
-            order[2 * *count + k++] = i;
-            *sum += tni_node_at(s, i)->value;
-        }
-        tni_sort_index(k, key, order, order + k);
-        for (i = 0; i < k; i++) list[i] = order[2 * k + order[i]];
-    } else {
-        tni_free(s->ctx, list, (size_t)k * sizeof *list);
-        list = NULL;
+    int64_t *order = (int64_t *)tni_take(&s->w, k, sizeof *order), *more = (int64_t *)tni_take(&s->w, k, sizeof *more);
+    int64_t *at = (int64_t *)tni_take(&s->w, k, sizeof *at);
+    double  *key = tni_take_f64(&s->w, k, 1);
+    int64_t *list = key ? (int64_t *)tni_array(s->ctx, k, sizeof *list, "circuit_paths") : NULL;
+    if (!list) return NULL;
+    for (*sum = 0, i = k = 0; i < nodes; i++) {
+        if (!tni_search_lists(s, i, sources)) continue;
+        key[k] = -fabs(tni_node_at(s, i)->value);
+        at[k++] = i;
+        *sum += tni_node_at(s, i)->value;
     }
-    tni_free(s->ctx, order, (size_t)*count * 3 * sizeof *order);
-    tni_free_f64(s->ctx, key, *count, 1);
+    tni_sort_index(k, key, order, more);
+    for (i = 0; i < k; i++) list[i] = at[order[i]];
     return list;
 }
 
 /* Expands nodes while the budget lasts. */
-static bool tni_search_run(tni_path_search *s, const double *target, const tn_circuit_target *aim, double whole,
+static bool tni_search_run(tni_path_search *s, double *target, const tn_circuit_target *aim, double whole,
                            int64_t budget, double least, int64_t *expanded)
 {
-    const tn_transformer_desc *d = &s->f->model->desc;
     int64_t hidden = 1;
-    bool    done = true;
     for (int64_t l = 0; l < s->layers; l++) hidden = tni_max(hidden, s->f->block[l].p->shape[1]);
-    hidden = tni_max(hidden + 1, s->heads * s->d_v);
-    double  *work = tni_alloc_f64(s->ctx, hidden, 1, "circuit_paths");
-    double  *c = tni_alloc_f64(s->ctx, d->dim + 1, 1, "circuit_paths");
-    double **at = c ? (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths") : NULL;
-    if (at) {
-        memcpy(c, target, (size_t)(d->dim + 1) * sizeof *c);
-        *at = c;
-    } else tni_free_f64(s->ctx, c, d->dim + 1, 1);
-    done = work && at && tni_search_add(s, whole, -1, aim->position, s->layers, TN_CIRCUIT_TARGET);
-    for (*expanded = 0; done && *expanded < budget && s->heap.count > 0 && tni_urgency(s, 0) >= least; ++*expanded) {
-        int64_t i = tni_search_pop(s);
+    double  *work = tni_take_f64(&s->w, tni_max(hidden + 1, s->heads * s->d_v), 1);
+    double **at = work ? (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths") : NULL;
+    if (at) *at = target;
+    bool done = at && tni_search_add(s, whole, -1, aim->position, s->layers, TN_CIRCUIT_TARGET);
+    for (*expanded = 0; done && *expanded < budget && s->heap.count > 0 && tni_urgency(s, s->heap.items) >= least; ++*expanded) {
+        int64_t i;
+        tni_queue_pop(&s->heap, &i, tni_more_urgent, s);
         if (i == 0) *tni_index_at(&s->slot, 0) = 0;
         done = (i == 0 || tni_search_covector(s, i, work)) && tni_search_expand(s, i, work);
     }
-    tni_free_f64(s->ctx, work, hidden, 1);
     return done;
 }
 
@@ -50226,7 +48822,6 @@ tn_status tn_circuit_paths_find(const tn_circuit_frozen *f, const tn_circuit_tar
                                 const tn_circuit_paths_desc *desc, tn_circuit_paths *out)
 {
     tni_path_search s;
-    double *c = NULL;
     if (out) memset(out, 0, sizeof *out);
     if (!f || !f->ctx) return TN_ERR_ARG;
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths: %s is NULL", out ? "target" : "out");
@@ -50235,9 +48830,9 @@ tn_status tn_circuit_paths_find(const tn_circuit_frozen *f, const tn_circuit_tar
                         (long long)desc->budget, desc->least);
     tni_scope  scope = tni_scope_begin(f->ctx);
     tn_tensor *u = tni_target_covector(f, target, "circuit_paths", &out->whole);
-    c = u ? tni_analysis_read(u, "circuit_paths") : NULL;
-    bool done = c && tni_search_begin(&s, f);
-    if (done) {
+    bool       done = u && tni_search_begin(&s, f);
+    double    *c = done ? tni_take_numbers(&s.w, u) : NULL;
+    if (c) {
         out->frozen = f;
         out->target = *target;
         done = tni_search_run(&s, c, target, out->whole, desc && desc->budget > 0 ? desc->budget : 1000,
@@ -50252,10 +48847,9 @@ tn_status tn_circuit_paths_find(const tn_circuit_frozen *f, const tn_circuit_tar
         out->room = (int64_t)s.nodes.room;
         s.nodes.items = NULL;
     }
-    if (c) tni_search_end(&s);
-    tni_free_f64(f->ctx, c, f->model->desc.dim + 1, 1);
+    if (u) tni_search_end(&s);
     tni_scope_end(f->ctx, scope);
-    if (done) return TN_OK;
+    if (c && done) return TN_OK;
     tn_circuit_paths_destroy(out);
     return tni_analysis_status(f->ctx);
 }
@@ -50273,9 +48867,8 @@ void tn_circuit_paths_destroy(tn_circuit_paths *p)
 
 int64_t tn_circuit_path_name(const tn_circuit_paths *p, int64_t i, const char *const *names, char *dst, size_t bytes)
 {
-    tni_text t;
+    tni_text t = {dst, bytes, 0};
     if (!p || !p->frozen || i < 0 || i >= p->nodes || (!dst && bytes > 0)) return -1;
-    t.dst = dst; t.room = bytes; t.length = 0;
     const tn_circuit_node *node = &p->node[i];
     if (node->head == TN_CIRCUIT_SOURCE) {
         const int32_t id = p->frozen->id[node->position];
@@ -50304,10 +48897,9 @@ static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block
 {
     const int64_t n = b->p->shape[0];
     tn_tensor    *in[4], *part[2], *un = tn_slice(c, -1, 0, n);
-    int64_t column[2] = {b->in1->shape[0], 1};
     part[0] = tn_matmul(ctx, un, b->p);
-    part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, column, 0);
-    part[1] = part[1] ? tn_reshape(part[1], 2, column) : NULL;
+    part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, TNI_DIMS(b->in1->shape[0], 1), 0);
+    part[1] = part[1] ? tn_reshape_2d(part[1], -1, 1) : NULL;
     in[0] = tn_concat(ctx, 2, part, 1); in[1] = b->gate; in[2] = b->w;
     c = tn_add(ctx, c, tni_frozen_read(ctx, tn_einsum(ctx, "th,eth,ehn->tn", 3, in), b->in2));
     un = tn_slice(c, -1, 0, n);
@@ -50315,7 +48907,7 @@ static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block
     part[0] = tni_frozen_read(ctx, tn_einsum(ctx, "to,ohv,hts,hvn->sn", 4, in), b->in1);
     if (b->ob) {
         tn_tensor *one = tn_sum_axis(ctx, tn_mul(ctx, un, b->ob), -1);
-        part[1] = tn_mul(ctx, tni_frozen_factors(ctx, n, 0, 1), one ? tn_reshape(one, 2, column) : NULL);
+        part[1] = tn_mul(ctx, tni_frozen_factors(ctx, n, 0, 1), one ? tn_reshape_2d(one, -1, 1) : NULL);
         c = tn_add(ctx, c, part[1]);
     }
     return tn_add(ctx, c, part[0]);
@@ -50357,12 +48949,7 @@ tn_status tn_circuit_attribute(const tn_circuit_frozen *f, const tn_circuit_targ
     return TN_OK;
 }
 
-void tn_circuit_attribution_destroy(tn_circuit_attribution *a)
-{
-    if (!a) return;
-    tn_tensor_destroy(a->values);
-    memset(a, 0, sizeof *a);
-}
+void tn_circuit_attribution_destroy(tn_circuit_attribution *a) { tni_result_end(a, sizeof *a, 0, 1); }
 
 /* A layer that is one head of another, without the output bias */
 static tn_attention tni_circuit_one_head(tn_ctx *ctx, const tn_attention *layer, int64_t h)
@@ -50531,11 +49118,12 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
     if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_ablate: count is %lld, expected 1 or more",
                                    (long long)count);
     if (!tni_frozen_whole(f, "circuit_paths_ablate")) return TN_ERR_ARG;
-    int64_t   room = tni_min(count, tni_max(p->count, 1));
-    double   *v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_ablate");
-    int32_t  *leaf = (int32_t *)tni_array(f->ctx, room, sizeof *leaf, "circuit_paths_ablate");
-    tni_scope scope = tni_scope_begin(f->ctx);
-    bool      done = v && leaf;
+    int64_t     room = tni_min(count, tni_max(p->count, 1));
+    tni_scratch w = tni_scratch_begin(f->ctx, "circuit_paths_ablate");
+    double     *v = tni_take_zeros(&w, room, 2);
+    int32_t    *leaf = (int32_t *)tni_take(&w, room, sizeof *leaf);
+    tni_scope   scope = tni_scope_begin(f->ctx);
+    bool        done = !w.failed;
     for (int64_t i = 0; i < p->count && k < room && done; i++) {
         const tn_circuit_node *node = &p->node[p->path[i]];
         if (f->constant && node->block == f->sources - 1) continue;
@@ -50555,8 +49143,7 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
         done = out->path && out->predicted && out->measured;
     }
     tni_scope_end(f->ctx, scope);
-    tni_free_f64(f->ctx, v, room, 2);
-    tni_free(f->ctx, leaf, (size_t)room * sizeof *leaf);
+    tni_scratch_release(&w, NULL);
     if (done) return TN_OK;
     tn_circuit_ablation_destroy(out);
     return tni_analysis_status(f->ctx);
@@ -50564,11 +49151,7 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
 
 void tn_circuit_ablation_destroy(tn_circuit_ablation *d)
 {
-    if (!d) return;
-    tn_tensor_destroy(d->path);
-    tn_tensor_destroy(d->predicted);
-    tn_tensor_destroy(d->measured);
-    memset(d, 0, sizeof *d);
+    tni_result_end(d, sizeof *d, offsetof(tn_circuit_ablation, path), 3);
 }
 
 #endif /* TN_NO_CIRCUITS */
@@ -50579,6 +49162,7 @@ void tn_circuit_ablation_destroy(tn_circuit_ablation *d)
 typedef struct tni_bound {
     tn_ctx               *ctx;
     const tn_transformer *m;
+    tni_scratch w;              /* has all arrays                                               */
     int64_t  V, n, heads, hidden, c, unknown;
     uint64_t dropped;
     bool     softmax;
@@ -50623,10 +49207,9 @@ static tn_tensor *tni_bound_forms(const tni_bound *b, tn_tensor *f[2])
     tn_ctx        *ctx = b->ctx;
     tn_cp         *units = f[0] && f[1] ? tn_cp_create(ctx, 2, tn_eye(ctx, b->hidden), f, TN_CP_INPUT_PLAIN) : NULL;
     tn_tensor     *gram = units ? tn_cp_gram(units, units) : NULL, *a = NULL;
-    tn_eigh_desc   d;
     tn_eigh_result e;
     tn_cp_destroy(units);
-    memset(&d, 0, sizeof d);
+    tn_eigh_desc d = TNI_ZERO;
     d.symmetrise = true;
     if (gram && tn_eigh(ctx, gram, &d, &e) == TN_OK) {
         a = tn_affine(ctx, b->up, e.vectors, NULL);
@@ -50641,15 +49224,15 @@ static tn_tensor *tni_bound_forms(const tni_bound *b, tn_tensor *f[2])
 static bool tni_bound_finite(const tni_bound *b)
 {
     const int64_t tokens = b->heads * b->V, keys = tn_tensor_count(b->keys);
-    double       *key = tni_analysis_read(b->keys, "circuit_bound");
-    if (!key) return false;
+    tni_scratch   w = tni_scratch_begin(b->ctx, "circuit_bound");
+    double       *key = tni_take_numbers(&w, b->keys);
+    if (!key) return tni_scratch_end(&w, TN_ERR_MEMORY), false;
     double most = tni_max_f64(tni_largest_of(keys, key), tni_largest_of(tokens * b->V, b->moved));
     most = tni_max_f64(most, tni_largest_of(tokens * b->n, b->vector));
     most = tni_max_f64(most, tni_largest_of(b->V * b->hidden, b->form));
-    tni_analysis_free(b->keys, key);
+    tni_scratch_release(&w, NULL);
     if (most < HUGE_VAL) return true;
-    tni_fail(b->ctx, TN_ERR_NONFINITE, "circuit_bound: what a token adds is not finite, expected finite weights");
-    return false;
+    return tni_fail(b->ctx, TN_ERR_NONFINITE, "circuit_bound: what a token adds is not finite, expected finite weights"), false;
 }
 
 /* What depends on the weights alone. f: any frozen text, for its folded weights */
@@ -50673,11 +49256,11 @@ static bool tni_bound_tables(tni_bound *b, const tn_circuit_frozen *f)
     in[0] = tn_copy(ctx, tn_slice(tn_slice(tni_layer_part(z->w, 0), 0, 0, b->hidden), 1, 0, n));
     in[1] = tn_copy(ctx, tn_slice(tn_slice(tni_layer_part(z->w, 1), 0, 0, b->hidden), 1, 0, n));
     tn_tensor *form = tni_bound_forms(b, in);
-    b->form = form ? tni_analysis_read(form, "circuit_bound") : NULL;
-    b->moved = tni_analysis_read(x, "circuit_bound");
-    b->vector = tni_analysis_read(vector, "circuit_bound");
-    b->length = tni_alloc_f64(ctx, b->heads, 1, "circuit_bound");
-    if (!b->form || !b->moved || !b->vector || !b->length) return false;
+    b->form = form ? tni_take_numbers(&b->w, form) : NULL;
+    b->moved = tni_take_numbers(&b->w, x);
+    b->vector = tni_take_numbers(&b->w, vector);
+    b->length = tni_take_zeros(&b->w, b->heads, 1);
+    if (!form || b->w.failed) return false;
     for (int64_t h = 0; h < b->heads; h++) for (int64_t i = 0; i < V; i++) {
         const double *v = b->vector + (h * V + i) * n;
         tni_raise(&b->length[h], sqrt(tni_dot_f64(v, v, n)));
@@ -50692,17 +49275,15 @@ static bool tni_bound_mass(const tni_bound *b, tn_tensor *y, const double *known
     const tn_attention *layer = &b->m->blocks[0].attn;
     const int64_t window = layer->desc.window, sets = layer->desc.kind == TN_ATTENTION_BILINEAR ? 2 : 1;
     const int64_t all = b->c + b->unknown, end = window > 0 ? tni_min(window, all) : all;
-    int64_t       shape[3];
     tn_ctx       *ctx = b->ctx;
-    shape[0] = 1; shape[2] = b->n;
+    tni_scratch   w = tni_scratch_begin(ctx, "circuit_bound");
     for (int64_t h = 0; h < b->heads; h++) mass[h] = 0;
     if (end <= 0) return true;
-    shape[1] = end;
-    tn_tensor *s = tn_full(ctx, 3, shape, 0);               /* the query at each distance from a key at position 0 */
+    tn_tensor *s = tn_full(ctx, 3, TNI_DIMS(1, end, b->n), 0);   /* the query at each distance from a key at position 0 */
     tn_tensor *q = s ? tni_attention_qk(ctx, layer, tn_add(ctx, s, y), 0) : NULL;
     tn_tensor *in[2] = {q ? tn_slice(q, 2, 0, sets * b->heads) : NULL, b->keys};
     s = tn_einsum(ctx, "bthd,jbhd->htj", 2, in);
-    double *v = s ? tni_analysis_read(s, "circuit_bound") : NULL;
+    double *v = s ? tni_take_numbers(&w, s) : NULL;
     for (int64_t h = 0; v && h < b->heads; h++) {
         const bool dropped = b->dropped >> h & 1;
         double     sum = 0;
@@ -50716,7 +49297,7 @@ static bool tni_bound_mass(const tni_bound *b, tn_tensor *y, const double *known
         }
         mass[h] = !b->softmax ? sum : dropped ? 1 : sum < HUGE_VAL ? sum / (1 + sum) : sum != sum ? sum : 1;
     }
-    if (v) tni_analysis_free(s, v);
+    tni_scratch_release(&w, NULL);
     return v != NULL;
 }
 
@@ -50731,8 +49312,9 @@ static bool tni_bound_known(const tni_bound *b, tn_tensor *y, double *known)
     tn_tensor *qk = tni_attention_qk(ctx, &b->m->blocks[0].attn, y, 0);
     in[0] = qk ? tn_slice(tn_slice(qk, 1, c - 1, c), 2, 0, b->heads) : NULL;
     in[1] = qk ? tn_slice(tn_slice(qk, 1, first, c), 2, b->heads, 2 * b->heads) : NULL;
-    tn_tensor *s = tn_einsum(ctx, "bthd,bshd->hs", 2, in);
-    double    *v = s ? tni_analysis_read(s, "circuit_bound") : NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "circuit_bound");
+    tn_tensor  *s = tn_einsum(ctx, "bthd,bshd->hs", 2, in);
+    double     *v = s ? tni_take_numbers(&w, s) : NULL;
     for (int64_t h = 0; v && h < b->heads; h++) {
         const double *at = v + h * (c - first);
         double        most = at[0];
@@ -50741,7 +49323,7 @@ static bool tni_bound_known(const tni_bound *b, tn_tensor *y, double *known)
         for (int64_t o = 0; o < c - first; o++) sum += exp(b->scale * (at[o] - most));
         known[h] = b->scale * most + log(sum);
     }
-    if (v) tni_analysis_free(s, v);
+    tni_scratch_release(&w, NULL);
     return v != NULL;
 }
 
@@ -50791,28 +49373,28 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
 {
     const int64_t V = b->V, best = e->best;
     tn_ctx    *ctx = b->ctx;
-    int64_t    shape[2] = {count, length};
-    tn_tensor *x = tn_tensor_from(ctx, 2, shape, TN_I32, id);
+    tn_tensor *x = tn_tensor_from(ctx, 2, TNI_DIMS(count, length), TN_I32, id);
     x = x ? tni_model_embedded(ctx, b->m, x, 0, NULL) : NULL;
     x = x ? tni_model_blocks(ctx, b->m, x, 1, NULL, NULL, NULL) : NULL;
     x = x ? tn_copy(ctx, tn_slice(x, 1, length - 1, length)) : NULL;
     x = x ? tn_affine(ctx, tn_reshape_2d(x, count, b->n), tn_slice(f->u, 1, 0, b->n), NULL) : NULL;
-    double *logit = x ? tni_analysis_read(x, "circuit_bound") : NULL;
-    if (!logit) return false;
-    for (int64_t r = 0; r < count; r++) for (int64_t v = 0; v < V; v++) {
+    tni_scratch w = tni_scratch_begin(ctx, "circuit_bound");
+    double     *logit = x ? tni_take_numbers(&w, x) : NULL;
+    for (int64_t r = 0; logit && r < count; r++) for (int64_t v = 0; v < V; v++) {
         const double gap = logit[r * V + best] - logit[r * V + v];
         tni_lower(&e->margin[v], gap);
         tni_raise(&e->change[v], fabs(gap - (e->logit[best] - e->logit[v])));
     }
-    tni_analysis_free(x, logit);
-    return true;
+    tni_scratch_release(&w, NULL);
+    return logit != NULL;
 }
 
 /* At most one unknown token that the end can see: none is tried and, with `one`, all of them. */
 static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e, bool one)
 {
     const int64_t V = b->V, c = b->c;
-    int32_t      *id = (int32_t *)tni_array(b->ctx, tni_area(V, c + 1), sizeof *id, "circuit_bound");
+    tni_scratch   w = tni_scratch_begin(b->ctx, "circuit_bound");
+    int32_t      *id = (int32_t *)tni_take(&w, tni_area(V, c + 1), sizeof *id);
     if (!id) return false;
     for (int64_t v = 0; v < V; v++) {
         e->margin[v] = HUGE_VAL;
@@ -50821,7 +49403,7 @@ static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_
         memcpy(id + v * (c + 1) + 1, f->id, (size_t)c * sizeof *id);
     }
     bool done = tni_bound_texts(b, f, e, 1, c, f->id) && (!one || tni_bound_texts(b, f, e, V, c + 1, id));
-    tni_free(b->ctx, id, (size_t)V * (size_t)(c + 1) * sizeof *id);
+    tni_scratch_release(&w, NULL);
     return done;
 }
 
@@ -50869,14 +49451,14 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     tn_ctx    *ctx = b->ctx;
     tn_tensor *y = tn_slice(z->run1, 0, 0, c), *u = tn_slice(f->u, 1, 0, n);
     double    *o = NULL, *x = NULL, shift = 0;
-    int64_t    shape[3] = {1, c, n};
-    y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, shape), NULL, "") : NULL;
+    tni_scratch room = tni_scratch_begin(ctx, "circuit_bound");
+    y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, TNI_DIMS(1, c, n)), NULL, "") : NULL;
     bool       done = y && tni_bound_known(b, y, known) && tni_bound_mass(b, tn_slice(y, 1, last, c), known, mass);
     tn_tensor *in[3] = {tn_slice(z->pattern, 1, last, c), z->values, z->o};
     tn_tensor *out = done ? tn_einsum(ctx, "hts,shv,ohv->ho", 3, in) : NULL;
     in[0] = out; in[1] = u;
     tn_tensor *w = tn_einsum(ctx, "ho,vo->hv", 2, in);
-    done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_analysis_read(out, "circuit_bound")) != NULL;
+    done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_take_numbers(&room, out)) != NULL;
     w = done ? tn_affine(ctx, tn_slice(f->x, 0, last, c), f->u, NULL) : NULL;
     done = w && tn_read(w, TN_F64, e->logit, V) == TN_OK;
     in[0] = tn_slice(tn_slice(z->gate, 1, last, c), 2, 0, b->hidden);
@@ -50884,7 +49466,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     w = done ? tn_einsum(ctx, "eth,ehn->hn", 2, in) : NULL;
     w = w ? tn_scale(ctx, tn_matmul(ctx, b->up, w), 2) : NULL;                  /* gates have the factor 1/2 */
     done = w && tn_read(w, TN_F64, e->gradient, V * n) == TN_OK;
-    x = done ? tni_analysis_read(z->x2, "circuit_bound") : NULL;
+    x = done ? tni_take_numbers(&room, z->x2) : NULL;
     if (x) {
         for (int64_t h = 0; h < b->heads; h++) if (mass[h] != 0) shift += mass[h] * tni_bound_reach(b, h, o + h * n);
         e->eta = tni_bound_eta(b, x + last * (n + 1), shift);
@@ -50892,8 +49474,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
         if (seen <= c + 1) done = tni_bound_exact(b, f, e, seen > c);
         else tni_bound_pairs(b, e, mass);
     }
-    if (x) tni_analysis_free(z->x2, x);
-    if (o) tni_analysis_free(out, o);
+    tni_scratch_release(&room, NULL);
     return x && done;
 }
 
@@ -50920,77 +49501,64 @@ static bool tni_bound_counted(const tni_bound *b, int64_t N, const int32_t *next
     const char *op = "circuit_bound";
     double      all = 0;
     for (int64_t i = 0; i < N; i++) {
-        if (next[i] < 0 || next[i] >= b->V) {
-            tni_fail(b->ctx, TN_ERR_ARG, "%s: next[%lld] is %d, expected 0 to %lld", op, (long long)i, (int)next[i],
-                     (long long)b->V - 1);
-            return false;
-        }
-        if (weight && !(weight[i] >= 0 && weight[i] < HUGE_VAL)) {
-            tni_fail(b->ctx, TN_ERR_ARG, "%s: weights[%lld] is %g, expected finite numbers >= 0", op, (long long)i,
-                     weight[i]);
-            return false;
-        }
+        if (next[i] < 0 || next[i] >= b->V)
+            return tni_fail(b->ctx, TN_ERR_ARG, "%s: next[%lld] is %d, expected 0 to %lld", op, (long long)i, (int)next[i],
+                            (long long)b->V - 1), false;
+        if (weight && !(weight[i] >= 0 && weight[i] < HUGE_VAL))
+            return tni_fail(b->ctx, TN_ERR_ARG, "%s: weights[%lld] is %g, expected finite numbers >= 0", op, (long long)i,
+                            weight[i]), false;
         all += weight ? weight[i] : 1;
     }
     if (all > 0) return true;
-    tni_fail(b->ctx, TN_ERR_ARG, "%s: the sum of the weights is 0, expected more", op);
-    return false;
+    return tni_fail(b->ctx, TN_ERR_ARG, "%s: the sum of the weights is 0, expected more", op), false;
 }
 
 static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const tn_tensor *weights, tn_circuit_bound *out)
 {
-    const int64_t N = ends->shape[0], V = b->V, each = V * (5 + b->n + b->heads), all = 2 * b->heads + each + 3 * N;
-    tn_ctx  *ctx = b->ctx;
-    double  *room = tni_alloc_f64(ctx, all, 1, "circuit_bound"), *mass = room, *known = mass + b->heads;
-    double  *weight = NULL;
-    int32_t *id = (int32_t *)tni_array(ctx, tni_area(N, 2), sizeof *id, "circuit_bound");
-    int64_t  v;
-    bool     done = room && id && tn_read(next, TN_I32, id + N, N) == TN_OK;
-    tni_bound_end     e;
+    const int64_t N = ends->shape[0], V = b->V;
+    tn_ctx       *ctx = b->ctx;
+    tni_scratch  *w = &b->w;
+    double       *mass = tni_take_zeros(w, b->heads, 1), *known = tni_take_zeros(w, b->heads, 1);
+    double       *margin = tni_take_f64(w, N, 1), *change = tni_take_f64(w, N, 1), *weight = NULL;
+    int32_t      *id = (int32_t *)tni_take(w, N, sizeof *id), *to = (int32_t *)tni_take(w, N, sizeof *to);
     tn_circuit_frozen f;
-    if (done) {
-        memset(&e, 0, sizeof e);
-        e.logit = known + b->heads;
-        e.margin = e.logit + V; e.change = e.margin + V; e.least = e.change + V; e.most = e.least + V;
-        e.out = e.most + V; e.gradient = e.out + b->heads * V;
-        double *margin = e.gradient + V * b->n, *change = margin + N;
-        if (weights) { weight = change + N; done = tn_read(weights, TN_F64, weight, N) == TN_OK; }
-        done = done && tni_bound_counted(b, N, id + N, weight);
-        for (int64_t i = 0; i < N && done; i++) {
-            const tni_scope scope = tni_scope_begin(ctx);
-            done = tn_circuit_freeze(ctx, b->m, tn_slice(ends, 0, i, i + 1), &f) == TN_OK && tni_bound_prune(b, &f)
-                && (b->moved || tni_bound_tables(b, &f)) && tni_bound_one(b, &f, &e, mass, known);
-            tn_circuit_frozen_destroy(&f);
-            tni_scope_end(ctx, scope);
-            if (!done) break;
-            id[i] = (int32_t)e.best;
-            for (margin[i] = HUGE_VAL, change[i] = 0, v = 0; v < V; v++) {
-                if (v == e.best) continue;
-                tni_lower(&margin[i], e.margin[v]);
-                tni_raise(&change[i], e.change[v]);
-            }
-        }
-        if (done) {
-            out->count = N;
-            tni_bound_sums(out, id, margin, id + N, weight);
-            out->best = tni_owned_counts(ctx, N, id);
-            out->margin = tni_owned_from(ctx, 1, &N, margin);
-            out->change = tni_owned_from(ctx, 1, &N, change);
-            done = out->best && out->margin && out->change;
+    tni_bound_end     e = TNI_ZERO;
+    e.logit = tni_take_zeros(w, V, 1); e.out = tni_take_zeros(w, b->heads, V); e.gradient = tni_take_zeros(w, V, b->n);
+    e.margin = tni_take_zeros(w, V, 1); e.change = tni_take_zeros(w, V, 1);
+    e.least = tni_take_zeros(w, V, 1); e.most = tni_take_zeros(w, V, 1);
+    if (weights) weight = tni_take_numbers(w, weights);
+    bool done = !w->failed && tn_read(next, TN_I32, to, N) == TN_OK && tni_bound_counted(b, N, to, weight);
+    for (int64_t i = 0; i < N && done; i++) {
+        const tni_scope scope = tni_scope_begin(ctx);
+        done = tn_circuit_freeze(ctx, b->m, tn_slice(ends, 0, i, i + 1), &f) == TN_OK && tni_bound_prune(b, &f)
+            && (b->moved || tni_bound_tables(b, &f)) && tni_bound_one(b, &f, &e, mass, known);
+        tn_circuit_frozen_destroy(&f);
+        tni_scope_end(ctx, scope);
+        if (!done) break;
+        id[i] = (int32_t)e.best;
+        margin[i] = HUGE_VAL;
+        change[i] = 0;
+        for (int64_t v = 0; v < V; v++) {
+            if (v == e.best) continue;
+            tni_lower(&margin[i], e.margin[v]);
+            tni_raise(&change[i], e.change[v]);
         }
     }
-    tni_free_f64(ctx, room, all, 1);
-    tni_free(ctx, id, (size_t)N * 2 * sizeof *id);
-    return done;
+    if (!done) return false;
+    out->count = N;
+    tni_bound_sums(out, id, margin, to, weight);
+    out->best = tni_owned_counts(ctx, N, id);
+    out->margin = tni_owned_from(ctx, 1, &N, margin);
+    out->change = tni_owned_from(ctx, 1, &N, change);
+    return out->best && out->margin && out->change;
 }
 
 tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ends, tn_tensor *next,
                               const tn_tensor *weights, const tn_circuit_bound_desc *desc, tn_circuit_bound *out)
 {
-    tni_bound b;
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s is NULL", ctx ? "out" : "ctx");
     memset(out, 0, sizeof *out);
-    memset(&b, 0, sizeof b);
+    tni_bound b = TNI_ZERO;
     if (!tni_model_given(ctx, m, ends, "ends", "circuit_bound") || !tni_is_ids(ctx, next, "circuit_bound", "next")
         || (weights && !tni_usable(ctx, weights, "circuit_bound", "weights"))) return tni_analysis_status(ctx);
     if (ends->shape[0] < 1 || ends->shape[1] < 1 || next->rank != 1 || next->shape[0] != ends->shape[0]
@@ -51016,28 +49584,19 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
     b.softmax = a->kind == TN_ATTENTION_SOFTMAX;
     b.scale = a->scale > 0 ? a->scale : b.softmax ? 1 / sqrt((double)a->d_qk) : 1 / (double)a->d_qk;
     if (!b.softmax) b.scale *= b.scale * m->desc.attn_scale;
+    b.w = tni_scratch_begin(ctx, "circuit_bound");
     tni_scope scope = tni_scope_begin(ctx);
     bool      done = tni_bound_ends(&b, ends, next, weights, out);
     tni_scope_end(ctx, scope);
     tn_tensor_destroy(b.keys);
     tn_tensor_destroy(b.up);
-    tni_free_f64(ctx, b.moved, b.heads * b.V, b.V);
-    tni_free_f64(ctx, b.vector, b.heads * b.V, b.n);
-    tni_free_f64(ctx, b.length, b.heads, 1);
-    tni_free_f64(ctx, b.form, b.V, b.hidden);
+    tni_scratch_release(&b.w, NULL);
     if (done) return TN_OK;
     tn_circuit_bound_destroy(out);
     return tni_analysis_status(ctx);
 }
 
-void tn_circuit_bound_destroy(tn_circuit_bound *b)
-{
-    if (!b) return;
-    tn_tensor_destroy(b->best);
-    tn_tensor_destroy(b->margin);
-    tn_tensor_destroy(b->change);
-    memset(b, 0, sizeof *b);
-}
+void tn_circuit_bound_destroy(tn_circuit_bound *b) { tni_result_end(b, sizeof *b, offsetof(tn_circuit_bound, best), 3); }
 
 #endif /* TN_NO_CIRCUITS */
 
@@ -51213,9 +49772,8 @@ static bool tni_steering_given(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
         for (int64_t l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
             const tn_mlp_kind kind = m->blocks[l].mlp.desc.kind;
             if (kind == TN_MLP_BILINEAR) continue;
-            tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others are "
-                     "no polynomial", op, (long long)l, tn_mlp_kind_name(kind));
-            return false;
+            return tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others "
+                            "are no polynomial", op, (long long)l, tn_mlp_kind_name(kind)), false;
         }
         return true;
     }
@@ -51250,14 +49808,13 @@ static bool tni_steering_parts(tn_ctx *ctx, const tni_steering *t, tn_tensor *y,
 tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, const tn_circuit_steering_desc *desc,
                                  tn_circuit_steering *out)
 {
-    tni_steering t;
-    tn_tensor   *c[TNI_STEERING_MOST + 4];
-    tn_tap       tap;
+    tn_tensor *c[TNI_STEERING_MOST + 4];
+    tn_tap     tap;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!ctx || !tni_steering_given(ctx, m, ids, desc)) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
     tni_scope scope = tni_scope_begin(ctx);
-    memset(&t, 0, sizeof t);
+    tni_steering t = TNI_ZERO;
     t.desc = desc;
     t.orders = out->orders = desc->orders ? desc->orders : 2;
     t.texts = ids->shape[0];
@@ -51279,9 +49836,7 @@ tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 
 void tn_circuit_steering_destroy(tn_circuit_steering *o)
 {
-    if (!o) return;
-    tni_drop(&o->logits); tni_drop(&o->measured); tni_drop(&o->frozen); tni_drop(&o->parts);
-    memset(o, 0, sizeof *o);
+    tni_result_end(o, sizeof *o, offsetof(tn_circuit_steering, logits), 4);
 }
 
 /* ---- two models --------------------------------------------------------- >>circuits-alignment-impl */
@@ -51303,8 +49858,7 @@ static tn_cp *tni_align_mlp(tn_ctx *ctx, const tn_transformer *m, int64_t block,
 /* The OV circuit of a head as an operator of order 1 */
 static tn_cp *tni_align_ov(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t head, bool tokens)
 {
-    tn_circuit_desc d;
-    memset(&d, 0, sizeof d);
+    tn_circuit_desc d = TNI_ZERO;
     d.block = block;
     d.head = head;
     d.tokens = tokens;
@@ -51337,21 +49891,20 @@ tn_status tn_circuit_align(tn_ctx *ctx, const tn_transformer *a, const tn_transf
                            tn_circuit_alignment *out)
 {
     const char *op = "circuit_align";
-    double     *cosine;
     tn_cp      *unaligned = NULL;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!tni_circuit_given(ctx, a, block, op) || !tni_circuit_given(ctx, b, block, op))
         return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
-    int64_t shape[2] = {a->desc.heads, b->desc.heads};
-    if (!(cosine = tni_alloc_f64(ctx, shape[0], shape[1], op))) return TN_ERR_MEMORY;
-    out->a = tni_align_mlp(ctx, a, block, tokens);
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    double     *cosine = tni_take_zeros(&w, a->desc.heads, b->desc.heads);
+    if (cosine) out->a = tni_align_mlp(ctx, a, block, tokens);
     if (out->a) unaligned = tni_align_mlp(ctx, b, block, tokens);
     bool whole = unaligned && tn_cp_align(out->a, unaligned, &out->b, &out->cosines) == TN_OK
                  && tn_cp_cosine(out->a, out->b, &out->cosine) == TN_OK && tni_align_heads(ctx, a, b, block, tokens, cosine)
-                 && (out->heads = tni_owned_from(ctx, 2, shape, cosine)) != NULL;
+                 && (out->heads = tni_owned_from(ctx, 2, TNI_DIMS(a->desc.heads, b->desc.heads), cosine)) != NULL;
     tn_cp_destroy(unaligned);
-    tni_free_f64(ctx, cosine, shape[0], shape[1]);
+    tni_scratch_release(&w, NULL);
     if (whole) return TN_OK;
     tn_circuit_alignment_destroy(out);
     return tn_ctx_status(ctx);
@@ -51460,28 +50013,24 @@ TNI_FN tni_picture *tni_picture_of(const tn_image *image)
 static void tni_picture_free(tni_owned *owned)
 {
     tni_picture *p = (tni_picture *)(void *)owned;
-    tni_disown(owned);
-    tni_free(owned->ctx, p->marks.items, p->marks.room * p->marks.each);
-    tni_free(owned->ctx, p->letters.items, p->letters.room * p->letters.each);
+    tni_list_free(owned->ctx, &p->marks);
+    tni_list_free(owned->ctx, &p->letters);
     tni_free(owned->ctx, p->image.pixels, (size_t)p->image.height * (size_t)p->image.width * 3);
-    tni_free(owned->ctx, p, sizeof *p);
+    tni_object_free(owned, sizeof *p);
 }
 
 tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
 {
     size_t bytes;
     if (!ctx) return NULL;
-    if (width < 1 || height < 1 || !tni_area_size(width, height, 3, &bytes)) {
-        if (width < 1 || height < 1)
-            tni_fail(ctx, TN_ERR_SHAPE, "image_create: %s is %lld, expected 1 or more", width < 1 ? "width" : "height",
-                     (long long)(width < 1 ? width : height));
-        else tni_fail(ctx, TN_ERR_SHAPE, "image_create: %lld x %lld pixels are larger than the address space",
-                      (long long)width, (long long)height);
-        return NULL;
-    }
-    tni_picture *p = (tni_picture *)tni_alloc(ctx, sizeof *p, "image");
+    if (width < 1 || height < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "image_create: %s is %lld, expected 1 or more", width < 1 ? "width" : "height",
+                        (long long)(width < 1 ? width : height)), (tn_image *)NULL;
+    if (!tni_area_size(width, height, 3, &bytes))
+        return tni_fail(ctx, TN_ERR_SHAPE, "image_create: %lld x %lld pixels are larger than the address space",
+                        (long long)width, (long long)height), (tn_image *)NULL;
+    tni_picture *p = (tni_picture *)tni_object(ctx, sizeof *p, "image", tni_picture_free);
     if (!p) return NULL;
-    memset(p, 0, sizeof *p);
     p->scale = 1;
     p->marks.each = sizeof(tni_mark);
     p->letters.each = 1;
@@ -51489,19 +50038,12 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
     p->image.width = width;
     p->image.height = height;
     p->image.pixels = (uint8_t *)tni_alloc(ctx, bytes, "image");
-    if (!p->image.pixels) {
-        tni_free(ctx, p, sizeof *p);
-        return NULL;
-    }
+    if (!p->image.pixels) return tni_picture_free(&p->owned), (tn_image *)NULL;
     memset(p->image.pixels, 255, bytes);
-    tni_own(ctx, &p->owned, tni_picture_free);
     return &p->image;
 }
 
-void tn_image_destroy(tn_image *image)
-{
-    if (image) tni_picture_free(&tni_picture_of(image)->owned);
-}
+void tn_image_destroy(tn_image *image) { if (image) tni_picture_free(&tni_picture_of(image)->owned); }
 
 /* ---- colour ------------------------------------------------- >>image-colour
    A map is a smooth curve through a few points in Oklab, a space in which equal distances look equal.
@@ -51609,10 +50151,7 @@ TNI_FN bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double hei
     if (!c->image) return false;
     tni_picture_of(c->image)->scale = scale;
     c->cover = (uint8_t *)tni_alloc(ctx, tni_canvas_bytes(c), "image");
-    if (!c->cover) {
-        tn_image_destroy(c->image);
-        return false;
-    }
+    if (!c->cover) return tn_image_destroy(c->image), false;
     memset(c->cover, 0, tni_canvas_bytes(c));
     c->marked = c->cover + tni_canvas_bytes(c) / 2;
     tni_canvas_clip(c, 0, 0, c->image->width, c->image->height);
@@ -51623,10 +50162,7 @@ TNI_FN bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double hei
 TNI_FN tn_image *tni_canvas_close(tni_canvas *c)
 {
     tni_free(c->image->ctx, c->cover, tni_canvas_bytes(c));
-    if (c->failed) {
-        tn_image_destroy(c->image);
-        return NULL;
-    }
+    if (c->failed) return tn_image_destroy(c->image), (tn_image *)NULL;
     return c->image;
 }
 
@@ -52265,11 +50801,9 @@ TNI_FN bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t ro
 {
     size_t bytes;
     memset(h, 0, sizeof *h);
-    if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: %lld x %lld values are larger than the address space", what, (long long)rows,
-                 (long long)columns);
-        return false;
-    }
+    if (!tni_area_size(rows, columns, sizeof(double), &bytes))
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: %lld x %lld values are larger than the address space", what, (long long)rows,
+                        (long long)columns), false;
     h->rows = rows;
     h->columns = columns;
     h->block_h = h->block_w = 1;
@@ -52291,11 +50825,9 @@ TNI_FN bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t ro
         h->cell_h = tni_max(h->cell_h, TNI_THIN * scale / h->down);
         h->cell_w = tni_max(h->cell_w, TNI_THIN * scale / h->across);
     }
-    if (h->down > TNI_SIDE_MAX / h->cell_h || h->across > TNI_SIDE_MAX / h->cell_w) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: there are %lld x %lld cells of %lld pixels, expected at most %d pixels per side",
-                 what, (long long)h->down, (long long)h->across, (long long)h->cell_h, TNI_SIDE_MAX);
-        return false;
-    }
+    if (h->down > TNI_SIDE_MAX / h->cell_h || h->across > TNI_SIDE_MAX / h->cell_w)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: there are %lld x %lld cells of %lld pixels, expected at most %d pixels per "
+                        "side", what, (long long)h->down, (long long)h->across, (long long)h->cell_h, TNI_SIDE_MAX), false;
     h->height = h->down * h->cell_h;
     h->width = h->across * h->cell_w;
     return true;
@@ -52382,7 +50914,8 @@ static int64_t tni_percentile_index(double percent, int64_t n)
 static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *values, int64_t count, double percent)
 {
     int64_t cells = h->down * h->across, n = 0;
-    double *sizes = tni_alloc_f64(ctx, count, cells, "image"), end = 0;
+    tni_scratch w = tni_scratch_begin(ctx, "image");
+    double  *sizes = tni_take_f64(&w, count, cells), end = 0;
     if (!sizes) return -1;
     for (int64_t k = 0; k < count; k++)
         for (int64_t i = 0; i < cells; i++) {
@@ -52390,7 +50923,7 @@ static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *
             if (v < TNI_HUGE) sizes[n++] = v;
         }
     if (n > 0) end = tni_kth_smallest(sizes, n, tni_percentile_index(percent, n));
-    tni_free_f64(ctx, sizes, count, cells);
+    tni_scratch_end(&w, TN_OK);
     return end;
 }
 
@@ -52556,10 +51089,9 @@ TNI_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, in
 {
     if (v >= low && v <= high) return true;
     if (high == INT64_MAX)
-        tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v, (long long)low);
-    else tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
-                  (long long)high);
-    return false;
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v, (long long)low), false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
+                    (long long)high), false;
 }
 
 /* The extents of an array, of which both are 0 or more. */
@@ -52567,23 +51099,20 @@ static bool tni_figure_shape(tn_ctx *ctx, const char *what, const char *down, in
                              int64_t columns)
 {
     if (rows >= 0 && columns >= 0) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %lld, expected 0 or more", what, rows < 0 ? down : across,
-             (long long)(rows < 0 ? rows : columns));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %lld, expected 0 or more", what, rows < 0 ? down : across,
+                    (long long)(rows < 0 ? rows : columns)), false;
 }
 
 static bool tni_figure_number(tn_ctx *ctx, const char *what, const char *name, double v, double low, double high)
 {
     if (v >= low && v <= high) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected %g to %g", what, name, v, low, high);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected %g to %g", what, name, v, low, high), false;
 }
 
 TNI_FN bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
 {
     if (!needed || array) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL, expected an array", what, name);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL, expected an array", what, name), false;
 }
 
 /* The ends of a scale: both 0, low < high, or, on a scale that is symmetric about zero, any two numbers. */
@@ -52595,9 +51124,8 @@ TNI_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, dou
     if (!tni_figure_number(ctx, what, name[0], low, -TNI_HUGE, TNI_HUGE)
         || !tni_figure_number(ctx, what, name[1], high, -TNI_HUGE, TNI_HUGE)) return false;
     if ((low == 0 && high == 0) || symmetric || high - low > 1e-9 * fmax(fabs(low), fabs(high))) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g and %s is %g, expected %s < %s", what, name[0], low, name[1], high, name[0],
-             name[1]);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g and %s is %g, expected %s < %s", what, name[0], low, name[1], high, name[0],
+                    name[1]), false;
 }
 
 static bool tni_figure_cells(tn_ctx *ctx, const char *what, int64_t cell, int64_t size, int scale, const tni_scale *colours)
@@ -52697,11 +51225,9 @@ TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     f->caption_height = tni_figure_text(NULL, f, f->caption, 0, tni_medium * u);
     f->top = ceil(f->top + tni_pad * u + f->title_height + (f->title_height > 0 ? 6 * u : 0));
     f->height = f->top + f->body_height + f->bottom + f->caption_height + (f->caption_height > 0 ? 6 * u : 0) + tni_pad * u;
-    if (f->width * f->height > tni_area_most) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: the picture has %lld x %lld pixels, expected at most %lld in all", f->what,
-                 (long long)ceil(f->width), (long long)ceil(f->height), (long long)tni_area_most);
-        return false;
-    }
+    if (f->width * f->height > tni_area_most)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: the picture has %lld x %lld pixels, expected at most %lld in all", f->what,
+                        (long long)ceil(f->width), (long long)ceil(f->height), (long long)tni_area_most), false;
     if (!tni_canvas_open(c, ctx, f->width, f->height, u)) return false;
     tni_figure_text(c, f, f->title, tni_pad * u, tni_large * u);
     tni_figure_text(c, f, f->caption, f->height - f->caption_height - tni_pad * u, tni_medium * u);
@@ -52790,8 +51316,7 @@ static void tni_matrix_draw(tni_matrix *m, const double *values)
 
 tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns, const tn_image_matrix_desc *desc)
 {
-    tni_matrix m;
-    memset(&m, 0, sizeof m);
+    tni_matrix m = TNI_ZERO;
     if (desc) m.d = *desc;
     if (!tni_matrix_check(&m, ctx, values, rows, columns)) return NULL;
     if (!tni_shades_of(ctx, &m.shades, &m.scale, &m.heat, values, 1)) return NULL;
@@ -52820,11 +51345,9 @@ static bool tni_tiles_grid(tn_ctx *ctx, tn_image_tiles_desc *d, int64_t count)
         || !tni_figure_whole(ctx, "image_tiles", "count", count, 0, INT64_MAX)) return false;
     int64_t rows = d->rows > 0 ? d->rows : most;
     int64_t columns = d->columns > 0 ? d->columns : most;
-    if (count > rows * columns) {
-        tni_fail(ctx, TN_ERR_ARG, "image_tiles: count is %lld, expected at most %lld, in %lld rows of %lld",
-                 (long long)count, (long long)(rows * columns), (long long)rows, (long long)columns);
-        return false;
-    }
+    if (count > rows * columns)
+        return tni_fail(ctx, TN_ERR_ARG, "image_tiles: count is %lld, expected at most %lld, in %lld rows of %lld",
+                        (long long)count, (long long)(rows * columns), (long long)rows, (long long)columns), false;
     if (d->columns == 0) d->columns = d->rows > 0 ? tni_ceil_div(count, d->rows) : (int64_t)ceil(sqrt((double)count));
     d->columns = tni_max(d->columns, 1);
     if (d->rows == 0) d->rows = tni_max(tni_ceil_div(count, d->columns), 1);
@@ -52861,9 +51384,8 @@ static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int
         return false;
     if (tni_area_size(t->count, height * width, sizeof(double), &bytes))
         return tni_figure_array(ctx, "image_tiles", "values", bytes > 0, values);
-    tni_fail(ctx, TN_ERR_SHAPE, "image_tiles: %lld x %lld x %lld values are larger than the address space",
-             (long long)t->count, (long long)height, (long long)width);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "image_tiles: %lld x %lld x %lld values are larger than the address space",
+                    (long long)t->count, (long long)height, (long long)width), false;
 }
 
 /* From the left: y title, names of the grid's rows, names of a tile's rows. From above: names of the grid's columns, those
@@ -52933,9 +51455,8 @@ static void tni_draw_grid_names(tni_tiles *t)
 tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width,
                          const tn_image_tiles_desc *desc)
 {
-    tni_tiles t;
-    bool      ok = true;
-    memset(&t, 0, sizeof t);
+    bool ok = true;
+    tni_tiles t = TNI_ZERO;
     if (desc) t.d = *desc;
     t.count = count;
     if (!tni_tiles_check(&t, ctx, values, height, width)) return NULL;
@@ -52951,35 +51472,28 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
     return ok ? image : NULL;
 }
 
-/* A tensor's values as doubles; freed by tni_free_f64(ctx, p, tn_tensor_count(t), 1). */
-static double *tni_image_values(tn_ctx *ctx, const char *what, const tn_tensor *t, int low, int high)
-{
-    if (!tni_usable(ctx, t, what, "t")) return NULL;
-    if (t->rank < low || t->rank > high) {
-        if (low < high) tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected rank %d to %d", what, TNI_SHAPE(t), low, high);
-        else tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected rank %d", what, TNI_SHAPE(t), low);
-        return NULL;
-    }
-    double *p = tni_alloc_f64(ctx, tn_tensor_count(t), 1, "image");
-    if (p && tn_read(t, TN_F64, p, tn_tensor_count(t)) == TN_OK) return p;
-    tni_free_f64(ctx, p, tn_tensor_count(t), 1);
-    return NULL;
-}
-
 tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_matrix_desc *desc)
 {
-    double   *p = tni_image_values(ctx, "image_matrix_of", t, 0, 2);
-    tn_image *image = NULL;
-    if (p) image = tn_image_matrix(ctx, p, t->rank > 1 ? t->shape[0] : 1, t->rank > 0 ? t->shape[t->rank - 1] : 1, desc);
-    if (p) tni_free_f64(ctx, p, tn_tensor_count(t), 1);
+    if (!tni_usable(ctx, t, "image_matrix_of", "t")) return NULL;
+    if (t->rank > 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "image_matrix_of: t is %s, expected rank 0 to 2", TNI_SHAPE(t)), (tn_image *)NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "image");
+    double     *p = tni_take_numbers(&w, t);
+    const int64_t rows = t->rank > 1 ? t->shape[0] : 1, columns = t->rank > 0 ? t->shape[t->rank - 1] : 1;
+    tn_image   *image = p ? tn_image_matrix(ctx, p, rows, columns, desc) : NULL;
+    tni_scratch_release(&w, NULL);
     return image;
 }
 
 tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_tiles_desc *desc)
 {
-    double   *p = tni_image_values(ctx, "image_tiles_of", t, 3, 3);
-    tn_image *image = p ? tn_image_tiles(ctx, p, t->shape[0], t->shape[1], t->shape[2], desc) : NULL;
-    if (p) tni_free_f64(ctx, p, tn_tensor_count(t), 1);
+    if (!tni_usable(ctx, t, "image_tiles_of", "t")) return NULL;
+    if (t->rank != 3)
+        return tni_fail(ctx, TN_ERR_SHAPE, "image_tiles_of: t is %s, expected rank 3", TNI_SHAPE(t)), (tn_image *)NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "image");
+    double     *p = tni_take_numbers(&w, t);
+    tn_image   *image = p ? tn_image_tiles(ctx, p, t->shape[0], t->shape[1], t->shape[2], desc) : NULL;
+    tni_scratch_release(&w, NULL);
     return image;
 }
 
@@ -53498,8 +52012,7 @@ static bool tni_plot_names(tn_ctx *ctx, const tn_image_plot_desc *d)
 static bool tni_plot_positive(tn_ctx *ctx, const char *axis, bool log, double low, double high)
 {
     if (!log || low > 0 || (low == 0 && high == 0)) return true;
-    tni_fail(ctx, TN_ERR_ARG, "image_plot: %s_low is %g, expected more than 0 with log_%s", axis, low, axis);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "image_plot: %s_low is %g, expected more than 0 with log_%s", axis, low, axis), false;
 }
 
 static bool tni_plot_check(tn_ctx *ctx, const tn_image_plot_desc *d, const tn_image_series *series, int64_t count)
@@ -53617,8 +52130,7 @@ static void tni_plot_draw(tni_plot *p, double left)
 
 tn_image *tn_image_plot(tn_ctx *ctx, const tn_image_series *series, int64_t count, const tn_image_plot_desc *desc)
 {
-    tni_plot p;
-    memset(&p, 0, sizeof p);
+    tni_plot p = TNI_ZERO;
     if (desc) p.d = *desc;
     if (!tni_plot_check(ctx, &p.d, series, count)) return NULL;
     p.series = series;
@@ -53849,13 +52361,8 @@ static void tni_png_close(tni_png *p) { tni_png_u32(p, ~p->crc); }
 static void tni_png_row(tni_png *p, const uint8_t *from, size_t step, size_t width, bool last)
 {
     size_t  bytes = 3 * width + 1;
-    uint8_t head[6];
-    head[0] = last;
-    head[1] = (uint8_t)(bytes & 255);
-    head[2] = (uint8_t)(bytes >> 8);
-    head[3] = (uint8_t)~head[1];
-    head[4] = (uint8_t)~head[2];
-    head[5] = 0;
+    const uint8_t low = (uint8_t)(bytes & 255), high = (uint8_t)(bytes >> 8);
+    const uint8_t head[6] = {last, low, high, (uint8_t)~low, (uint8_t)~high, 0};
     tni_png_put(p, head, 6);
     p->b = (p->b + p->a) % 65521;
     for (size_t i = 0; i < width; i++, from += step) {
@@ -53874,8 +52381,7 @@ static void tni_svg_png(tni_svg *s, int64_t x, int64_t y, int64_t step_x, int64_
 {
     static const uint8_t signature[] = {137, 'P', 'N', 'G', 13, 10, 26, 10}, kind[] = {8, 2, 0, 0, 0}, zlib[] = {0x78, 0x01};
     const tn_image *image = &s->p->image;
-    tni_png         p;
-    memset(&p, 0, sizeof p);
+    tni_png p = TNI_ZERO;
     p.s = s;
     p.a = 1;
     tni_png_put(&p, signature, sizeof signature);
@@ -53994,10 +52500,9 @@ static size_t tni_svg_shape(tni_svg *s, const tni_mark *m, size_t count)
 
 tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
 {
-    tni_svg s;
-    size_t  i = 0;
+    size_t i = 0;
     if (!tni_is_image(image)) return TN_ERR_ARG;
-    memset(&s, 0, sizeof s);
+    tni_svg s = TNI_ZERO;
     s.p = tni_picture_of(image);
     size_t count = s.p->marks.count;
     if (count == 0 && (double)image->width * (double)image->height > tni_area_most)     /* 2^31 bytes in a PNG's block */
@@ -54018,20 +52523,9 @@ tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
 }
 
 #ifndef TN_NO_STDIO
-tn_status tn_image_save_png(const tn_image *image, const char *path)
-{
-    return tn_image_write_png(image, tn_sink_path(path));
-}
-
-tn_status tn_image_save_ppm(const tn_image *image, const char *path)
-{
-    return tn_image_write_ppm(image, tn_sink_path(path));
-}
-
-tn_status tn_image_save_svg(const tn_image *image, const char *path)
-{
-    return tn_image_write_svg(image, tn_sink_path(path));
-}
+tn_status tn_image_save_png(const tn_image *image, const char *path) { return tn_image_write_png(image, tn_sink_path(path)); }
+tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn_image_write_ppm(image, tn_sink_path(path)); }
+tn_status tn_image_save_svg(const tn_image *image, const char *path) { return tn_image_write_svg(image, tn_sink_path(path)); }
 #endif
 
 #undef TNI_GLYPH_STEP
@@ -54052,6 +52546,7 @@ tn_status tn_image_save_svg(const tn_image *image, const char *path)
 #undef TNI_BLOCK_MOST
 #undef TNI_CHECKPOINT_FORMAT
 #undef TNI_DIGITS
+#undef TNI_DIMS
 #undef TNI_ENTER
 #undef TNI_FLOCK
 #undef TNI_FORMAT_EDGE
@@ -54088,6 +52583,7 @@ tn_status tn_image_save_svg(const tn_image *image, const char *path)
 #undef TNI_VALUE
 #undef TNI_WRITE_COST
 #undef TNI_X86
+#undef TNI_ZERO
 #undef TNI_CHUNK
 #undef TNI_TEMPORARIES
 #undef TNI_TEMPORARIES_SEEN

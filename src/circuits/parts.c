@@ -1,5 +1,5 @@
 #include "core/inner.h"
-#include "tensor/tensor.h"
+#include "tensor/inner.h"
 #include "ops/ops.h"
 #include "algebra/algebra.h"
 #include "layers/inner.h"
@@ -185,8 +185,8 @@ static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
 TNI_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
 {
     if (f->logits) return true;
-    tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail", op);
-    return false;
+    return tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail",
+                    op), false;
 }
 
 /* weights [1,vocab] of the logits, and their covector [n+1] on the last residual stream at the target's position */
@@ -195,26 +195,22 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
     const int64_t V = f->u->shape[0];
     const bool    two = target->aim == TN_CIRCUIT_AIM_DIFFERENCE;
     tn_ctx       *ctx = f->ctx;
-    double       *w;
     tn_tensor    *t = NULL;
     if (!tni_frozen_whole(f, op)) return NULL;
     if ((unsigned)target->aim > TN_CIRCUIT_AIM_LOSS || target->position < 0 || target->position >= f->tokens || target->token < 0
-        || target->token >= V || (two && (target->other < 0 || target->other >= V))) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the target is aim %d, position %lld, token %lld, other %lld, expected an aim from 0 "
-                 "to 2, a position below %lld and tokens below %lld", op, (int)target->aim, (long long)target->position,
-                 (long long)target->token, (long long)target->other, (long long)f->tokens, (long long)V);
-        return NULL;
-    }
-    if (!(w = tni_alloc_f64(ctx, V, 1, op))) return NULL;
-    if (target->aim == TN_CIRCUIT_AIM_LOSS) {
-        t = tn_softmax(ctx, tn_slice(f->logits, 0, target->position, target->position + 1));
-        if (!t || tn_read(t, TN_F64, w, V) != TN_OK) { tni_free_f64(ctx, w, V, 1); return NULL; }
-        w[target->token] -= 1;
-    } else w[target->token] = 1;
-    if (two) w[target->other] -= 1;
-    int64_t shape[2] = {1, V};
-    t = tn_tensor_from(ctx, 2, shape, TN_F64, w);
-    tni_free_f64(ctx, w, V, 1);
+        || target->token >= V || (two && (target->other < 0 || target->other >= V)))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the target is aim %d, position %lld, token %lld, other %lld, expected an aim "
+                        "from 0 to 2, a position below %lld and tokens below %lld", op, (int)target->aim,
+                        (long long)target->position, (long long)target->token, (long long)target->other, (long long)f->tokens,
+                        (long long)V), (tn_tensor *)NULL;
+    const bool  loss = target->aim == TN_CIRCUIT_AIM_LOSS;
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    if (loss) t = tn_softmax(ctx, tn_slice(f->logits, 0, target->position, target->position + 1));
+    double *v = !loss ? tni_take_zeros(&w, V, 1) : t ? tni_take_numbers(&w, t) : NULL;
+    if (v) v[target->token] += loss ? -1 : 1;
+    if (v && two) v[target->other] -= 1;
+    t = v ? tn_tensor_from(ctx, 2, TNI_DIMS(1, V), TN_F64, v) : NULL;
+    tni_scratch_release(&w, NULL);
     return t;
 }
 
@@ -335,10 +331,10 @@ static double tni_parts_count(const tn_circuit_frozen *f, tn_circuit_by by, bool
 
 TNI_FN double tni_values_sum(const tn_tensor *t)
 {
-    double *v = tni_analysis_read(t, "circuit_parts"), sum = 0;
+    tni_scratch w = tni_scratch_begin(t->ctx, "circuit_parts");
+    double     *v = tni_take_numbers(&w, t), sum = v ? 0 : (double)NAN;
     for (int64_t i = 0; v && i < tn_tensor_count(t); i++) sum += v[i];
-    if (!v) sum = (double)NAN;
-    tni_analysis_free(t, v);
+    tni_scratch_release(&w, NULL);
     return sum;
 }
 
@@ -380,12 +376,7 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
     return TN_OK;
 }
 
-void tn_circuit_parts_destroy(tn_circuit_parts *p)
-{
-    if (!p) return;
-    tn_tensor_destroy(p->values);
-    memset(p, 0, sizeof *p);
-}
+void tn_circuit_parts_destroy(tn_circuit_parts *p) { tni_result_end(p, sizeof *p, offsetof(tn_circuit_parts, values), 1); }
 
 TNI_PRINTF(2, 3) TNI_FN void tni_text_print(tni_text *t, const char *fmt, ...)
 {
@@ -441,9 +432,8 @@ static void tni_part_text(tni_text *t, const tn_circuit_parts *p, int64_t blocks
 
 int64_t tn_circuit_part_name(const tn_circuit_parts *p, int64_t i, char *dst, size_t bytes)
 {
-    tni_text t;
+    tni_text t = {dst, bytes, 0};
     if (!p || !p->frozen || i < 0 || i >= p->count || (!dst && bytes > 0)) return -1;
-    t.dst = dst; t.room = bytes; t.length = 0;
     if (p->by == TN_CIRCUIT_BY_DEGREE) tni_text_print(&t, "degree %lld", (long long)i);
     else if (p->by == TN_CIRCUIT_BY_PATH) {
         tni_part_text(&t, p, p->frozen->layers, i);

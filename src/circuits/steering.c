@@ -1,5 +1,5 @@
 #include "core/inner.h"
-#include "tensor/tensor.h"
+#include "tensor/inner.h"
 #include "ops/ops.h"
 #include "decomp/inner.h"
 #include "layers/layers.h"
@@ -181,9 +181,8 @@ static bool tni_steering_given(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
         for (int64_t l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
             const tn_mlp_kind kind = m->blocks[l].mlp.desc.kind;
             if (kind == TN_MLP_BILINEAR) continue;
-            tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others are "
-                     "no polynomial", op, (long long)l, tn_mlp_kind_name(kind));
-            return false;
+            return tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others "
+                            "are no polynomial", op, (long long)l, tn_mlp_kind_name(kind)), false;
         }
         return true;
     }
@@ -246,9 +245,7 @@ tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 
 void tn_circuit_steering_destroy(tn_circuit_steering *o)
 {
-    if (!o) return;
-    tni_drop(&o->logits); tni_drop(&o->measured); tni_drop(&o->frozen); tni_drop(&o->parts);
-    memset(o, 0, sizeof *o);
+    tni_result_end(o, sizeof *o, offsetof(tn_circuit_steering, logits), 4);
 }
 
 /* ---- two models --------------------------------------------------------- >>circuits-alignment-impl */
@@ -303,21 +300,20 @@ tn_status tn_circuit_align(tn_ctx *ctx, const tn_transformer *a, const tn_transf
                            tn_circuit_alignment *out)
 {
     const char *op = "circuit_align";
-    double     *cosine;
     tn_cp      *unaligned = NULL;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!tni_circuit_given(ctx, a, block, op) || !tni_circuit_given(ctx, b, block, op))
         return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
-    int64_t shape[2] = {a->desc.heads, b->desc.heads};
-    if (!(cosine = tni_alloc_f64(ctx, shape[0], shape[1], op))) return TN_ERR_MEMORY;
-    out->a = tni_align_mlp(ctx, a, block, tokens);
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    double     *cosine = tni_take_zeros(&w, a->desc.heads, b->desc.heads);
+    if (cosine) out->a = tni_align_mlp(ctx, a, block, tokens);
     if (out->a) unaligned = tni_align_mlp(ctx, b, block, tokens);
     bool whole = unaligned && tn_cp_align(out->a, unaligned, &out->b, &out->cosines) == TN_OK
                  && tn_cp_cosine(out->a, out->b, &out->cosine) == TN_OK && tni_align_heads(ctx, a, b, block, tokens, cosine)
-                 && (out->heads = tni_owned_from(ctx, 2, shape, cosine)) != NULL;
+                 && (out->heads = tni_owned_from(ctx, 2, TNI_DIMS(a->desc.heads, b->desc.heads), cosine)) != NULL;
     tn_cp_destroy(unaligned);
-    tni_free_f64(ctx, cosine, shape[0], shape[1]);
+    tni_scratch_release(&w, NULL);
     if (whole) return TN_OK;
     tn_circuit_alignment_destroy(out);
     return tn_ctx_status(ctx);

@@ -34,11 +34,9 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
     tn_tensor  *stream, *x;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, 0, "circuit_bigrams")) return NULL;
-    if (blocks < 0 || blocks > m->desc.layers || position < 0 || position > INT32_MAX) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_bigrams: blocks is %lld and position %lld, expected 0 to %lld and 0 to %d",
-                 (long long)blocks, (long long)position, (long long)m->desc.layers, INT32_MAX);
-        return NULL;
-    }
+    if (blocks < 0 || blocks > m->desc.layers || position < 0 || position > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_bigrams: blocks is %lld and position %lld, expected 0 to %lld and 0 to %d",
+                        (long long)blocks, (long long)position, (long long)m->desc.layers, INT32_MAX), (tn_circuit *)NULL;
     tni_scope scope = tni_scope_begin(ctx);
     x = stream = tni_circuit_alone(ctx, m, blocks, position);
     if (x && m->desc.norm_place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
@@ -54,9 +52,8 @@ static bool tni_circuit_vectors(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *x
 {
     if (!tni_is_matrix(ctx, x, "circuit_interactions", what)) return false;
     if (x->shape[1] == cp->in[0]) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "circuit_interactions: %s is %s, expected [vectors,%lld], the operator's inputs%s", what,
-             TNI_SHAPE(x), (long long)cp->in[0], cp->constant ? " with the one" : "");
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "circuit_interactions: %s is %s, expected [vectors,%lld], the operator's inputs%s", what,
+                    TNI_SHAPE(x), (long long)cp->in[0], cp->constant ? " with the one" : ""), false;
 }
 
 tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *u, tn_tensor *x, tn_tensor *y)
@@ -91,11 +88,9 @@ tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block
     tn_cp      *cp;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, block, "circuit_pairs")) return NULL;
-    if (out < 0 || out >= m->desc.vocab) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_pairs: out is %lld, expected 0 to %lld", (long long)out,
-                 (long long)m->desc.vocab - 1);
-        return NULL;
-    }
+    if (out < 0 || out >= m->desc.vocab)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_pairs: out is %lld, expected 0 to %lld", (long long)out,
+                        (long long)m->desc.vocab - 1), (tn_circuit *)NULL;
     if (tni_circuit_refused(ctx, "circuit_pairs", m->blocks[block].lambdas != NULL, "x0_residual",
                             "tokens reach the MLP in several ways")
         || !(cp = tn_circuit_mlp(ctx, m, block))) return NULL;
@@ -193,28 +188,23 @@ static tn_status tni_circuit_offer_all(void *user, int64_t first, int64_t count,
 static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *out)
 {
     tn_ctx       *ctx = t->c->ctx;
-    const int64_t n = t->best.held, shape[2] = {n, 2};
-    double       *v = (double *)tni_array(ctx, n, sizeof *v, "circuit_top");
-    int32_t      *index = (int32_t *)tni_array(ctx, tni_area(2, n), sizeof *index, "circuit_top");
-    tn_status     s = v && index ? TN_OK : TN_ERR_MEMORY;
-    for (int64_t i = 0; i < n && s == TN_OK; i++) {
+    const int64_t n = t->best.held;
+    tni_scratch   w = tni_scratch_begin(ctx, "circuit_top");
+    double       *v = tni_take_f64(&w, n, 1);
+    int32_t      *index = (int32_t *)tni_take(&w, tni_area(2, n), sizeof *index);
+    for (int64_t i = 0; i < n && index; i++) {
         v[i] = t->best.found[i].value;
         index[2 * i] = (int32_t)(t->best.found[i].at / t->c->columns);
         index[2 * i + 1] = (int32_t)(t->best.found[i].at % t->c->columns);
     }
     out->count = n;
     out->norm = sqrt(t->squares);
-    out->values = tn_tensor_create(ctx, TN_REAL, 1, shape);
-    out->share = tn_tensor_create(ctx, TN_REAL, 1, shape);
-    out->index = tn_tensor_create(ctx, TN_I32, 2, shape);
-    if (!out->values || !out->share || !out->index) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tn_write(out->values, TN_F64, v, n);
-    if (s == TN_OK) s = tn_write(out->index, TN_I32, index, 2 * n);
+    if (index) out->values = tni_owned_from(ctx, 1, &n, v);
+    if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, TNI_DIMS(n, 2));
+    tn_status s = out->index ? tn_write(out->index, TN_I32, index, 2 * n) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < n && s == TN_OK; i++) v[i] = t->squares > 0 ? v[i] * v[i] / t->squares : 0;
-    if (s == TN_OK) s = tn_write(out->share, TN_F64, v, n);
-    tni_free(ctx, v, (size_t)n * sizeof *v);
-    tni_free(ctx, index, (size_t)(2 * n) * sizeof *index);
-    return s;
+    if (s == TN_OK && !(out->share = tni_owned_from(ctx, 1, &n, v))) s = tn_ctx_status(ctx);
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circuit *c, const tn_circuit_top_desc *desc)
@@ -260,11 +250,7 @@ tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, t
 
 void tn_circuit_entries_destroy(tn_circuit_entries *e)
 {
-    if (!e) return;
-    tni_drop(&e->values);
-    tni_drop(&e->index);
-    tni_drop(&e->share);
-    memset(e, 0, sizeof *e);
+    tni_result_end(e, sizeof *e, offsetof(tn_circuit_entries, values), 3);
 }
 
 typedef struct tni_circuit_rows_top {
@@ -300,22 +286,18 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
                         (long long)top, (int)order, (long long)c->columns);
     tni_circuit_rows_top t = TNI_ZERO;
     t.c = c; t.top = top;
-    int64_t shape[2] = {c->rows, top};
-    int64_t n = c->rows * top;
-    bool    whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
-    t.v = tni_scratch_f64(c->ctx, n, 1, "circuit_top_rows");
-    t.id = t.v ? (int32_t *)tni_array(c->ctx, n, sizeof *t.id, "circuit_top_rows") : NULL;
-    tn_status s = whole && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
-    if (s == TN_OK) *values = tn_tensor_create(c->ctx, TN_REAL, 2, shape);
-    if (s == TN_OK) *ids = tn_tensor_create(c->ctx, TN_I32, 2, shape);
-    if (s == TN_OK && (!*values || !*ids)) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tn_write(*values, TN_F64, t.v, n);
-    if (s == TN_OK) s = tn_write(*ids, TN_I32, t.id, n);
+    int64_t     n = c->rows * top;
+    bool        whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
+    tni_scratch w = tni_scratch_begin(c->ctx, "circuit_top_rows");
+    t.v = tni_take_f64(&w, n, 1);
+    t.id = (int32_t *)tni_take(&w, n, sizeof *t.id);
+    tn_status s = whole && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
+    if (s == TN_OK) *values = tni_owned_from(c->ctx, 2, TNI_DIMS(c->rows, top), t.v);
+    if (*values) *ids = tn_tensor_create(c->ctx, TN_I32, 2, TNI_DIMS(c->rows, top));
+    if (s == TN_OK) s = *ids ? tn_write(*ids, TN_I32, t.id, n) : tn_ctx_status(c->ctx);
     if (s != TN_OK) { tni_drop(values); tni_drop(ids); }
     if (whole) tni_heap_end(c->ctx, &t.best);
-    tni_free(c->ctx, t.v, (size_t)n * sizeof *t.v);
-    tni_free(c->ctx, t.id, (size_t)n * sizeof *t.id);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 #endif /* TN_NO_CIRCUITS */

@@ -419,6 +419,8 @@ TNI_FN double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what
 TNI_FN void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m);
 TNI_FN void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *));
 TNI_FN void tni_disown(tni_owned *o);
+TNI_FN void *tni_object(tn_ctx *ctx, size_t bytes, const char *what, void (*destroy)(tni_owned *));
+TNI_FN void tni_object_free(tni_owned *o, size_t bytes);
 TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes);
 TNI_NOINLINE TNI_FN tn_tensor **tni_arena_list(tn_ctx *ctx, int64_t n);
 TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a);

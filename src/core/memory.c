@@ -105,6 +105,22 @@ TNI_FN void tni_disown(tni_owned *o)
     if (o->next) o->next->prev = o->prev;
 }
 
+/* A zeroed object of these bytes, which begins with its tni_owned. */
+TNI_FN void *tni_object(tn_ctx *ctx, size_t bytes, const char *what, void (*destroy)(tni_owned *))
+{
+    tni_owned *o = (tni_owned *)tni_alloc(ctx, bytes, what);
+    if (!o) return NULL;
+    memset(o, 0, bytes);
+    tni_own(ctx, o, destroy);
+    return o;
+}
+
+TNI_FN void tni_object_free(tni_owned *o, size_t bytes)
+{
+    tni_disown(o);
+    tni_free(o->ctx, o, bytes);
+}
+
 /* ---- arenas: blocks that are reused after a reset or a release ---------- >>arenas */
 
 static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)

@@ -514,8 +514,7 @@ static bool tni_plot_names(tn_ctx *ctx, const tn_image_plot_desc *d)
 static bool tni_plot_positive(tn_ctx *ctx, const char *axis, bool log, double low, double high)
 {
     if (!log || low > 0 || (low == 0 && high == 0)) return true;
-    tni_fail(ctx, TN_ERR_ARG, "image_plot: %s_low is %g, expected more than 0 with log_%s", axis, low, axis);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "image_plot: %s_low is %g, expected more than 0 with log_%s", axis, low, axis), false;
 }
 
 static bool tni_plot_check(tn_ctx *ctx, const tn_image_plot_desc *d, const tn_image_series *series, int64_t count)

@@ -146,10 +146,9 @@ TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
     tn_tensor *v = tni_attention_split(tn_affine(ctx, x, layer->v, layer->vb), d->heads, d->d_v);
     if (!v || !earlier || !d->mix_values) return v;
     if (!tni_is_real(ctx, earlier, "attention", "values")) return NULL;
-    if (!tni_same_shape(earlier, v)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, expected %s as v", TNI_SHAPE(earlier), TNI_SHAPE(v));
-        return NULL;
-    }
+    if (!tni_same_shape(earlier, v))
+        return tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, expected %s as v", TNI_SHAPE(earlier),
+                        TNI_SHAPE(v)), (tn_tensor *)NULL;
     earlier = tn_mul(ctx, earlier, tn_slice(layer->mix, 0, 1, 2));
     v = earlier ? tn_mul(ctx, v, tn_slice(layer->mix, 0, 0, 1)) : NULL;
     return v ? tn_add(ctx, v, earlier) : NULL;
@@ -313,8 +312,7 @@ static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn
     if (!tni_layer_given(ctx, layer, op) || !tni_usable(ctx, layer->qk, op, "qk") || !tni_usable(ctx, layer->v, op, "v")
         || !tni_usable(ctx, layer->o, op, "o") || !tni_is_real(ctx, x, op, "x")) return false;
     if (x->rank == 3 && x->shape[2] == layer->desc.dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected [B,T,%lld]", op, TNI_SHAPE(x), (long long)layer->desc.dim);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected [B,T,%lld]", op, TNI_SHAPE(x), (long long)layer->desc.dim), false;
 }
 
 /* Shows the sets of q or k [B,T,s heads,d_qk] one by one. */
@@ -373,17 +371,13 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
 {
     if (!layer || !tni_alive(layer->qk) || !tni_alive(layer->v) || !tni_alive(layer->o)) return NULL;
     const tn_attention_desc *d = &layer->desc;
-    if (h < 0 || h >= d->heads) {
-        tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: h is %lld, expected 0 to %lld", (long long)h,
-                 (long long)d->heads - 1);
-        return NULL;
-    }
+    if (h < 0 || h >= d->heads)
+        return tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: h is %lld, expected 0 to %lld", (long long)h,
+                        (long long)d->heads - 1), (tn_tensor *)NULL;
     int64_t s = layer->qk->shape[0] / 2;
-    if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2))) {
-        tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
-                 s == 1 ? ", for this layer has one set of scores" : ", Q2 or K2");
-        return NULL;
-    }
+    if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2)))
+        return tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
+                        s == 1 ? ", for this layer has one set of scores" : ", Q2 or K2"), (tn_tensor *)NULL;
     if (part == TN_HEAD_V) return tn_slice(layer->v, 0, h * d->d_v, (h + 1) * d->d_v);
     if (part == TN_HEAD_O) return tn_slice(layer->o, 1, h * d->d_v, (h + 1) * d->d_v);
     int64_t    at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
@@ -396,12 +390,10 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
 static void tni_attention_cache_free(tni_owned *o)
 {
     tn_attention_cache *c = (tn_attention_cache *)(void *)o;
-    tn_ctx             *ctx = o->ctx;
     tn_tensor_destroy(c->k);
     tn_tensor_destroy(c->v);
     tn_tensor_destroy(c->state);
-    tni_disown(o);
-    tni_free(ctx, c, sizeof *c);
+    tni_object_free(o, sizeof *c);
 }
 
 void    tn_attention_cache_destroy(tn_attention_cache *c)    { if (c) tni_attention_cache_free(&c->owned); }
@@ -437,15 +429,12 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
     const tn_attention_desc *d = &layer->desc;
     if (d->bidirectional)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens would "
-                 "change earlier outputs");
-    else if (batch < 1 || length < 1)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
-                 (long long)(batch < 1 ? batch : length));
-    if (d->bidirectional || batch < 1 || length < 1) return NULL;
-    if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
-    memset(c, 0, sizeof *c);
-    tni_own(ctx, &c->owned, tni_attention_cache_free);
+        return tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens "
+                        "would change earlier outputs"), (tn_attention_cache *)NULL;
+    if (batch < 1 || length < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "attention cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
+                        (long long)(batch < 1 ? batch : length)), (tn_attention_cache *)NULL;
+    if (!(c = (tn_attention_cache *)tni_object(ctx, sizeof *c, "attention cache", tni_attention_cache_free))) return NULL;
     c->desc = *d;
     c->batch = batch;
     c->length = length;
@@ -462,8 +451,7 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     else if ((c->k = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, k)) != NULL)
         c->v = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, v);
     if (c->state || c->v) return c;
-    tn_attention_cache_destroy(c);
-    return NULL;
+    return tn_attention_cache_destroy(c), (tn_attention_cache *)NULL;
 }
 
 static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const tn_attention_cache *c)

@@ -21,23 +21,21 @@ static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
 static bool tni_extent_given(tn_ctx *ctx, const char *what, int64_t n)
 {
     if (tni_is_extent(n)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, expected 1 to 2^31 - 2", what, (long long)n);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, expected 1 to 2^31 - 2", what, (long long)n), false;
 }
 
 /* Checks for 0, the default, or a positive number that is finite. */
 static bool tni_positive_or_0(tn_ctx *ctx, const char *what, double v)
 {
     if (v >= 0 && v <= 1e30) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, expected 0 to 1e30", what, v);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, expected 0 to 1e30", what, v), false;
 }
 
 static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t last)
 {
     if (value >= 0 && value <= last) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %lld", what, (long long)value, (long long)last);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %lld", what, (long long)value,
+                    (long long)last), false;
 }
 
 TNI_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
@@ -51,8 +49,7 @@ TNI_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
 static bool tni_cycle_given(tn_ctx *ctx, const char *what, int64_t n)
 {
     if (n >= 0 && n <= TN_MAX_CYCLE) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %d", what, (long long)n, TN_MAX_CYCLE);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %d", what, (long long)n, TN_MAX_CYCLE), false;
 }
 
 static int64_t tni_lcm(int64_t a, int64_t b)
@@ -154,9 +151,8 @@ static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
     if (d->row_length == 0) d->row_length = d->context;
     if (!tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
     if (!d->no_projection || d->hidden == d->dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld, expected dim = %lld with no_projection", (long long)d->hidden,
-             (long long)d->dim);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld, expected dim = %lld with no_projection",
+                    (long long)d->hidden, (long long)d->dim), false;
 }
 
 static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)

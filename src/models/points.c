@@ -141,11 +141,9 @@ TNI_FN tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *n
         if (!y && ctx->status == TN_OK) tni_fail(ctx, TN_ERR_ARG, "transformer_run: the tap of %s returned NULL", name);
         if (!y || !tni_is_real(ctx, y, "transformer_run", name)) return NULL;
         if (y == x) continue;
-        if (!tni_same_shape(y, x)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "transformer_run: the tap of %s returned %s, expected %s", name, TNI_SHAPE(y),
-                     TNI_SHAPE(x));
-            return NULL;
-        }
+        if (!tni_same_shape(y, x))
+            return tni_fail(ctx, TN_ERR_SHAPE, "transformer_run: the tap of %s returned %s, expected %s", name, TNI_SHAPE(y),
+                            TNI_SHAPE(x)), (tn_tensor *)NULL;
         if (y->dtype != x->dtype) y = tn_cast(ctx, y, x->dtype);
         if (!(y = tni_contiguous(ctx, y, "transformer_run", name))) return NULL;
         x = y;

@@ -58,9 +58,8 @@ static bool tni_born_index(const tn_tt *tt, const char *op, int64_t k, int64_t i
 {
     const int64_t n = tt->core[k]->shape[1];
     if (i >= 0 && i < n) return true;
-    tni_fail(tt->ctx, TN_ERR_DATA, "%s: index %lld is %lld, expected 0 to %lld", op, (long long)k, (long long)i,
-             (long long)n - 1);
-    return false;
+    return tni_fail(tt->ctx, TN_ERR_DATA, "%s: index %lld is %lld, expected 0 to %lld", op, (long long)k, (long long)i,
+                    (long long)n - 1), false;
 }
 
 /* Goes along `known` given indices. */

@@ -54,9 +54,8 @@ tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_
     if (!tni_is_real(ctx, x, "local_features", "x")) return NULL;
     if (map == TN_LOCAL_GIVEN) {
         if (x->rank > 0 && x->shape[x->rank - 1] == dim) return x;
-        tni_fail(ctx, TN_ERR_SHAPE, "local_features: x is %s, expected %lld features on its last axis", TNI_SHAPE(x),
-                 (long long)dim);
-        return NULL;
+        return tni_fail(ctx, TN_ERR_SHAPE, "local_features: x is %s, expected %lld features on its last axis", TNI_SHAPE(x),
+                        (long long)dim), (tn_tensor *)NULL;
     }
     if (map == TN_LOCAL_POWERS) return tni_local_powers(ctx, x, dim);
     if (map == TN_LOCAL_LINEAR) {

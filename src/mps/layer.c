@@ -28,13 +28,11 @@ static tn_status tni_mps_check(tn_params *ps, const char *name, tn_mps_desc *d)
 static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *cores)
 {
     const int64_t size = tn_tensor_count(cores), rows = size / (d->dim * d->bond);
-    double       *p = tni_scratch_f64(ctx, 1, size, "mps");
-    tn_status     s = p ? tn_read(cores, TN_F64, p, size) : TN_ERR_MEMORY;
-    for (int64_t i = 0; s == TN_OK && i < rows; i++)
+    tni_scratch   w = tni_scratch_begin(ctx, "mps");
+    double       *p = tni_take_numbers(&w, cores);
+    for (int64_t i = 0; p && i < rows; i++)
         for (int64_t k = 0; k < (d->map == TN_LOCAL_POWERS ? 1 : d->dim); k++) p[(i * d->dim + k) * d->bond + i % d->bond] += 1;
-    if (s == TN_OK) s = tn_write(cores, TN_F64, p, size);
-    if (p) tni_free_f64(ctx, p, 1, size);
-    return s;
+    return tni_scratch_end(&w, p ? tn_write(cores, TN_F64, p, size) : TN_ERR_MEMORY);
 }
 
 tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, tn_mps *layer)
@@ -81,18 +79,15 @@ static tn_tensor *tni_mps_end(tn_ctx *ctx, const tn_mps *m, tn_tensor *given)
 /* M_j of the sites first .. stop-1: [b,n,D,D] */
 static tn_tensor *tni_mps_matrices(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t first, int64_t stop)
 {
-    const int64_t bond = m->desc.bond, n = stop - first;
-    int64_t       shape[4];
+    const int64_t bond = m->desc.bond, dim = m->desc.dim;
     tn_tensor    *c = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop);
     phi = tn_slice(phi, 1, first, stop);
     c = c ? tn_copy(ctx, tn_transpose(c, 1, 2)) : NULL;      /* [n,s,D,D] */
     if (!c || !phi) return NULL;
-    shape[0] = c->shape[0]; shape[1] = m->desc.dim; shape[2] = bond * bond;
-    if (m->desc.uniform) c = tn_matmul(ctx, phi, tn_reshape_2d(c, shape[1], shape[2]));
-    else if ((c = tn_matmul(ctx, tn_transpose(phi, 0, 1), tn_reshape(c, 3, shape))) != NULL)
+    if (m->desc.uniform) c = tn_matmul(ctx, phi, tn_reshape_2d(c, dim, bond * bond));
+    else if ((c = tn_matmul(ctx, tn_transpose(phi, 0, 1), tn_reshape(c, 3, TNI_DIMS(c->shape[0], dim, bond * bond)))) != NULL)
         c = tn_copy(ctx, tn_transpose(c, 0, 1));             /* from [n,b,D D] */
-    shape[0] = phi->shape[0]; shape[1] = n; shape[2] = shape[3] = bond;
-    return c ? tn_reshape(c, 4, shape) : NULL;
+    return c ? tn_reshape(c, 4, TNI_DIMS(phi->shape[0], stop - first, bond, bond)) : NULL;
 }
 
 /* The vector v times the sites first .. stop-1, or these times v: [b,D] of unit length, and the logarithm of its scale */
@@ -118,10 +113,8 @@ static tn_tensor *tni_mps_open(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int
     if (!l || !r) return NULL;
     if (!m->label) return tn_sum_axis(ctx, tn_mul(ctx, l, r), 1);
     tn_tensor *t = tn_matmul(ctx, l, tn_reshape_2d(m->label, bond, m->desc.out * bond));
-    int64_t    shape[3] = {b, m->desc.out, bond};
-    t = t ? tn_reshape(t, 3, shape) : NULL;
-    shape[1] = bond; shape[2] = 1;
-    t = t ? tn_matmul(ctx, t, tn_reshape(r, 3, shape)) : NULL;
+    t = t ? tn_reshape(t, 3, TNI_DIMS(b, m->desc.out, bond)) : NULL;
+    t = t ? tn_matmul(ctx, t, tn_reshape(r, 3, TNI_DIMS(b, bond, 1))) : NULL;
     return t ? tn_reshape_2d(t, b, m->desc.out) : NULL;
 }
 
@@ -162,12 +155,12 @@ static bool tni_mps_takes(tn_ctx *ctx, const tn_mps *m, const tn_tensor *x)
     int64_t n = x->rank == rank ? x->shape[1] : -1;
     if (n >= 1 && (d->sites == 0 ? n >= d->label : n == d->sites) && (rank == 2 || x->shape[2] == d->dim)) return true;
     if (d->sites == 0)
-        tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,n%s] with n >= %lld", TNI_SHAPE(x), rank == 3 ? ",dim" : "",
-                 (long long)tni_max(1, d->label));
-    else if (rank == 2) tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld]", TNI_SHAPE(x), (long long)d->sites);
-    else tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld,%lld]", TNI_SHAPE(x), (long long)d->sites,
-                  (long long)d->dim);
-    return false;
+        return tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,n%s] with n >= %lld", TNI_SHAPE(x),
+                        rank == 3 ? ",dim" : "", (long long)tni_max(1, d->label)), false;
+    if (rank == 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld]", TNI_SHAPE(x), (long long)d->sites), false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld,%lld]", TNI_SHAPE(x), (long long)d->sites,
+                    (long long)d->dim), false;
 }
 
 tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor **logs)
@@ -205,21 +198,18 @@ static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, t
     tn_tensor    *right = core ? tn_reshape_2d(core, bond, s * bond) : NULL;
     tn_tensor    *left = core ? tn_reshape_2d(core, bond * s, bond) : NULL;
     e = tn_matmul(ctx, tn_reshape_2d(e, k * bond, bond), right);
-    int64_t shape[3] = {k, bond * s, bond};
-    if (!e || !left || !(e = tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, shape)))) return NULL;
-    shape[1] = shape[2] = bond;
+    e = e && left ? tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, TNI_DIMS(k, bond * s, bond))) : NULL;
     e = tni_mps_unit(ctx, e, 1, k > 1 ? k : bond, log);          /* k is 1 or bond^2 */
-    return e ? tn_reshape(e, 3, shape) : NULL;
+    return e ? tn_reshape(e, 3, TNI_DIMS(k, bond, bond)) : NULL;
 }
 
 tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
 {
     const int64_t one = 1;
     if (!tni_layer_given(ctx, m, "mps_log_partition") || !tni_usable(ctx, m->cores, "mps_log_partition", "cores")) return NULL;
-    if (m->desc.sites == 0) {
-        tni_fail(ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites in the layer's desc");
-        return NULL;
-    }
+    if (m->desc.sites == 0)
+        return tni_fail(ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites in the layer's "
+                        "desc"), (tn_tensor *)NULL;
     tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;
     int64_t    bond = m->desc.bond, place = tni_mps_place(&m->desc, m->desc.sites);
@@ -249,11 +239,9 @@ tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
 {
     tn_tensor *logs;
     if (!tni_layer_given(ctx, m, "mps_log_probability")) return NULL;
-    if (m->desc.out > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "mps_log_probability: out is %lld, expected 0: a layer without a label",
-                 (long long)m->desc.out);
-        return NULL;
-    }
+    if (m->desc.out > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "mps_log_probability: out is %lld, expected 0: a layer without a label",
+                        (long long)m->desc.out), (tn_tensor *)NULL;
     tn_tensor *y = tn_mps_forward(ctx, m, x, &logs);
     tn_tensor *norm = tn_mps_log_partition(ctx, m);
     tn_dtype   made = ctx->made;

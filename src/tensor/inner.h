@@ -63,6 +63,8 @@ TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t);
 TNI_FN tn_status tni_fill(tn_tensor *t, double value);
 TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from);
 TNI_FN tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape);
+TNI_UNUSED TNI_FN tn_tensor *tni_tensor_done(tn_tensor *t, tn_status s);
+TNI_UNUSED TNI_FN void tni_result_end(void *result, size_t bytes, size_t first, int count);
 TNI_FN void tni_compact_drop(tn_ctx *ctx, tni_compact *c);
 TNI_FN void tni_rewritten(tn_tensor *t);
 TNI_FN void tni_tape_clear(tn_ctx *ctx);
@@ -80,5 +82,6 @@ TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k);
 /* copies.c */
 TNI_FN double tni_load(const void *p, tn_dtype dtype, int64_t i);
 TNI_FN void tni_store(void *p, tn_dtype dtype, int64_t i, double v);
+TNI_UNUSED TNI_NOINLINE TNI_FN double *tni_take_numbers(tni_scratch *w, const tn_tensor *t);
 
 #endif
