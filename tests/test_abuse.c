@@ -451,8 +451,8 @@ TEST(a_status_is_that_of_the_context)
     const int64_t   extent[2] = {3, 3}, other[3] = {3, 3, 3};
     tn_tn_attention layer;
     double          inner;
-    CHECK_STATUS(tn_tn_attention_from_linear(params, "a", q, k, k, false, &layer), TN_ERR_DTYPE);
-    CHECK_ERROR(ctx, TN_ERR_DTYPE, "tn_attention_from_linear: q is");
+    CHECK_STATUS(tn_tn_attention_from_linear_attention(params, "a", q, k, k, false, &layer), TN_ERR_DTYPE);
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "tn_attention_from_linear_attention: q is");
     CHECK_STATUS(tn_tt_inner(tn_tt_random(ctx, 2, extent, 2, 1), tn_tt_random(ctx, 3, other, 2, 1), &inner), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "tt_inner: b has 3 axes, expected 2 as a");
     tn_ctx_destroy(ctx);

@@ -1304,10 +1304,10 @@ TEST(permissions)
     CHECK(chmod(path, 0600) == 0);                  /* nor can others open what is not complete yet */
     CHECK_STATUS(tn_params_save(params, path), TN_OK);
     CHECK_INT(mode_when_locked, 0600);
-    tn_file *f = tn_file_create(ctx, path);
+    tn_writer *f = tn_writer_open(ctx, path);
     CHECK(f && stat(beside, &st) == 0 && (st.st_mode & 07777) == 0600);
-    CHECK_STATUS(tn_file_write(f, "new", 3), TN_OK);
-    CHECK_STATUS(tn_file_close(f, true), TN_OK);
+    CHECK_STATUS(tn_writer_write(f, "new", 3), TN_OK);
+    CHECK_STATUS(tn_writer_close(f, true), TN_OK);
     CHECK(file_is(path, "new") && stat(path, &st) == 0 && (st.st_mode & 07777) == 0600);
     if (geteuid() == 0) {                           /* the owner and the group, where that is possible */
         CHECK(chown(path, 12, 34) == 0);

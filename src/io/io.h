@@ -66,13 +66,13 @@ TN_API tn_sink   tn_sink_calls(tn_store_fn store, void *user);                  
 #ifndef TN_NO_STDIO
 /* ---- files in a program's own format ------------------------------------ >>io-file
    A file that is written piece by piece, and appears whole or not at all, as the files of a save do. */
-typedef struct tn_file tn_file;
-TN_API tn_file  *tn_file_create(tn_ctx *ctx, const char *path);                     /* NULL on error               */
+typedef struct tn_writer tn_writer;
+TN_API tn_writer *tn_writer_open(tn_ctx *ctx, const char *path);                    /* NULL on error               */
 /* Appends bytes. After an error it does nothing, and returns that error. */
-TN_API tn_status tn_file_write(tn_file *file, const void *src, size_t bytes);
+TN_API tn_status tn_writer_write(tn_writer *writer, const void *src, size_t bytes);
 /* Ends the file, which gets its name if keep is set and nothing failed; otherwise what was written is removed, unless it went
    to a device. Without this call the context removes it when it is destroyed. */
-TN_API tn_status tn_file_close(tn_file *file, bool keep);
+TN_API tn_status tn_writer_close(tn_writer *writer, bool keep);
 #endif
 
 /* ---- safetensors: named tensors and a few strings ----------------------- >>io-safetensors

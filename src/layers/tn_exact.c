@@ -72,17 +72,17 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
 
 static bool tni_tna_numbers_of(tn_ctx *ctx, const tn_tensor *t, const char *what, int64_t rows, int64_t columns, double *v)
 {
-    if (!tni_is_real(ctx, t, "tn_attention_from_linear", what)) return false;
+    if (!tni_is_real(ctx, t, "tn_attention_from_linear_attention", what)) return false;
     if (t->rank == 2 && t->shape[0] == rows && t->shape[1] == columns) return tn_read(t, TN_F64, v, rows * columns) == TN_OK;
-    tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
+    tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear_attention: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
              (long long)rows, (long long)columns);
     return false;
 }
 
 /* Bond 0 until the pair (v[a],k[b]) of one site is taken, then 1 + a m + b until q meets it. With a ring, or with both
    ends at 0, each product has exactly one of these pairs; unit vectors make all other sites count 1. */
-tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
-                                      const tn_tensor *v, bool causal, tn_tn_attention *layer)
+tn_status tn_tn_attention_from_linear_attention(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
+                                                const tn_tensor *v, bool causal, tn_tn_attention *layer)
 {
     tn_ctx              *ctx = tn_params_ctx(ps);
     tn_tn_attention_desc d;
@@ -98,9 +98,10 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     d.square = d.unit_inputs = true;
     d.boundary = causal ? TN_BOUNDARY_FIRST : TN_BOUNDARY_CLOSED;
     d.causal = causal;
-    if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
-    if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return tn_ctx_status(ctx);
-    if (!(wq = tni_scratch_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
+    if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear_attention: layer is NULL");
+    if (!tni_usable(ctx, q, "tn_attention_from_linear_attention", "q")) return tn_ctx_status(ctx);
+    wq = tni_scratch_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear_attention");
+    if (!wq) return TN_ERR_MEMORY;
     double *wk = wq + m * in, *wv = wk + m * in;
     bool      read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
                      && tni_tna_numbers_of(ctx, v, "v", out, in, wv);

@@ -245,12 +245,11 @@ tn_status tn_tt_linear_assign_tt(const tn_tt_linear *m, const tn_tt *tt)
     return s;
 }
 
-tn_tt *tn_tt_from_tt_linear(const tn_tt_linear *m)
+tn_tt *tn_tt_from_tt_linear(tn_ctx *ctx, const tn_tt_linear *m)
 {
     double   *room;
     tn_status s = TN_OK;
-    if (!m || !tni_alive(m->core[0])) return NULL;
-    tn_ctx *ctx = m->core[0]->ctx;
+    if (!tni_usable(ctx, m ? m->core[0] : NULL, "tt_from_tt_linear", "the layer")) return NULL;
     int64_t most = tni_tt_linear_most(m);
     if (!(room = tni_scratch_f64(ctx, 2, most, "tt_from_tt_linear"))) return NULL;
     tn_tt *tt = tni_tt_make(ctx, "tt_from_tt_linear", m->desc.count);

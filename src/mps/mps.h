@@ -81,7 +81,7 @@ TN_API tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *layer, tn_te
 
 /* Makes the train of a layer with `sites`: axes of `dim` elements, the label's [out] at its place. A periodic chain becomes
    an open one with bonds of D^2. NULL on error. */
-TN_API tn_tt    *tn_tt_from_mps(const tn_mps *layer);
+TN_API tn_tt    *tn_tt_from_mps(tn_ctx *ctx, const tn_mps *layer);
 /* Writes a train into the cores of a layer, padded by zeros: an open, not uniform layer of the same axes whose bond is at
    least the train's. On failure the layer is unchanged. */
 TN_API tn_status tn_mps_assign_tt(const tn_mps *layer, const tn_tt *tt);
@@ -90,7 +90,7 @@ TN_API tn_status tn_mps_assign_tt(const tn_mps *layer, const tn_tt *tt);
 TN_API tn_tt    *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed);
 /* Makes a train from an operator: its input axes in order, and the output as axis number `place`, 0 to order. Bonds are the
    number of terms: all cores but the factors' are diagonal. A bilinear layer is a train of three axes. */
-TN_API tn_tt    *tn_tt_from_cp(const tn_cp *cp, int64_t place);
+TN_API tn_tt    *tn_tt_from_cp(tn_ctx *ctx, const tn_cp *cp, int64_t place);
 /* Multiplies by a matrix product operator: a train whose axis k has m_k n_k elements, (row, column) row-major, times one
    with axes n_k: axes m_k. Exact: bonds are multiplied; tn_tt_round makes them smaller. */
 TN_API tn_tt    *tn_tt_apply(const tn_tt *matrix, const tn_tt *x);
@@ -181,7 +181,7 @@ TN_API tn_tensor *tn_tt_matrix(const tn_tt *tt, const int64_t *out, const int64_
 /* Writes such a train into the cores of a layer of the same extents, padded by zeros: ranks up to the layer's. The bias
    stays. */
 TN_API tn_status tn_tt_linear_assign_tt(const tn_tt_linear *layer, const tn_tt *tt);
-TN_API tn_tt    *tn_tt_from_tt_linear(const tn_tt_linear *layer);     /* the layer without its bias as a train */
+TN_API tn_tt    *tn_tt_from_tt_linear(tn_ctx *ctx, const tn_tt_linear *layer);   /* the layer without its bias as a train */
 #endif
 
 #if !defined(TN_NO_OPERATOR) && !defined(TN_NO_CONTRACTION)
@@ -190,7 +190,7 @@ TN_API tn_tt    *tn_tt_from_tt_linear(const tn_tt_linear *layer);     /* the lay
 /* Makes a net from a train: input[k] is the number of the input that axis k takes, or -1 for an output leg. NULL: all axes
    are inputs of their own. Legs are sorted by their inputs; equal inputs have equal extents. So an MPS whose sites all take the
    same vector is compared with a bilinear net as a function (TN_NET_SYMMETRIC). */
-TN_API tn_net *tn_net_from_tt(const tn_tt *tt, const int *input);
+TN_API tn_net *tn_net_from_tt(tn_ctx *ctx, const tn_tt *tt, const int *input);
 /* Makes a net from a layer of TN attention: y_site of sequences of n sites, at most 4096, as a function of their vectors.
    Input i is the vector of site i, with two legs where the layer has `square`, but one for the site itself; a causal layer
    has the sites up to `site` alone. With unit_inputs it is the function of unit vectors. TN_ERR_ARG for what makes y no

@@ -67,14 +67,13 @@ static void tni_mps_fill(const tni_mps_cores *c, int64_t k, int64_t last, double
             }
 }
 
-tn_tt *tn_tt_from_mps(const tn_mps *m)
+tn_tt *tn_tt_from_mps(tn_ctx *ctx, const tn_mps *m)
 {
     tni_mps_cores c;
     int64_t       n;
     double       *core = NULL;
     tn_tt        *tt = NULL;
-    if (!m || !tni_alive(m->cores)) return NULL;
-    tn_ctx *ctx = m->cores->ctx;
+    if (!tni_usable(ctx, m ? m->cores : NULL, "tt_from_mps", "the layer")) return NULL;
     if (m->desc.sites == 0) {
         tni_fail(ctx, TN_ERR_ARG, "tt_from_mps: sites is 0, expected a number of sites in the layer's desc");
         return NULL;
@@ -192,21 +191,21 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
 }
 
 /* Numbers [r,n,s] of the train of a CP form: factor f [terms,n] (or P [n,terms]) on the diagonal of its bonds. */
-tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
+tn_tt *tn_tt_from_cp(tn_ctx *ctx, const tn_cp *cp, int64_t place)
 {
     double   *f;
     tn_status s = TN_OK;
-    if (!cp || !tni_alive(cp->p)) return NULL;
+    if (!tni_usable(ctx, cp ? cp->p : NULL, "tt_from_cp", "the operator")) return NULL;
     if (place < 0 || place > cp->order || cp->terms < 1) {
-        tni_fail(cp->ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s", cp->terms < 1 ? "the number of terms" : "place",
+        tni_fail(ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s", cp->terms < 1 ? "the number of terms" : "place",
                  (long long)(cp->terms < 1 ? cp->terms : place), cp->terms < 1 ? "1 or more" : "0 to the operator's order");
         return NULL;
     }
     int64_t most = cp->out;
     for (int64_t k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
-    if (!(f = tni_scratch_f64(cp->ctx, tni_area(most, cp->terms), cp->terms + 1, "tt_from_cp"))) return NULL;
+    if (!(f = tni_scratch_f64(ctx, tni_area(most, cp->terms), cp->terms + 1, "tt_from_cp"))) return NULL;
     double *core = f + most * cp->terms;
-    tn_tt  *tt = tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
+    tn_tt  *tt = tni_tt_make(ctx, "tt_from_cp", cp->order + 1);
     for (int64_t k = 0; tt && s == TN_OK && k <= cp->order; k++) {
         const bool       out = k == place;
         const int64_t    e = k - (k > place), n = out ? cp->out : cp->in[e];
@@ -218,7 +217,7 @@ tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
                 core[((r > 1 ? t : 0) * n + i) * c + (c > 1 ? t : 0)] += out ? f[i * cp->terms + t] : f[t * n + i];
         s = tni_tt_put(tt, "tt_from_cp", k, r, n, c, core);
     }
-    tni_free_f64(cp->ctx, f, most * cp->terms, cp->terms + 1);
+    tni_free_f64(ctx, f, most * cp->terms, cp->terms + 1);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 

@@ -209,7 +209,7 @@ static double step(const job *j, tn_tensor *loss)
 /* Gives the layer's train a name, and answers with the last loss. */
 static void end(job *j, const char *name, double loss)
 {
-    if (name) keep(name, tn_tt_from_mps(&j->layer));
+    if (name) keep(name, tn_tt_from_mps(ctx, &j->layer));
     tn_optim_destroy(j->optim);
     tn_params_destroy(j->params);
     answer(loss);

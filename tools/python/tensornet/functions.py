@@ -27,7 +27,7 @@ COMPLETE = {"tn_tensor", "tn_cp", "tn_tt", "tn_image", "tn_circuit", "tn_attenti
 BY_HAND = {"tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error",
            "tn_arena_release", "tn_read", "tn_write", "tn_tensor_from", "tn_circuit_top_many", "tn_record", "tn_backward",
            "tn_cp_mark", "tn_cp_release", "tn_params_rebind", "tn_tap_read", "tn_printable",
-           "tn_file_create", "tn_file_write", "tn_file_close"}
+           "tn_writer_open", "tn_writer_write", "tn_writer_close"}
 
 
 class Argument:
