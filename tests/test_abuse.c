@@ -424,7 +424,7 @@ TEST(the_desc_of_the_layer_itself)
     mlp.desc.in = mlp.desc.hidden = quadratic.desc.in = quadratic.desc.out = modifier.desc.in = modifier.desc.hidden = 3;
     attention.desc.dim = attention.desc.heads = tna.desc.in = tna.desc.bond = mps.desc.sites = mps.desc.bond = mps.desc.dim = 3;
     tt.desc.count = 1;
-    tt.desc.in[0] = tt.desc.out[0] = tt.desc.rank = 3;
+    tt.desc.in[0] = tt.desc.out[0] = tt.desc.bond = 3;
     deep.desc.vocab = deep.desc.sites = deep.desc.dim = deep.desc.bond = deep.desc.layers = deep.desc.out = deep.desc.head_bond = 3;
     model.desc.vocab = model.desc.layers = model.desc.dim = model.desc.heads = model.desc.context = 3;
     mps.desc.map = TN_LOCAL_GIVEN;

@@ -230,8 +230,8 @@ static void states(life *l)
     double            number = 0, sign, p[12];
     int64_t           index[12];
     md.sites = 3; md.bond = 4; md.out = 3; md.label = 1;
-    ld.count = 2; ld.rank = 2; ld.in[0] = ld.in[1] = ld.out[1] = 2; ld.out[0] = 3;
-    fd.rank = 2;
+    ld.count = 2; ld.bond = 2; ld.in[0] = ld.in[1] = ld.out[1] = 2; ld.out[0] = 3;
+    fd.max_bond = 2;
     CHECK_STATUS(tn_mps_init(ps, "mps", &md, &mps), TN_OK);
     md.periodic = true;
     CHECK_STATUS(tn_mps_init(ps, "ring", &md, &ring), TN_OK);
@@ -1180,7 +1180,7 @@ static void circuits(life *l)
     tn_circuit_destroy(c[2]);
     tn_circuit_destroy(c[0]);
     tn_circuit_destroy(c[1]);
-    od.factor1 = od.factor2 = 1;
+    od.norm1_scale = od.norm2_scale = 1;
     od.compact = true;
     s = tn_circuit_block_of(l->ctx, &m, &od, &o);
     whole(l, s, o.b, o.doubled, o.m, o.compact);

@@ -929,9 +929,9 @@ TEST(trains_refuse)
     CHECK(!tn_tt_round(tt, &d));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_round: relative is 1, expected 0 or more and below 1, which would keep nothing");
     d.relative = 0;
-    d.rank = -1;
+    d.max_bond = -1;
     CHECK(!tn_tt_round(tt, &d));
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_round: rank is -1");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_round: max_bond is -1");
     CHECK(!tn_tt_canonical(tt, 3, NULL));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_canonical: site is 3, expected 0 to 2");
     CHECK(!tn_tt_random(w.ctx, 2, none, 2, 1));
@@ -1112,7 +1112,7 @@ TEST(tt_linear_is_its_matrix)
         int64_t           in = 1, out = 1;
         char              name[16];
         for (int i = 0; i < k; i++) { in *= d.in[i] = 2 + i; out *= d.out[i] = 3 - i; }
-        d.count = k; d.rank = 4; d.bias = true;
+        d.count = k; d.bond = 4; d.bias = true;
         snprintf(name, sizeof name, "m%d", k);
         CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &m), TN_OK);
         tn_tt *tt = tn_tt_from_tt_linear(w.ctx, &m);
@@ -1131,12 +1131,12 @@ TEST(tt_linear_is_its_matrix)
         tt = tn_tt_from_matrix(w.ctx, matrix, k, d.out, d.in, &exact);         /* by SVDs, and into another layer */
         tn_tensor_destroy(matrix);
         snprintf(name, sizeof name, "s%d", k);
-        d.rank = 1;
+        d.bond = 1;
         CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &copy), TN_OK);
         CHECK_STATUS(tn_tt_linear_assign_tt(&copy, tt), k == 1 ? TN_OK : TN_ERR_SHAPE);
         if (k > 1) CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "expected bonds up to 1");
         snprintf(name, sizeof name, "c%d", k);
-        d.rank = 7;                                          /* more than the train has */
+        d.bond = 7;                                          /* more than the train has */
         CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &copy), TN_OK);
         CHECK_STATUS(tn_tt_linear_assign_tt(&copy, tt), TN_OK);
         tn_assign(copy.b, m.b);
@@ -1161,14 +1161,14 @@ TEST(tt_linear_is_its_matrix)
         tn_tt_linear_desc d = ZERO;
         tn_tt_linear      m;
         double            norm;
-        d.count = 2; d.rank = 1; d.in[0] = d.in[1] = d.out[0] = 2; d.out[1] = -3;
+        d.count = 2; d.bond = 1; d.in[0] = d.in[1] = d.out[0] = 2; d.out[1] = -3;
         CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
         CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: out[1] is -3, expected 1 to 2^31 - 2");
         d.in[1] = 0;
         CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
         CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: in[1] is 0, expected 1 to 2^31 - 2");
         for (int i = 0; i < 3; i++) d.in[i] = d.out[i] = 8;
-        d.count = 3; d.rank = 5;
+        d.count = 3; d.bond = 5;
         CHECK_STATUS(tn_tt_linear_init(w.params, "big", &d, &m), TN_OK);
         tn_tt *tt = tn_tt_from_tt_linear(w.ctx, &m);
         CHECK_STATUS(tn_tt_norm(tt, &norm), TN_OK);                            /* 512 x 512 elements of variance 1/512 */
@@ -1194,7 +1194,7 @@ TEST(tt_linear_has_its_variance)
         tn_tt_linear_desc d = ZERO;
         tn_tt_linear      m;
         double            square = 0;
-        d.count = 2; d.rank = 16;
+        d.count = 2; d.bond = 16;
         for (int i = 0; i < 2; i++) d.in[i] = d.out[i] = 8;
         d.std = k ? 0.5 : 0;
         CHECK_STATUS(tn_tt_linear_init(w.params, k ? "a" : "b", &d, &m), TN_OK);
@@ -1329,7 +1329,7 @@ static double fitted(world *w, int rule, int64_t bits, int64_t step, int64_t lab
     int64_t        extents[16], index[16];
     double        *phi = doubles(count * bits * 2), y[4096], worst = 0, got;
     tn_tt_fit_desc d = ZERO;
-    d.rank = 2;
+    d.max_bond = 2;
     d.sweeps = sweeps;
     if (!CHECK(phi && count <= 4096)) return HUGE_VAL;
     for (int64_t i = 0; i < count; i++) {
@@ -1388,7 +1388,7 @@ TEST(sweeps_tell_their_error)
     tn_tensor *phi = tn_tensor_keep(any(&w, 3, 300, 5, 3, 0, 1));
     tn_tensor *y = tn_tensor_keep(any(&w, 2, 300, 4, 0, 0, 1));
     tn_tt *tt = tn_tt_random(w.ctx, 6, extents, 4, 1);
-    f.rank = 4;
+    f.max_bond = 4;
     for (f.sweeps = 1; f.sweeps <= 3; f.sweeps++) {
         double sum = 0;
         tn_ctx_reset(w.ctx);
@@ -1452,7 +1452,7 @@ TEST(sweeps_begin_with_the_train)
     tt = tn_tt_scale(sum, 0.5);
     tn_tt_destroy(sum);
     f.steps = 1;
-    f.rank = 6;
+    f.max_bond = 6;
     tn_tt *fit = tn_tt_fit(tt, 7, phi, y, &f, &error);
     CHECK(fit != NULL && size > 1e6);
     WORST("a fit that begins exact", error / size, 1e-6);
@@ -1523,7 +1523,7 @@ TEST(sweeps_keep_what_fits)
     tn_tensor *phi = any(&w, 3, 600, 7, 3, 0, 40);                      /* large, so that states have exponents */
     tn_tensor *y = tn_mps_forward(w.ctx, &m, phi, NULL);
     for (int i = 0; i < 1200; i++) size += host(y)[i] * host(y)[i] / 1200;
-    f.rank = 6;                                              /* bonds that the label has passed have both extents */
+    f.max_bond = 6;                                              /* bonds that the label has passed have both extents */
     f.steps = 1;
     f.ridge = 1e-14;
     tn_tt *fit = tn_tt_fit(tt, 3, phi, y, &f, &error);
@@ -1559,7 +1559,7 @@ TEST(sweeps_find_the_rank)
                 y[n++] = x[i][j];
             }
         f.relative = k ? 0.5 : 0;
-        f.rank = k ? 0 : 2;
+        f.max_bond = k ? 0 : 2;
         tn_tt *fit = tn_tt_fit(tt, 1, tn_tensor_from(w.ctx, 3, data, TN_F64, phi), tn_tensor_from(w.ctx, 2, out, TN_F64, y), &f,
                                &error);
         if (!CHECK(fit != NULL)) break;
@@ -1584,7 +1584,7 @@ TEST(sweeps_with_labels_at_ends)
     tn_tt_fit_desc f = ZERO;
     double         form = 0, apart = 0, error, norm;
     if (!open_on(&w, TN_F64, 23, 1, NULL)) return;
-    f.rank = 2;
+    f.max_bond = 2;
     for (int64_t label = 0; label <= 4; label++) {
         int64_t     extents[5] = {2, 2, 2, 2, 2};
         tn_mps_desc d = ZERO;

@@ -12,15 +12,15 @@ TNI_FN void *tni_pile_take(tni_pile *p, size_t count, size_t size)
 {
     size_t bytes = (count * size + 15) / 16 * 16;
     if (bytes > p->left) {
-        const size_t    room = TNI_ALIGN + (bytes < 4032 ? 4032 : bytes);
-        tni_pile_block *b = (tni_pile_block *)(p->owned ? tni_alloc(p->ctx, room, "plan")
-                                                        : tni_arena_take(p->ctx, &p->ctx->heads[p->ctx->head], room));
+        const size_t    whole = TNI_ALIGN + (bytes < 4032 ? 4032 : bytes);
+        tni_pile_block *b = (tni_pile_block *)(p->owned ? tni_alloc(p->ctx, whole, "plan")
+                                                        : tni_arena_take(p->ctx, &p->ctx->heads[p->ctx->head], whole));
         if (!b) return NULL;
         b->before = p->newest;
-        b->bytes = room;
+        b->bytes = whole;
         p->newest = b;
         p->at = (char *)b + TNI_ALIGN;
-        p->left = room - TNI_ALIGN;
+        p->left = whole - TNI_ALIGN;
     }
     void *taken = p->at;
     p->at += bytes;
@@ -48,7 +48,7 @@ TNI_PRINTF(3, 4) static bool tni_subscript_fail(const tn_plan *p, int at, const 
     char     why[256], shown[16];
     tni_text t;
     va_list  args;
-    t.dst = why; t.room = sizeof why; t.length = 0;
+    t.dst = why; t.bytes = sizeof why; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);
@@ -173,10 +173,10 @@ TNI_FN int tni_lowest_bit(uint64_t bits)
 }
 
 /* The number of a label, new ones in order; the table is open hashing of number + 1. */
-static int tni_label_number(tn_plan *p, int *table, size_t room, int name)
+static int tni_label_number(tn_plan *p, int *table, size_t size, int name)
 {
-    size_t i = ((uint32_t)name * 2654435761u) % room;
-    for (; table[i] != 0; i = (i + 1) % room)
+    size_t i = ((uint32_t)name * 2654435761u) % size;
+    for (; table[i] != 0; i = (i + 1) % size)
         if (p->name[table[i] - 1] == name) return table[i] - 1;
     p->name[p->labels] = name;
     table[i] = ++p->labels;
@@ -184,12 +184,12 @@ static int tni_label_number(tn_plan *p, int *table, size_t room, int name)
 }
 
 /* "j", "label 7" or "..." */
-static const char *tni_label_text(const tn_plan *p, int label, char room[32])
+static const char *tni_label_text(const tn_plan *p, int label, char text[32])
 {
     if (p->name[label] < 0) return "...";
-    if (p->expr) tni_print(room, 32, "%c", (char)p->name[label]);
-    else tni_print(room, 32, "label %d", p->name[label]);
-    return room;
+    if (p->expr) tni_print(text, 32, "%c", (char)p->name[label]);
+    else tni_print(text, 32, "label %d", p->name[label]);
+    return text;
 }
 
 /* Sets the extent of a label from axis i of operand k, or compares it. from[label] - 1 is the operand that set it. */
@@ -208,12 +208,12 @@ static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
                               (long long)now, k);
 }
 
-static bool tni_bind_result(tn_plan *p, int *table, size_t room)
+static bool tni_bind_result(tn_plan *p, int *table, size_t size)
 {
     char text[32];
     int  known = p->labels;
     for (int i = 0; i < p->out.rank; i++) {
-        const int name = p->out.label[i], label = tni_label_number(p, table, room, name);
+        const int name = p->out.label[i], label = tni_label_number(p, table, size, name);
         if (label >= known)
             return tni_subscript_fail(p, p->out.at[i], "%s of the result, expected a label of an operand",
                                       tni_label_text(p, label, text));
@@ -232,10 +232,10 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
 {
     const size_t n = (size_t)p->n;
     int    axes = 1;
-    size_t room;
+    size_t size;
     for (int k = 0; k < p->n; k++) axes += p->operand[k].rank;
     axes += p->out.rank;
-    for (room = 16; room < 2 * (size_t)axes; room *= 2) {}
+    for (size = 16; size < 2 * (size_t)axes; size *= 2) {}
     p->name = (int *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->name);
     p->extent = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->extent);
     p->part = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->part);
@@ -243,14 +243,14 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
     p->child = (int *)tni_pile_take(&p->pile, 4 * n, sizeof *p->child);
     p->order = (int *)tni_pile_take(&p->pile, n, sizeof *p->order);
     p->seconds = (double *)tni_pile_take(&p->pile, 2 * n, sizeof *p->seconds);
-    int *table = (int *)tni_pile_take(&p->pile, room, sizeof *table);
+    int *table = (int *)tni_pile_take(&p->pile, size, sizeof *table);
     int *from = (int *)tni_pile_take(&p->pile, 2 * (size_t)axes, sizeof *from);
     if (!p->name || !p->extent || !p->part || !p->width || !p->child || !p->order || !p->seconds || !table || !from)
         return false;
     int *uses = from + axes;
     for (int k = 0; k < p->n; k++)
         for (int i = 0; i < p->operand[k].rank; i++) {
-            const int label = tni_label_number(p, table, room, p->operand[k].label[i]);
+            const int label = tni_label_number(p, table, size, p->operand[k].label[i]);
             if (!tni_bind_extent(p, k, i, label, from)) return false;
             p->operand[k].label[i] = label;
         }
@@ -259,7 +259,7 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
     p->all = (uint64_t *)tni_pile_take(&p->pile, n * (size_t)p->words, sizeof *p->all);
     p->legs = (uint64_t *)tni_pile_take(&p->pile, 2 * n * (size_t)p->words, sizeof *p->legs);
     if (!p->keep || !p->all || !p->legs) return false;
-    if (!tni_bind_result(p, table, room)) return false;
+    if (!tni_bind_result(p, table, size)) return false;
     for (int k = 0; k < p->n; k++) {
         uint64_t *all = p->all + (size_t)k * (size_t)p->words;
         for (int i = 0; i < p->operand[k].rank; i++) {

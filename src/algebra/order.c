@@ -159,16 +159,16 @@ static void tni_exact_write(const tni_exact *x, tn_plan *p, size_t s, int node, 
 }
 
 /* Memory for a search of up to m leaves. */
-static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_pile *room, int m, int16_t **seen)
+static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_pile *pile, int m, int16_t **seen)
 {
     const size_t sets = (size_t)1 << m;
-    x->class_of = (int16_t *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *x->class_of);
-    x->all = (tni_classes *)tni_pile_take(room, sets, sizeof *x->all);
-    x->legs = (tni_classes *)tni_pile_take(room, sets, sizeof *x->legs);
-    x->size = (double *)tni_pile_take(room, sets, sizeof *x->size);
-    x->score = (tni_score *)tni_pile_take(room, sets, sizeof *x->score);
-    x->part = (uint16_t *)tni_pile_take(room, sets, sizeof *x->part);
-    *seen = (int16_t *)tni_pile_take(room, 2 * sets, sizeof **seen);
+    x->class_of = (int16_t *)tni_pile_take(pile, (size_t)p->labels + 1, sizeof *x->class_of);
+    x->all = (tni_classes *)tni_pile_take(pile, sets, sizeof *x->all);
+    x->legs = (tni_classes *)tni_pile_take(pile, sets, sizeof *x->legs);
+    x->size = (double *)tni_pile_take(pile, sets, sizeof *x->size);
+    x->score = (tni_score *)tni_pile_take(pile, sets, sizeof *x->score);
+    x->part = (uint16_t *)tni_pile_take(pile, sets, sizeof *x->part);
+    *seen = (int16_t *)tni_pile_take(pile, 2 * sets, sizeof **seen);
     x->write_cost = tni_write_cost(p);
     x->by_size = p->desc.minimize == TN_PLAN_SIZE;
     return x->class_of && x->all && x->legs && x->size && x->score && x->part && *seen;
@@ -377,26 +377,26 @@ static tni_score tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, i
 }
 
 /* More than 14 operands: random-greedy trees, annealed and improved; the best is kept. */
-static bool tni_search(tn_plan *p, tni_pile *room)
+static bool tni_search(tn_plan *p, tni_pile *pile)
 {
     const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 8;
     const int    sweeps = (int)tni_max(200, tni_min(1000, 200000 / n));
     const size_t nodes = 2 * (size_t)n, words = (size_t)p->words;
     tni_score    best = {HUGE_VAL, HUGE_VAL};
-    double      *cost = (double *)tni_pile_take(room, nodes, sizeof *cost);
-    uint64_t    *legs = (uint64_t *)tni_pile_take(room, words, sizeof *legs);
-    uint64_t    *best_legs = (uint64_t *)tni_pile_take(room, nodes * words, sizeof *best_legs);
-    int         *best_child = (int *)tni_pile_take(room, 2 * nodes, sizeof *best_child);
+    double      *cost = (double *)tni_pile_take(pile, nodes, sizeof *cost);
+    uint64_t    *legs = (uint64_t *)tni_pile_take(pile, words, sizeof *legs);
+    uint64_t    *best_legs = (uint64_t *)tni_pile_take(pile, nodes * words, sizeof *best_legs);
+    int         *best_child = (int *)tni_pile_take(pile, 2 * nodes, sizeof *best_child);
     int16_t     *seen;
     tni_exact    x;
     tni_greedy   g;
     memset(&g, 0, sizeof g);
     g.most = 16 * n + 1024;
-    g.live = (int *)tni_pile_take(room, nodes, sizeof *g.live);
-    g.uses = (int *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *g.uses);
-    g.pair = (tni_couple *)tni_pile_take(room, (size_t)g.most, sizeof *g.pair);
-    g.size = (double *)tni_pile_take(room, nodes, sizeof *g.size);
-    if (!tni_exact_begin(&x, p, room, 10, &seen) || !cost || !legs || !best_legs || !best_child || !g.live || !g.uses
+    g.live = (int *)tni_pile_take(pile, nodes, sizeof *g.live);
+    g.uses = (int *)tni_pile_take(pile, (size_t)p->labels + 1, sizeof *g.uses);
+    g.pair = (tni_couple *)tni_pile_take(pile, (size_t)g.most, sizeof *g.pair);
+    g.size = (double *)tni_pile_take(pile, nodes, sizeof *g.size);
+    if (!tni_exact_begin(&x, p, pile, 10, &seen) || !cost || !legs || !best_legs || !best_child || !g.live || !g.uses
         || !g.pair || !g.size) return false;
     for (int sample = 0; sample < samples; sample++) {
         g.rng.key = p->desc.seed;
@@ -454,13 +454,13 @@ TNI_FN bool tni_plan_tree(tn_plan *p)
     tn_ctx      *ctx = p->ctx;
     tni_arena   *heads = &ctx->heads[ctx->head];
     const size_t at = heads->at, used = heads->used;       /* the search's memory is free again afterwards */
-    tni_pile     room;
+    tni_pile     pile;
     tni_exact    x;
     int          leaf[TNI_EXACT], spare[TNI_EXACT], count = 0;
     tni_score    none = {HUGE_VAL, HUGE_VAL};
     bool         ok = true;
-    memset(&room, 0, sizeof room);
-    room.ctx = ctx;
+    memset(&pile, 0, sizeof pile);
+    pile.ctx = ctx;
     p->root = p->n > 1 ? p->n : 0;
     for (int k = 0; k < TNI_EXACT; k++) {
         leaf[k] = k;
@@ -471,10 +471,10 @@ TNI_FN bool tni_plan_tree(tn_plan *p)
         memcpy(p->legs + 2 * (size_t)p->words, p->keep, (size_t)p->words * sizeof *p->legs);
     } else if (p->n > TNI_EXACT) {
         p->root = 2 * p->n - 2;
-        ok = tni_search(p, &room);
+        ok = tni_search(p, &pile);
     } else if (p->n > 2) {
         int16_t *seen;
-        ok = tni_exact_begin(&x, p, &room, p->n, &seen);
+        ok = tni_exact_begin(&x, p, &pile, p->n, &seen);
         if (ok) tni_exact_tree(&x, p, p->n, leaf, p->keep, p->root, spare, none, seen);
     }
     heads->at = at;

@@ -398,7 +398,7 @@ static int tni_format_width(const tn_plan *p)
     }
     size_t left = (size_t)(80 - 6 - 8 - 12 - 12 - (p->runs > 0 ? 9 : 0) - 2) - name;
     for (int v = 0; v < 2 * p->n - 1; v++) {
-        t.dst = none; t.room = 0; t.length = 0;
+        t.dst = none; t.bytes = 0; t.length = 0;
         tni_format_product(&t, p, v);
         if (t.length > most && t.length <= left) most = t.length;
     }
@@ -433,7 +433,7 @@ int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
     int      step = 0;
     if (!p || (!dst && bytes > 0)) return -1;
     tn_plan_cost c = tn_plan_cost_of(p);
-    t.dst = dst; t.room = bytes; t.length = 0;
+    t.dst = dst; t.bytes = bytes; t.length = 0;
     tni_format_whole(&t, p);
     tni_format_line(&t, "naive cost", c.naive, " flops\n");
     tni_format_line(&t, "planned cost", c.flops, " flops");

@@ -184,10 +184,10 @@ static double tni_term_cosine(const tni_units *a, int64_t i, const tni_units *b,
 }
 
 /* The assignment of rows to columns of c [n,n] with the largest sum: column[row]. Each row in turn gets a shortest
-   augmenting path by reduced costs. room: [3,n] doubles, marks: [3,n] integers */
-static void tni_assign(int64_t n, const double *c, int64_t *column, double *room, int64_t *marks)
+   augmenting path by reduced costs. scratch: [3,n] doubles, marks: [3,n] integers */
+static void tni_assign(int64_t n, const double *c, int64_t *column, double *scratch, int64_t *marks)
 {
-    double  *value = room, *slack = room + n, *price = room + 2 * n;
+    double  *value = scratch, *slack = scratch + n, *price = scratch + 2 * n;
     int64_t *row = marks, *back = marks + n, *seen = marks + 2 * n, next;
     for (int64_t j = 0; j < n; j++) { row[j] = -1; value[j] = price[j] = 0; }
     for (int64_t i = 0; i < n; i++) {
@@ -241,17 +241,17 @@ static void tni_align_term(tni_units *b, int64_t j, bool crossed, double *const 
 static tn_status tni_align(const tn_cp *a, const tni_units *ua, tni_units *ub, double *cosine, int64_t *column)
 {
     const int64_t h = a->terms, n = a->in[0];
-    double   *c = tni_alloc_f64(a->ctx, h, h, "align"), *room = tni_alloc_f64(a->ctx, h, 3, "align");
+    double   *c = tni_alloc_f64(a->ctx, h, h, "align"), *scratch = tni_alloc_f64(a->ctx, h, 3, "align");
     int64_t  *marks = (int64_t *)(void *)tni_alloc_f64(a->ctx, h, 3, "align");
     double   *raw[2];
-    tn_status s = c && room && marks ? TN_OK : tni_analysis_status(a->ctx);
+    tn_status s = c && scratch && marks ? TN_OK : tni_analysis_status(a->ctx);
     bool      crossed;
     raw[0] = tni_analysis_read(a->f[0], "align");
     raw[1] = tni_analysis_read(a->f[1], "align");
     if (!raw[0] || !raw[1]) s = tni_analysis_status(a->ctx);
     for (int64_t i = 0; i < h && s == TN_OK; i++)
         for (int64_t j = 0; j < h; j++) c[i * h + j] = tni_term_cosine(ua, i, ub, j, &crossed);
-    if (s == TN_OK) tni_assign(h, c, column, room, marks);
+    if (s == TN_OK) tni_assign(h, c, column, scratch, marks);
     for (int64_t i = 0; i < h && s == TN_OK; i++) {
         double *w[2] = {raw[0] + i * n, raw[1] + i * n};
         cosine[i] = tni_term_cosine(ua, i, ub, column[i], &crossed);
@@ -260,7 +260,7 @@ static tn_status tni_align(const tn_cp *a, const tni_units *ua, tni_units *ub, d
     tni_analysis_free(a->f[0], raw[0]);
     tni_analysis_free(a->f[1], raw[1]);
     tni_free_f64(a->ctx, c, h, h);
-    tni_free_f64(a->ctx, room, h, 3);
+    tni_free_f64(a->ctx, scratch, h, 3);
     tni_free_f64(a->ctx, (double *)(void *)marks, h, 3);
     return s;
 }
@@ -483,10 +483,10 @@ static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_cp_refit_des
     const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
     const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100, extent = tni_max(tni_max(h, n), o);
     const int64_t size = r * (o + 6 * n + 3 * h + 3 * r) + h + tni_host_work(extent);
-    double       *room = tni_alloc_f64(cp->ctx, size, 1, "refit"), *at = room, before = HUGE_VAL;
+    double       *scratch = tni_alloc_f64(cp->ctx, size, 1, "refit"), *at = scratch, before = HUGE_VAL;
     tni_refit     t;
     tn_cp        *to = NULL;
-    if (!room) return NULL;
+    if (!scratch) return NULL;
     memset(&t, 0, sizeof t);
     t.h = h; t.r = r; t.n = n; t.o = o;
     t.P = u->p;
@@ -506,7 +506,7 @@ static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_cp_refit_des
     }
     to = tni_refit_done(&t, cp);
     if (to && error) *error = now;
-    tni_free_f64(cp->ctx, room, size, 1);
+    tni_free_f64(cp->ctx, scratch, size, 1);
     return to;
 }
 

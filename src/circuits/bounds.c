@@ -290,7 +290,7 @@ static bool tni_bound_prune(const tni_bound *b, tn_circuit_frozen *f)
     for (int64_t h = 0; h < b->heads; h++)
         if ((b->dropped >> h & 1) && tni_fill(tn_slice(z->pattern, 0, h, h + 1), 0) != TN_OK) return false;
     return tn_circuit_frozen_update(f) == TN_OK
-        && tni_frozen_set(&z->in2, tni_frozen_scale(b->ctx, norm, tn_slice(z->x2, 1, 0, b->n)))
+        && tni_frozen_set(&z->norm2_scale, tni_frozen_scale(b->ctx, norm, tn_slice(z->x2, 1, 0, b->n)))
         && tn_circuit_frozen_update(f) == TN_OK;
 }
 
@@ -377,11 +377,11 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
 {
     const int64_t N = ends->shape[0], V = b->V, each = V * (5 + b->n + b->heads), all = 2 * b->heads + each + 3 * N;
     tn_ctx  *ctx = b->ctx;
-    double  *room = tni_alloc_f64(ctx, all, 1, "circuit_bound"), *mass = room, *known = mass + b->heads;
+    double  *scratch = tni_alloc_f64(ctx, all, 1, "circuit_bound"), *mass = scratch, *known = mass + b->heads;
     double  *weight = NULL;
     int32_t *id = (int32_t *)tni_array(ctx, tni_area(N, 2), sizeof *id, "circuit_bound");
     int64_t  v;
-    bool     done = room && id && tn_read(next, TN_I32, id + N, N) == TN_OK;
+    bool     done = scratch && id && tn_read(next, TN_I32, id + N, N) == TN_OK;
     tni_bound_end     e;
     tn_circuit_frozen f;
     if (done) {
@@ -415,7 +415,7 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
             done = out->best && out->margin && out->change;
         }
     }
-    tni_free_f64(ctx, room, all, 1);
+    tni_free_f64(ctx, scratch, all, 1);
     tni_free(ctx, id, (size_t)N * 2 * sizeof *id);
     return done;
 }

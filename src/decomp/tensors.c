@@ -6,7 +6,7 @@
 
 #ifndef TN_NO_OPERATOR
 /* ---- tensors ------------------------------------------------ >>decomp-tensors
-   The tensor is read as doubles and decomposed, and the wanted results are written. `room` is one allocation. */
+   The tensor is read as doubles and decomposed, and the wanted results are written. `scratch` is one allocation. */
 
 /* Workspaces are small multiples of m n, of min(m,n)^2 and of m + n: within these bounds their sizes do not overflow. */
 TNI_FN bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
@@ -249,7 +249,7 @@ typedef struct tni_eigh_job {
     const tn_eigh_desc *desc;
     const tni_pool     *pool;                    /* of one matrix */
     const tni_vector_ops *ops;
-    int64_t             n, count, room;          /* of a worker   */
+    int64_t             n, count, each;          /* of a worker   */
     double             *matrix, *values, *vectors, *work;
     tn_status          *status;
 } tni_eigh_job;
@@ -263,7 +263,7 @@ static void tni_eigh_task(void *arg, int64_t task, int worker)
 {
     const tni_eigh_job *j = (const tni_eigh_job *)arg;
     const int64_t n = j->n;
-    double  *work = tni_aligned(j->work + worker * j->room), *values = j->values + task * n;
+    double  *work = tni_aligned(j->work + worker * j->each), *values = j->values + task * n;
     double  *vectors = j->vectors ? j->vectors + task * n * n : NULL;
     tni_host h = tni_host_of(j->ctx->desc.simd, j->pool, n, work + tni_eigh_work_of(n, j->ops->size));
     j->status[task] = tni_eigh_in(&h, j->ops, n, j->matrix + task * n * n, values, vectors, work);
@@ -352,10 +352,10 @@ static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, d
     return given >= 0 && given < 1 ? TN_OK : tni_fail(ctx, TN_ERR_ARG, "%s: tol is %g, expected 0 <= tol < 1", op, given);
 }
 
-TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *room)
+TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *scratch)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol, scale;
+    double   *matrix = scratch, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol, scale;
     int64_t  *order = (int64_t *)(void *)(list + n);
     tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_pivoted_work(m, n));
     tn_status s = tni_rank_tol(ctx, "qr", a, desc->tol, &tol);
@@ -380,11 +380,11 @@ TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *
 }
 
 TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
-                                  const tn_lstsq_desc *desc, double *room)
+                                  const tn_lstsq_desc *desc, double *scratch)
 {
     const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
     const int64_t rows = m + (desc->ridge > 0 ? n : 0);
-    double   *matrix = room, *right = matrix + rows * n, *c = right + count * m, *x = c + count * rows;
+    double   *matrix = scratch, *right = matrix + rows * n, *c = right + count * m, *x = c + count * rows;
     double   *transposed = x + count * n, *work = transposed + count * tni_max(n, 1), tol, scale, right_scale;
     tni_host  h = tni_decomp_host(ctx, tni_max(rows, tni_max(n, count)), work + tni_lstsq_work(rows, n));
     tn_status s = tni_rank_tol(ctx, "lstsq", a, desc->tol, &tol);
@@ -460,8 +460,8 @@ TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_s
     l->n = least;
     l->top = f->k;
     l->block = f->width = 4;
-    l->room = tni_min(least, 2 * f->k + 40 * l->block);
-    l->limit = tni_max(2 * l->room, least);
+    l->basis = tni_min(least, 2 * f->k + 40 * l->block);
+    l->limit = tni_max(2 * l->basis, least);
     l->tol = 4 * TNI_EPS;
     l->seed = desc->seed;
     l->end = TN_LANCZOS_LARGEST;
@@ -499,10 +499,10 @@ TNI_FN tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
                        noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual), spare);
 }
 
-TNI_FN tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *room)
+TNI_FN tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *scratch)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise, scale;
+    double   *matrix = scratch, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise, scale;
     tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_max(tni_svd_work(m, n), 4 * k));
     tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
@@ -532,7 +532,7 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     tn_eigh_desc defaults;
     tni_eigh_job j;
     tn_status s;
-    double   *room;
+    double   *scratch;
     if (!tni_decomp_out(ctx, "eigh", out, sizeof *out)) return TN_ERR_ARG;
     memset(&defaults, 0, sizeof defaults);
     memset(&j, 0, sizeof j);
@@ -555,18 +555,18 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     j.ctx = ctx;
     j.pool = workers > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
-    j.room = tni_eigh_scratch(j.n, j.ops->size);
+    j.each = tni_eigh_scratch(j.n, j.ops->size);
     int64_t all = j.count * j.n * j.n;
-    int64_t work = tni_max(workers * j.room, 2 * j.n + 2 * j.count * j.n); /* later of clusters and angles */
+    int64_t work = tni_max(workers * j.each, 2 * j.n + 2 * j.count * j.n); /* later of clusters and angles */
     int64_t size = (j.desc->measure ? 3 : 2) * all + 2 * j.count * j.n + j.count + work + TNI_ALIGN / 8;
-    if (!(room = tni_scratch_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
-    j.vectors = tni_aligned(room);
+    if (!(scratch = tni_scratch_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
+    j.vectors = tni_aligned(scratch);
     j.matrix = j.vectors + all;
     j.values = j.matrix + (j.desc->measure ? 2 : 1) * all;
     j.status = (tn_status *)(void *)(j.values + j.count * j.n);
     j.work = j.values + j.count * (j.n + 1);
     s = tni_eigh_tensor(ctx, out, a, &j, workers);
-    tni_free_f64(ctx, room, 1, size);
+    tni_free_f64(ctx, scratch, 1, size);
     if (s != TN_OK) tn_eigh_destroy(out);
     return s;
 }

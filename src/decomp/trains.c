@@ -60,9 +60,9 @@ TNI_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int
 TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
 {
     *eps = desc && desc->eps != 0 ? desc->eps : ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-12;
-    j->limit = desc && desc->rank != 0 ? desc->rank : INT64_MAX;
+    j->limit = desc && desc->max_bond != 0 ? desc->max_bond : INT64_MAX;
     j->relative = desc ? desc->relative : 0;
-    if (j->limit < 1) return tni_fail(ctx, TN_ERR_ARG, "%s: rank is %lld, expected 0 or more", op, (long long)j->limit);
+    if (j->limit < 1) return tni_fail(ctx, TN_ERR_ARG, "%s: max_bond is %lld, expected 0 or more", op, (long long)j->limit);
     if (!(j->relative >= 0 && j->relative < 1))
         return tni_fail(ctx, TN_ERR_ARG, "%s: relative is %g, expected 0 or more and below 1, which would keep nothing", op,
                         j->relative);
@@ -341,18 +341,18 @@ tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
 {
     tni_tt_round_job j;
     int64_t size;
-    double  eps, *room;
+    double  eps, *scratch;
     tn_tt  *tt;
     if (!from) return NULL;
     memset(&j, 0, sizeof j);
     j.cut.gap = 1;
     if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut) != TN_OK) return NULL;
-    if (!(room = tni_tt_round_scratch(from, "tt_round", &j, &size))) return NULL;
+    if (!(scratch = tni_tt_round_scratch(from, "tt_round", &j, &size))) return NULL;
     if ((tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL) {
         tn_status s = tni_tt_round(tt, from, &j, eps);
         tt = tni_tt_done(tt, s);
     }
-    tni_free_f64(from->ctx, room, 1, size);
+    tni_free_f64(from->ctx, scratch, 1, size);
     return tt;
 }
 
@@ -516,15 +516,15 @@ tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
 TNI_FN tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
 {
     tni_tt_round_job j;
-    double *room;
+    double *scratch;
     int64_t size;
     *exponent = 0;
     if (!tni_tt_given(tt, op, "norm", norm)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
     j.cut.limit = INT64_MAX;
-    if (!(room = tni_tt_round_scratch(tt, op, &j, &size))) return TN_ERR_MEMORY;
+    if (!(scratch = tni_tt_round_scratch(tt, op, &j, &size))) return TN_ERR_MEMORY;
     tn_status s = tni_tt_orthonormal(tt, op, &j, norm);
-    tni_free_f64(tt->ctx, room, 1, size);
+    tni_free_f64(tt->ctx, scratch, 1, size);
     *exponent = j.exponent;
     return s;
 }
@@ -566,7 +566,7 @@ static tn_status tni_tt_evaluate(const tn_tt *tt, int64_t count, const int64_t *
 
 tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, double *values)
 {
-    double *room;
+    double *scratch;
     if (!tt || count == 0) return tt ? TN_OK : TN_ERR_ARG;
     if (tni_count_check(tt->ctx, "tt_elements", "count", count) != TN_OK) return TN_ERR_ARG;
     if (!tni_tt_given(tt, "tt_elements", "index", index) || !tni_tt_given(tt, "tt_elements", "values", values))
@@ -580,10 +580,10 @@ tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, d
         }
     int64_t stride = tni_tt_largest_rank(tt), core = tni_tt_largest_core(tt);
     int64_t size = core + stride + count * (stride + 1);
-    if (!(room = tni_scratch_f64(tt->ctx, 1, size, "tt_elements"))) return TN_ERR_MEMORY;
-    tn_status s = tni_tt_evaluate(tt, count, index, room, room + core + stride, room + core, stride,
-                                  (int64_t *)(void *)(room + core + stride + count * stride), values);
-    tni_free_f64(tt->ctx, room, 1, size);
+    if (!(scratch = tni_scratch_f64(tt->ctx, 1, size, "tt_elements"))) return TN_ERR_MEMORY;
+    tn_status s = tni_tt_evaluate(tt, count, index, scratch, scratch + core + stride, scratch + core, stride,
+                                  (int64_t *)(void *)(scratch + core + stride + count * stride), values);
+    tni_free_f64(tt->ctx, scratch, 1, size);
     return s;
 }
 

@@ -19,8 +19,8 @@ static void tni_picture_free(tni_owned *owned)
 {
     tni_picture *p = (tni_picture *)(void *)owned;
     tni_disown(owned);
-    tni_free(owned->ctx, p->marks.items, p->marks.room * p->marks.each);
-    tni_free(owned->ctx, p->letters.items, p->letters.room * p->letters.each);
+    tni_free(owned->ctx, p->marks.items, p->marks.max * p->marks.each);
+    tni_free(owned->ctx, p->letters.items, p->letters.max * p->letters.each);
     tni_free(owned->ctx, p->image.pixels, (size_t)p->image.height * (size_t)p->image.width * 3);
     tni_free(owned->ctx, p, sizeof *p);
 }

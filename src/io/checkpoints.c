@@ -34,19 +34,19 @@ static void tni_optim_numbers(const tn_optim_desc *d, tni_optim_number n[TNI_OPT
 }
 
 /* Names and values of a file's header, one after the other in one block of memory. */
-typedef struct tni_names { char *text; size_t room, used; } tni_names;
+typedef struct tni_names { char *text; size_t bytes, used; } tni_names;
 
 static const char *tni_names_write(tni_names *p, const char *first, const char *second)
 {
     char *s = p->text + p->used;
-    p->used += tni_print(s, p->room - p->used, "%s%s", first, second) + 1;
+    p->used += tni_print(s, p->bytes - p->used, "%s%s", first, second) + 1;
     return s;
 }
 
 static const char *tni_names_natural(tni_names *p, uint64_t n)
 {
     char *s = p->text + p->used;
-    p->used += tni_print(s, p->room - p->used, "%llu", (unsigned long long)n) + 1;
+    p->used += tni_print(s, p->bytes - p->used, "%llu", (unsigned long long)n) + 1;
     return s;
 }
 
@@ -115,8 +115,8 @@ static tn_status tni_link_pass(tni_link *l, int from, int to, void *data, size_t
     return tni_link_failed(l, tni_link_exchange(l, -1, NULL, 0, from, data, bytes));
 }
 
-/* The elements of a vector of process `from` to host memory of the first, `host`, where each process has room for them. All call
-   it. A carrier that cannot send to one process broadcasts them, through `piece`, room of the backend. After an error of one
+/* The elements of a vector of process `from` to host memory of the first, `host`, where each process has memory for them. All
+   call it. A carrier that cannot send to one process broadcasts them, through `piece`, memory of the backend. After an error of one
    process, except of the carrier's, the others get what is there. */
 static tn_status tni_comm_to_first(tn_ctx *ctx, int from, const tn_view *v, tn_tensor *piece, void *host)
 {
@@ -244,11 +244,11 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_m
     if (s != TN_OK) return s;
     c->tensor_capacity = 3 * n + 2;
     c->note_capacity = n + 6 + TNI_OPTIM_NUMBERS + note_count;
-    c->names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
-    for (int64_t i = 0; i < n; i++) c->names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
+    c->names.bytes = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
+    for (int64_t i = 0; i < n; i++) c->names.bytes += 3 * (strlen(o->of.params->item[i]->name) + 40);
     c->named = (tn_named_tensor *)tni_array(ctx, c->tensor_capacity, sizeof *c->named, "checkpoint");
     c->notes = (tn_metadata *)tni_array(ctx, c->note_capacity, sizeof *c->notes, "checkpoint");
-    c->names.text = (char *)tni_alloc(ctx, c->names.room, "checkpoint");
+    c->names.text = (char *)tni_alloc(ctx, c->names.bytes, "checkpoint");
     c->moment = (int64_t *)tni_array(ctx, c->tensor_capacity, sizeof *c->moment, "checkpoint");
     s = TN_ERR_MEMORY;
     if (c->named && c->notes && c->names.text && c->moment) {
@@ -263,7 +263,7 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_m
     }
     tni_free(ctx, c->named, (size_t)c->tensor_capacity * sizeof *c->named);
     tni_free(ctx, c->notes, (size_t)c->note_capacity * sizeof *c->notes);
-    tni_free(ctx, c->names.text, c->names.room);
+    tni_free(ctx, c->names.text, c->names.bytes);
     tni_free(ctx, c->moment, (size_t)c->tensor_capacity * sizeof *c->moment);
     return s;
 }
@@ -622,8 +622,8 @@ static tn_status tni_restored_of(tni_restored *r, tn_optim *o, void **lists, siz
     r->made = (bool *)(void *)(r->value + 3 * n);
     for (size_t i = 0; i < n; i++) if (strlen(o->of.params->item[i]->name) > longest)
         longest = strlen(o->of.params->item[i]->name);
-    r->names.room = longest + sizeof "tensornet.born.";
-    r->names.text = (char *)tni_alloc(o->owned.ctx, r->names.room, "checkpoint");
+    r->names.bytes = longest + sizeof "tensornet.born.";
+    r->names.text = (char *)tni_alloc(o->owned.ctx, r->names.bytes, "checkpoint");
     return r->names.text ? TN_OK : TN_ERR_MEMORY;
 }
 
@@ -652,7 +652,7 @@ tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
         tn_tensor_destroy(r.m[1][i]);
     }
     tni_free(ctx, lists, bytes);
-    tni_free(ctx, r.names.text, r.names.room);
+    tni_free(ctx, r.names.text, r.names.bytes);
     return s;
 }
 #endif /* TN_NO_TRAINING */

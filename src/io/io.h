@@ -46,8 +46,8 @@ typedef bool (*tn_store_fn)(void *user, const void *src, size_t bytes);
 typedef struct tn_sink {
     const char *path;
     void       *data;                   /* NULL: the bytes are only counted                */
-    size_t      room;                   /* size of data                                    */
-    size_t     *used;                   /* becomes the length, also if room is too small   */
+    size_t      bytes;                  /* size of data                                    */
+    size_t     *used;                   /* becomes the length, also if that is larger      */
     tn_store_fn store;
     void       *user;
     const char *name;
@@ -60,7 +60,7 @@ TN_API tn_sink   tn_sink_path(const char *path);                                
 #endif
 TN_API tn_source tn_source_memory(const void *data, size_t bytes);                 /* reads memory            */
 TN_API tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes);   /* reads by calling fetch  */
-TN_API tn_sink   tn_sink_memory(void *data, size_t room, size_t *used);            /* writes memory           */
+TN_API tn_sink   tn_sink_memory(void *data, size_t bytes, size_t *used);           /* writes memory           */
 TN_API tn_sink   tn_sink_calls(tn_store_fn store, void *user);                     /* writes by calling store */
 
 #ifndef TN_NO_STDIO

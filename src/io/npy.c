@@ -206,7 +206,7 @@ tn_status tn_npy_write(const tn_tensor *tensor, tn_sink sink)
     if ((s = tn_ctx_sync(tensor->ctx)) != TN_OK) return s;
     tn_dtype as = tensor->dtype == TN_BF16 ? TN_F32 : tensor->dtype;
     memcpy(head, "\x93NUMPY\x01\x00", 8);
-    t.dst = head + 10; t.room = sizeof head - 10; t.length = 0;
+    t.dst = head + 10; t.bytes = sizeof head - 10; t.length = 0;
     tni_text_npy(&t, tensor, as);
     tni_store_bits((uint8_t *)head + 8, t.length, 2);
     tni_writer_open(&w, tensor->ctx, &sink);

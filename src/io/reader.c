@@ -12,8 +12,8 @@ TNI_FN tni_file_name tni_file_name_of(const char *name, const char *path, bool c
 {
     tni_file_name out;
     const char   *s = name ? name : path ? path : calls ? "callback" : "memory";
-    size_t        n = strlen(s), room = sizeof out.s - 4;
-    tni_print(out.s, sizeof out.s, "%s%s", n > room ? "..." : "", n > room ? s + n - room : s);
+    size_t        n = strlen(s), max = sizeof out.s - 4;
+    tni_print(out.s, sizeof out.s, "%s%s", n > max ? "..." : "", n > max ? s + n - max : s);
     return out;
 }
 
@@ -88,7 +88,7 @@ TNI_PRINTF(4, 5) TNI_FN tn_status tni_reader_fail(const tni_reader *r, tn_status
     tni_text    t;
     va_list     args;
     if (other) return tni_fail(r->ctx, status, "%s: byte 0: the file is %s", r->name.s, other);
-    t.dst = reason; t.room = sizeof reason; t.length = 0;
+    t.dst = reason; t.bytes = sizeof reason; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);

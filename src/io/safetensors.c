@@ -38,14 +38,14 @@ static void tni_safetensors_free(tn_safetensors *f)
 {
     tn_ctx *ctx = f->file.ctx;
     for (size_t k = 0; k < f->parts.count; k++) if (tni_part_at(f, k)->file) tni_safetensors_free(tni_part_at(f, k)->file);
-    tni_free(ctx, f->parts.items, f->parts.room * f->parts.each);
+    tni_free(ctx, f->parts.items, f->parts.max * f->parts.each);
     tni_reader_close(&f->file);
     tni_free(ctx, f->header, f->header_bytes);
     tni_free_sorted(ctx, f->by_offset, f->entries.count);
     tni_free_sorted(ctx, f->by_name, f->entries.count);
     tni_free_sorted(ctx, f->notes_by_name, f->notes.count);
-    tni_free(ctx, f->entries.items, f->entries.room * f->entries.each);
-    tni_free(ctx, f->notes.items, f->notes.room * f->notes.each);
+    tni_free(ctx, f->entries.items, f->entries.max * f->entries.each);
+    tni_free(ctx, f->notes.items, f->notes.max * f->notes.each);
     tni_free(ctx, f, sizeof *f);
 }
 

@@ -138,7 +138,7 @@ static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n
                                  bool sealed, char **text, size_t *bytes)
 {
     tni_text t;
-    t.dst = NULL; t.room = 0; t.length = 0;
+    t.dst = NULL; t.bytes = 0; t.length = 0;
     tni_text_header(&t, order, n, notes, note_count, sealed);
     if (t.length > TNI_SAFETENSORS_HEADER) {
         return tni_fail(ctx, TN_ERR_ARG, "safetensors: the header has %zu bytes, expected at most 100 MB", t.length);
@@ -147,7 +147,7 @@ static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n
     *text = (char *)tni_alloc(ctx, *bytes, "safetensors header");
     if (!*text) return TN_ERR_MEMORY;
     tni_store_bits((uint8_t *)*text, t.length, 8);
-    t.dst = *text + 8; t.room = t.length + 1; t.length = 0;
+    t.dst = *text + 8; t.bytes = t.length + 1; t.length = 0;
     tni_text_header(&t, order, n, notes, note_count, sealed);
     return TN_OK;
 }

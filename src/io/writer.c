@@ -330,7 +330,7 @@ TNI_FN void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
 /* Memory takes the bytes that fit; the close reports the rest. */
 static void tni_memory_put(const tni_writer *w, const void *src, size_t bytes)
 {
-    size_t left = w->at < w->sink.room ? w->sink.room - (size_t)w->at : 0;
+    size_t left = w->at < w->sink.bytes ? w->sink.bytes - (size_t)w->at : 0;
     if (w->sink.data && left > 0) memcpy((char *)w->sink.data + w->at, src, bytes < left ? bytes : left);
 }
 
@@ -354,21 +354,21 @@ TNI_FN tn_status tni_writer_close(tni_writer *w)
     if (w->sink.path) tni_writer_close_path(w);
     else {
         if (w->sink.used) *w->sink.used = (size_t)w->at;
-        if (w->sink.data && w->at > w->sink.room) {
-            char room[40];
-            tni_print(room, sizeof room, "room is %zu bytes", w->sink.room);
-            tni_writer_fail(w, TN_ERR_FILE, "the file is larger than the memory", room);
+        if (w->sink.data && w->at > w->sink.bytes) {
+            char size[40];
+            tni_print(size, sizeof size, "%zu bytes", w->sink.bytes);
+            tni_writer_fail(w, TN_ERR_FILE, "the file is larger than the memory", size);
         }
     }
     return w->status;
 }
 
-tn_sink tn_sink_memory(void *data, size_t room, size_t *used)
+tn_sink tn_sink_memory(void *data, size_t bytes, size_t *used)
 {
     tn_sink s;
     memset(&s, 0, sizeof s);
     s.data = data;
-    s.room = room;
+    s.bytes = bytes;
     s.used = used;
     return s;
 }

@@ -501,7 +501,7 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     tni_writer_open(&w, ctx, &sink);
     for (size_t i = 0; i <= n; i++) {
         if (i > 0 && i < n && tni_key_is_open(&tni_config_keys[i - 1], &d)) continue;
-        t.dst = line; t.room = sizeof line; t.length = 0;
+        t.dst = line; t.bytes = sizeof line; t.length = 0;
         tni_text_string(&t, i == 0 ? "{\n  \"model_type\": \"tensornet\"" : ",\n  ");
         if (i > 0) tni_text_key(&t, &tni_config_keys[i - 1], &d);
         if (i == n) tni_text_string(&t, "\n}\n");

@@ -395,10 +395,10 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, t
     if (error) memset(error, 0, sizeof *error);
     if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
     tn_ctx *ctx = m->head.w->ctx;
-    int64_t room = tni_plus(tni_area(5, m->desc.layers), 1);
-    w = (tn_tensor **)tni_array(ctx, room, each, "transformer_compact");
+    int64_t max = tni_plus(tni_area(5, m->desc.layers), 1);
+    w = (tn_tensor **)tni_array(ctx, max, each, "transformer_compact");
     if (!w) return TN_ERR_MEMORY;
-    name = (char (*)[64])(void *)(w + room);
+    name = (char (*)[64])(void *)(w + max);
     for (int64_t l = 0; l < m->desc.layers; l++) {
         const tn_transformer_block *b = &m->blocks[l];
         tn_tensor *const            of[5] = {b->attn.qk, b->attn.v, b->attn.o, b->mlp.w, b->mlp.p};
@@ -413,7 +413,7 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, t
         tni_print(name[n++], sizeof *name, "head.w");
     }
     tn_status s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
-    tni_free(ctx, w, (size_t)room * each);
+    tni_free(ctx, w, (size_t)max * each);
     return s;
 }
 

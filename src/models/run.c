@@ -329,9 +329,9 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     int64_t        n = 0;
     if (!tni_attribution_given(ctx, m, ids, targets, others)) return NULL;
     read.layers = m->desc.layers;
-    int64_t room = tni_plus(tni_area(6, read.layers), 4);
-    if (!(list = (tn_tensor **)tni_array(ctx, room, sizeof *list, "transformer_attribution"))) return NULL;
-    memset(list, 0, (size_t)room * sizeof *list);
+    int64_t max = tni_plus(tni_area(6, read.layers), 4);
+    if (!(list = (tn_tensor **)tni_array(ctx, max, sizeof *list, "transformer_attribution"))) return NULL;
+    memset(list, 0, (size_t)max * sizeof *list);
     read.of = list + 3 * read.layers + 2;
     for (int64_t i = 0; i < 5; i++) {
         if ((i == 3 && m->desc.norm_place != TN_PLACE_SANDWICH) || (i == 4 && m->desc.no_norm)) continue;
@@ -342,7 +342,7 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     tn_tensor *y = tn_transformer_run(ctx, m, ids, taps, n);
     y = y ? tni_attribution_to(ctx, m, targets, others) : NULL;
     y = y ? tni_attribution_parts(ctx, m, &read, y, list) : NULL;
-    tni_free(ctx, list, (size_t)room * sizeof *list);
+    tni_free(ctx, list, (size_t)max * sizeof *list);
     return y;
 }
 

@@ -89,7 +89,7 @@ typedef struct tni_mapped {
 static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *pattern, size_t n, int64_t l)
 {
     tni_text t;
-    t.dst = out->s; t.room = sizeof out->s; t.length = 0;
+    t.dst = out->s; t.bytes = sizeof out->s; t.length = 0;
     tni_text_string(&t, prefix);
     for (size_t i = 0; i < n; i++) {
         if (n - i >= 3 && memcmp(pattern + i, "{l}", 3) == 0) {
@@ -97,7 +97,7 @@ static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *patt
             i += 2;
         } else tni_text_add(&t, pattern + i, 1);
     }
-    return t.length < t.room;
+    return t.length < t.bytes;
 }
 
 /* The first of the alternatives that the file has; without any, *name is the first alternative's. */
@@ -366,7 +366,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 {
     tn_ctx    *ctx = tn_params_ctx(params);
     tni_mapped m;
-    char      *room = NULL;
+    char      *scratch = NULL;
     tn_status  s;
     if ((s = tni_mapped_usable(ctx, "transformer_read_mapped", model, map, lines)) != TN_OK) return s;
     memset(&m, 0, sizeof m);
@@ -378,17 +378,17 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
     if ((s = tni_safetensors_open(ctx, &source, &m.file)) != TN_OK) return s;
     size_t n = (size_t)tn_params_count(params), tensors = (size_t)tn_safetensors_count(m.file);
     size_t counts = n * sizeof *m.got, values = n * sizeof *m.value;
-    room = (char *)tni_alloc(ctx, counts + values + tensors, "name map");
-    if (room) {
-        memset(room, 0, counts + values + tensors);
-        m.got = (int64_t *)(void *)room;
-        m.value = (tn_tensor **)(void *)(room + counts);
-        m.used = (bool *)(void *)(room + counts + values);
+    scratch = (char *)tni_alloc(ctx, counts + values + tensors, "name map");
+    if (scratch) {
+        memset(scratch, 0, counts + values + tensors);
+        m.got = (int64_t *)(void *)scratch;
+        m.value = (tn_tensor **)(void *)(scratch + counts);
+        m.used = (bool *)(void *)(scratch + counts + values);
         m.runs.each = sizeof(tni_mapped_run);
         s = tni_mapped_all(&m);
         tni_list_free(ctx, &m.runs);
         for (int64_t i = 0; i < (int64_t)n; i++) tn_tensor_destroy(m.value[i]);
-        tni_free(ctx, room, counts + values + tensors);
+        tni_free(ctx, scratch, counts + values + tensors);
     } else s = TN_ERR_MEMORY;
     tn_safetensors_close(m.file);
     return s;

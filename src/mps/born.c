@@ -11,7 +11,7 @@
 typedef struct tni_born {
     const tn_tt     *tt;
     tni_tt_round_job j;
-    double          *room, *v, *w;                       /* room of the cores; of v and w */
+    double          *scratch, *v, *w;                       /* scratch of the cores; of v and w */
     int64_t          size, more;
 } tni_born;
 
@@ -22,7 +22,7 @@ static tn_status tni_born_begin(tni_born *b, const tn_tt *tt, const char *op)
     tn_status s;
     memset(b, 0, sizeof *b);
     b->tt = tt;
-    b->room = tni_tt_canonical(tt, op, 0, &b->j, &norm, &b->size, &s);
+    b->scratch = tni_tt_canonical(tt, op, 0, &b->j, &norm, &b->size, &s);
     if (s != TN_OK) return s;
     if (!(norm > 0)) return tni_fail(tt->ctx, TN_ERR_NONFINITE, "%s: the train is zero, expected probabilities", op);
     for (int64_t k = 0; k < tt->count; k++) most = tni_max(most, tni_max(b->j.r[k], tt->core[k]->shape[1] * b->j.r[k + 1]));
@@ -36,7 +36,7 @@ static tn_status tni_born_begin(tni_born *b, const tn_tt *tt, const char *op)
 
 static tn_status tni_born_end(tni_born *b, tn_status s)
 {
-    if (b->room) tni_free_f64(b->tt->ctx, b->room, 1, b->size);
+    if (b->scratch) tni_free_f64(b->tt->ctx, b->scratch, 1, b->size);
     if (b->v) tni_free_f64(b->tt->ctx, b->v, 1, b->more);
     return s;
 }

@@ -41,16 +41,16 @@ tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_
     }
     tn_status s = tni_layer_extents(ps, "tt_linear", name, "the product of in", tni_tt_linear_size(&d, d.in),
                                     "the product of out", tni_tt_linear_size(&d, d.out));
-    if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", d.rank, "rank", d.rank);
+    if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "bond", d.bond, "bond", d.bond);
     if (s != TN_OK) return s;
     layer->desc = d;
     memset(&init, 0, sizeof init);
     init.rule = TN_INIT_NORMAL;
     init.std = d.std > 0 ? d.std : 1 / sqrt((double)tni_tt_linear_size(&d, d.in));
-    double variance = init.std * init.std / pow((double)d.rank, (double)(d.count - 1)); /* a sum over all bonds */
+    double variance = init.std * init.std / pow((double)d.bond, (double)(d.count - 1)); /* a sum over all bonds */
     init.std = pow(variance, 0.5 / (double)d.count);
     for (int64_t k = 0; whole && k < d.count; k++) {
-        int64_t shape[4] = {d.out[k], k + 1 == d.count ? 1 : d.rank, k == 0 ? 1 : d.rank, d.in[k]};
+        int64_t shape[4] = {d.out[k], k + 1 == d.count ? 1 : d.bond, k == 0 ? 1 : d.bond, d.in[k]};
         tni_print(part, sizeof part, "core%d", (int)k);
         layer->core[k] = tni_layer_param(ps, name, part, 4, shape, init, true);
         whole = layer->core[k] != NULL;
@@ -142,7 +142,7 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
                          const tn_tt_desc *desc)
 {
     int64_t    rows, columns;
-    double    *room;
+    double    *scratch;
     tn_tensor *digits = NULL;
     tn_tt     *tt = NULL;
     if (!tni_usable(ctx, w, "tt_from_matrix", "w")
@@ -153,16 +153,16 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
         return NULL;
     }
     int64_t size = rows * columns;
-    if (!(room = tni_scratch_f64(ctx, 1, tni_plus(tni_area(2, size), count), "tt_from_matrix"))) return NULL;
-    int64_t *both = (int64_t *)(void *)(room + 2 * size);
+    if (!(scratch = tni_scratch_f64(ctx, 1, tni_plus(tni_area(2, size), count), "tt_from_matrix"))) return NULL;
+    int64_t *both = (int64_t *)(void *)(scratch + 2 * size);
     for (int64_t k = 0; k < count; k++) both[k] = out[k] * in[k];
-    if (tn_read(w, TN_F64, room, size) == TN_OK) {
-        tni_tt_digits(count, out, in, rows, columns, room, room + size, false);
+    if (tn_read(w, TN_F64, scratch, size) == TN_OK) {
+        tni_tt_digits(count, out, in, rows, columns, scratch, scratch + size, false);
         digits = tn_tensor_create(ctx, TN_F64, 1, &size);
-        if (digits && tn_write(digits, TN_F64, room + size, size) == TN_OK) tt = tn_tt_svd(ctx, digits, count, both, desc);
+        if (digits && tn_write(digits, TN_F64, scratch + size, size) == TN_OK) tt = tn_tt_svd(ctx, digits, count, both, desc);
     }
     tni_drop(&digits);
-    tni_free_f64(ctx, room, 1, 2 * size + count);
+    tni_free_f64(ctx, scratch, 1, 2 * size + count);
     return tt;
 }
 
@@ -181,17 +181,17 @@ static bool tni_tt_is_matrix(const tn_tt *tt, const char *op, const int64_t *out
 tn_tensor *tn_tt_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in)
 {
     int64_t    rows, columns, size, shape[2];
-    double    *room;
+    double    *scratch;
     tn_tensor *dense, *w = NULL;
     if (!tt || !tni_tt_extents(tt->ctx, "tt_matrix", tt->count, out, in, &rows, &columns)
         || !tni_tt_is_matrix(tt, "tt_matrix", out, in) || !(dense = tn_tt_dense(tt))) return NULL;
     size = shape[0] = rows;
     size *= shape[1] = columns;
-    if ((room = tni_scratch_f64(tt->ctx, 2, size, "tt_matrix")) != NULL && tn_read(dense, TN_F64, room, size) == TN_OK) {
-        tni_tt_digits(tt->count, out, in, rows, columns, room + size, room, true);
-        if (tni_write_new(tt->ctx, "tt_matrix", &w, 2, shape, room + size) != TN_OK) tni_drop(&w);
+    if ((scratch = tni_scratch_f64(tt->ctx, 2, size, "tt_matrix")) != NULL && tn_read(dense, TN_F64, scratch, size) == TN_OK) {
+        tni_tt_digits(tt->count, out, in, rows, columns, scratch + size, scratch, true);
+        if (tni_write_new(tt->ctx, "tt_matrix", &w, 2, shape, scratch + size) != TN_OK) tni_drop(&w);
     }
-    if (room) tni_free_f64(tt->ctx, room, 2, size);
+    if (scratch) tni_free_f64(tt->ctx, scratch, 2, size);
     tn_tensor_destroy(dense);
     return w;
 }
@@ -219,7 +219,7 @@ static int64_t tni_tt_linear_most(const tn_tt_linear *m)
 
 tn_status tn_tt_linear_assign_tt(const tn_tt_linear *m, const tn_tt *tt)
 {
-    double   *room;
+    double   *scratch;
     tn_status s = TN_OK;
     if (!tni_from_tt_given("tt_linear_assign_tt", m ? m->core[0] : NULL, tt)) return TN_ERR_ARG;
     if (tt->count != m->desc.count)
@@ -227,40 +227,40 @@ tn_status tn_tt_linear_assign_tt(const tn_tt_linear *m, const tn_tt *tt)
                         (long long)tt->count, (long long)m->desc.count);
     if (!tni_tt_is_matrix(tt, "tt_linear_assign_tt", m->desc.out, m->desc.in)) return TN_ERR_SHAPE;
     for (int64_t k = 0; k < tt->count; k++)
-        if (tt->core[k]->shape[2] > m->desc.rank)
+        if (tt->core[k]->shape[2] > m->desc.bond)
             return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_assign_tt: core %lld is %s, expected bonds up to %lld",
-                            (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.rank);
+                            (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.bond);
     int64_t most = tni_tt_linear_most(m), other = tni_tt_largest_core(tt);
-    if (!(room = tni_scratch_f64(tt->ctx, 1, tni_plus(most, other), "tt_linear_assign_tt"))) return TN_ERR_MEMORY;
+    if (!(scratch = tni_scratch_f64(tt->ctx, 1, tni_plus(most, other), "tt_linear_assign_tt"))) return TN_ERR_MEMORY;
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++)    /* all are checked before the first is written */
-        s = tni_read_scaled(tt->ctx, "tt_linear_assign_tt", "a core", tt->core[k], room, NULL);
+        s = tni_read_scaled(tt->ctx, "tt_linear_assign_tt", "a core", tt->core[k], scratch, NULL);
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++) {
         const int64_t n = tn_tensor_count(m->core[k]);
-        if ((s = tn_read(tt->core[k], TN_F64, room + most, tn_tensor_count(tt->core[k]))) != TN_OK) break;
-        memset(room, 0, (size_t)n * sizeof *room);
-        tni_tt_linear_order(tt->core[k]->shape, m->core[k]->shape, room + most, room, false);
-        s = tn_write(m->core[k], TN_F64, room, n);
+        if ((s = tn_read(tt->core[k], TN_F64, scratch + most, tn_tensor_count(tt->core[k]))) != TN_OK) break;
+        memset(scratch, 0, (size_t)n * sizeof *scratch);
+        tni_tt_linear_order(tt->core[k]->shape, m->core[k]->shape, scratch + most, scratch, false);
+        s = tn_write(m->core[k], TN_F64, scratch, n);
     }
-    tni_free_f64(tt->ctx, room, 1, most + other);
+    tni_free_f64(tt->ctx, scratch, 1, most + other);
     return s;
 }
 
 tn_tt *tn_tt_from_tt_linear(tn_ctx *ctx, const tn_tt_linear *m)
 {
-    double   *room;
+    double   *scratch;
     tn_status s = TN_OK;
     if (!tni_usable(ctx, m ? m->core[0] : NULL, "tt_from_tt_linear", "the layer")) return NULL;
     int64_t most = tni_tt_linear_most(m);
-    if (!(room = tni_scratch_f64(ctx, 2, most, "tt_from_tt_linear"))) return NULL;
+    if (!(scratch = tni_scratch_f64(ctx, 2, most, "tt_from_tt_linear"))) return NULL;
     tn_tt *tt = tni_tt_make(ctx, "tt_from_tt_linear", m->desc.count);
     for (int64_t k = 0; tt && s == TN_OK && k < tt->count; k++) {
         const int64_t *n = m->core[k]->shape;
         int64_t train[3] = {n[2], n[0] * n[3], n[1]};
-        if ((s = tn_read(m->core[k], TN_F64, room, tn_tensor_count(m->core[k]))) != TN_OK) break;
-        tni_tt_linear_order(train, n, room + most, room, true);
-        s = tni_tt_put(tt, "tt_from_tt_linear", k, train[0], train[1], train[2], room + most);
+        if ((s = tn_read(m->core[k], TN_F64, scratch, tn_tensor_count(m->core[k]))) != TN_OK) break;
+        tni_tt_linear_order(train, n, scratch + most, scratch, true);
+        s = tni_tt_put(tt, "tt_from_tt_linear", k, train[0], train[1], train[2], scratch + most);
     }
-    tni_free_f64(ctx, room, 2, most);
+    tni_free_f64(ctx, scratch, 2, most);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 #endif /* TN_NO_OPERATOR */

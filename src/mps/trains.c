@@ -126,38 +126,38 @@ tn_status tn_mps_assign_tt(const tn_mps *m, const tn_tt *tt)
 {
     const int64_t place = m && m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
     int64_t       k;
-    double       *room, *to;
+    double       *scratch, *to;
     tn_status     s;
     if (!tni_from_tt_given("mps_assign_tt", m ? m->cores : NULL, tt)) return TN_ERR_ARG;
     if ((s = tni_mps_fits(m, tt, place)) != TN_OK) return s;
     int64_t bond = m->desc.bond, core = bond * m->desc.dim * bond, label = bond * m->desc.out * bond;
     int64_t all = tni_plus(tni_area(m->desc.sites, core), tni_plus(label, tni_max(core, label)));
-    if (!(room = tni_alloc_f64(tt->ctx, 1, all, "mps_assign_tt"))) return TN_ERR_MEMORY;
-    double *numbers = room + m->desc.sites * core + label;
-    for (k = 0, to = room; k < tt->count && s == TN_OK; k++) {
+    if (!(scratch = tni_alloc_f64(tt->ctx, 1, all, "mps_assign_tt"))) return TN_ERR_MEMORY;
+    double *numbers = scratch + m->desc.sites * core + label;
+    for (k = 0, to = scratch; k < tt->count && s == TN_OK; k++) {
         const int64_t *n = tt->core[k]->shape;
-        double        *at = k == place ? room + m->desc.sites * core : to;
+        double        *at = k == place ? scratch + m->desc.sites * core : to;
         s = tni_read_scaled(tt->ctx, "mps_assign_tt", "a core", tt->core[k], numbers, NULL);
         for (int64_t i = 0; s == TN_OK && i < n[0]; i++)
             for (int64_t j = 0; j < n[1]; j++)
                 memcpy(at + (i * n[1] + j) * bond, numbers + (i * n[1] + j) * n[2], (size_t)n[2] * sizeof *at);
         if (k != place) to += core;
     }
-    if (s == TN_OK) s = tn_write(m->cores, TN_F64, room, m->desc.sites * core);
-    if (s == TN_OK && m->label) s = tn_write(m->label, TN_F64, room + m->desc.sites * core, label);
-    tni_free_f64(tt->ctx, room, 1, all);
+    if (s == TN_OK) s = tn_write(m->cores, TN_F64, scratch, m->desc.sites * core);
+    if (s == TN_OK && m->label) s = tn_write(m->label, TN_F64, scratch + m->desc.sites * core, label);
+    tni_free_f64(tt->ctx, scratch, 1, all);
     return s;
 }
 
-tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed)
+tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t max_bond, uint64_t seed)
 {
     int64_t   k, size = 1, *bond;
     double    unused;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
-    if (count < 1 || !extents || rank < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more", count < 1 ? "count" : rank < 1 ? "rank"
-                 : "extents", (long long)(count < 1 ? count : rank < 1 ? rank : 0));
+    if (count < 1 || !extents || max_bond < 1) {
+        tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more", count < 1 ? "count" : max_bond < 1 ? "max_bond"
+                 : "extents", (long long)(count < 1 ? count : max_bond < 1 ? max_bond : 0));
         return NULL;
     }
     for (k = 0; k < count; k++) {
@@ -169,9 +169,9 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
     }
     if (!(bond = (int64_t *)tni_array(ctx, tni_plus(count, 1), sizeof *bond, "tt_random"))) return NULL;
     bond[count] = 1;
-    for (k = count; k-- > 0;) bond[k] = bond[k + 1] > rank / extents[k] ? rank : bond[k + 1] * extents[k];
+    for (k = count; k-- > 0;) bond[k] = bond[k + 1] > max_bond / extents[k] ? max_bond : bond[k + 1] * extents[k];
     for (bond[0] = 1, k = 0; k < count; k++) {
-        bond[k + 1] = tni_min(bond[k + 1], bond[k] > rank / extents[k] ? rank : bond[k] * extents[k]);
+        bond[k + 1] = tni_min(bond[k + 1], bond[k] > max_bond / extents[k] ? max_bond : bond[k] * extents[k]);
         size = tni_max(size, tni_area(tni_area(bond[k], extents[k]), bond[k + 1]));
     }
     double *numbers = tni_scratch_f64(ctx, 1, size, "tt_random");
@@ -241,7 +241,7 @@ static void tni_tt_times(const int64_t *w, const int64_t *x, const double *a, co
 tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
 {
     int64_t   most = 1;
-    double   *room;
+    double   *scratch;
     tn_status s = TN_OK;
     if (!w || !x || w->ctx != x->ctx || w->count != x->count) {
         tn_ctx *ctx = w ? w->ctx : x ? x->ctx : NULL;
@@ -263,17 +263,17 @@ tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
         most = tni_max(most, size);
     }
     int64_t a = tni_tt_largest_core(w), b = tni_tt_largest_core(x);
-    if (!(room = tni_scratch_f64(x->ctx, 1, tni_plus(tni_plus(a, b), most), "tt_apply"))) return NULL;
+    if (!(scratch = tni_scratch_f64(x->ctx, 1, tni_plus(tni_plus(a, b), most), "tt_apply"))) return NULL;
     tn_tt *tt = tni_tt_make(x->ctx, "tt_apply", x->count);
     for (int64_t k = 0; tt && s == TN_OK && k < x->count; k++) {
         const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
-        s = tni_read_scaled(x->ctx, "tt_apply", "a core", w->core[k], room, NULL);
-        if (s == TN_OK) s = tni_read_scaled(x->ctx, "tt_apply", "a core", x->core[k], room + a, NULL);
+        s = tni_read_scaled(x->ctx, "tt_apply", "a core", w->core[k], scratch, NULL);
+        if (s == TN_OK) s = tni_read_scaled(x->ctx, "tt_apply", "a core", x->core[k], scratch + a, NULL);
         if (s != TN_OK) break;
-        tni_tt_times(n, m, room, room + a, room + a + b);
-        s = tni_tt_put(tt, "tt_apply", k, n[0] * m[0], n[1] / m[1], n[2] * m[2], room + a + b);
+        tni_tt_times(n, m, scratch, scratch + a, scratch + a + b);
+        s = tni_tt_put(tt, "tt_apply", k, n[0] * m[0], n[1] / m[1], n[2] * m[2], scratch + a + b);
     }
-    tni_free_f64(x->ctx, room, 1, a + b + most);
+    tni_free_f64(x->ctx, scratch, 1, a + b + most);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -301,22 +301,22 @@ static tn_status tni_tt_orthogonal_left(const tn_tt *tt, tni_tt_round_job *j, in
 TNI_FN double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, tni_tt_round_job *j, double *norm,
                                 int64_t *size, tn_status *s)
 {
-    double *room;
+    double *scratch;
     memset(j, 0, sizeof *j);
     j->cut.limit = INT64_MAX;
     *s = TN_ERR_MEMORY;
-    if (!(room = tni_tt_round_scratch(tt, op, j, size))) return NULL;
+    if (!(scratch = tni_tt_round_scratch(tt, op, j, size))) return NULL;
     for (int64_t k = 0; k < tt->count; k++)
         if (tt->core[k]->shape[1] < 1) {
             *s = tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected elements", op, (long long)k,
                           TNI_SHAPE(tt->core[k]));
-            return room;
+            return scratch;
         }
     *s = tni_tt_orthonormal(tt, op, j, norm);
     for (int64_t k = 0; k < site && *s == TN_OK; k++) *s = tni_tt_orthogonal_left(tt, j, k);
     if (*s == TN_OK && site > 0)
         *norm = tni_frobenius(j->r[site] * tt->core[site]->shape[1] * j->r[site + 1], j->cores + j->at[site]);
-    return room;
+    return scratch;
 }
 
 tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
@@ -333,7 +333,7 @@ tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
                  (long long)from->count - 1);
         return NULL;
     }
-    double *room = tni_tt_canonical(from, "tt_canonical", site, &j, &norm, &size, &s);
+    double *scratch = tni_tt_canonical(from, "tt_canonical", site, &j, &norm, &size, &s);
     if (s == TN_OK && !(tt = tni_tt_make(from->ctx, "tt_canonical", from->count))) s = TN_ERR_MEMORY;
     for (int64_t k = 0; s == TN_OK && k < from->count; k++) {
         const int64_t n = from->core[k]->shape[1];
@@ -343,7 +343,7 @@ tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
         s = tni_tt_put(tt, "tt_canonical", k, j.r[k], n, j.r[k + 1], core);
     }
     if (s == TN_OK && log_norm) *log_norm = norm > 0 ? log(norm) + (double)j.exponent * 0.6931471805599453 : -HUGE_VAL;
-    if (room) tni_free_f64(from->ctx, room, 1, size);
+    if (scratch) tni_free_f64(from->ctx, scratch, 1, size);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -356,7 +356,7 @@ static tn_tensor *tni_tt_cuts(const tn_tt *tt, const char *op, bool spectra)
     tn_tensor *out = NULL;
     tn_status  s;
     if (!tt) return NULL;
-    double *room = tni_tt_canonical(tt, op, 0, &j, &norm, &size, &s);
+    double *scratch = tni_tt_canonical(tt, op, 0, &j, &norm, &size, &s);
     for (int64_t k = 1; s == TN_OK && k < tt->count; k++) most = tni_max(most, j.r[k]);
     shape[0] = tt->count - 1; shape[1] = spectra ? most : 1;
     if (s == TN_OK && !(values = tni_alloc_f64(tt->ctx, tt->count, shape[1], op))) s = TN_ERR_MEMORY;
@@ -379,7 +379,7 @@ static tn_tensor *tni_tt_cuts(const tn_tt *tt, const char *op, bool spectra)
     }
     if (s == TN_OK) s = tni_write_new(tt->ctx, op, &out, spectra ? 2 : 1, shape, values);
     if (values) tni_free_f64(tt->ctx, values, tt->count, shape[1]);
-    if (room) tni_free_f64(tt->ctx, room, 1, size);
+    if (scratch) tni_free_f64(tt->ctx, scratch, 1, size);
     if (s != TN_OK) tni_drop(&out);
     return out;
 }

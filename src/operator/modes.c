@@ -246,17 +246,17 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
     tni_terms t;
     tni_host  host;
     int64_t   width = tni_max(1, tni_max(rest, tni_terms_width(cp)));
-    int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
-    int64_t   extent = tni_max(room, width);
-    double   *a = tni_scratch_f64(ctx, room, width, "hosvd");
-    double   *b = tni_scratch_f64(ctx, room, width, "hosvd");
-    double   *f = tni_scratch_f64(ctx, room, width, "hosvd");
+    int64_t   max = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
+    int64_t   extent = tni_max(max, width);
+    double   *a = tni_scratch_f64(ctx, max, width, "hosvd");
+    double   *b = tni_scratch_f64(ctx, max, width, "hosvd");
+    double   *f = tni_scratch_f64(ctx, max, width, "hosvd");
     double   *work = tni_scratch_f64(ctx, 1, tni_host_work(extent), "hosvd");
-    tn_status s = tni_terms_begin(&t, cp, room, false, "hosvd");
+    tn_status s = tni_terms_begin(&t, cp, max, false, "hosvd");
     if (s == TN_OK && !(a && b && f && work)) s = TN_ERR_MEMORY;
     if (s == TN_OK) host = tni_decomp_host(ctx, extent, work);
-    for (int64_t at = 0; at < cp->terms && s == TN_OK; at += room) {
-        int64_t rows = tni_min(room, cp->terms - at), columns = v->keep[0];
+    for (int64_t at = 0; at < cp->terms && s == TN_OK; at += max) {
+        int64_t rows = tni_min(max, cp->terms - at), columns = v->keep[0];
         double *product = a, *next = b;
         if ((s = tni_terms_load(&t, at, rows)) != TN_OK) break;
         host.by->gemm(&host, rows, columns, cp->out, 1, tni_transposed(tni_terms_p(&t)),
@@ -278,9 +278,9 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
     }
     for (int64_t i = 0; i < rest * last && s == TN_OK; i++) core[i] = ldexp(core[i], t.shift - v->shift);
     tni_terms_end(&t);
-    tni_free_f64(ctx, a, room, width);
-    tni_free_f64(ctx, b, room, width);
-    tni_free_f64(ctx, f, room, width);
+    tni_free_f64(ctx, a, max, width);
+    tni_free_f64(ctx, b, max, width);
+    tni_free_f64(ctx, f, max, width);
     tni_free_f64(ctx, work, 1, tni_host_work(extent));
     return s;
 }

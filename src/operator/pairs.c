@@ -29,14 +29,14 @@ TNI_FN void tni_pairs_end(tni_pairs *g)
 TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, bool by_row, const char *op)
 {
     int64_t width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
-    int64_t room = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST);
+    int64_t max = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST);
     memset(g, 0, sizeof *g);
     g->ctx = a->ctx;
     g->order = a->order;
     g->same = a == b;
-    if (most <= room) room = tni_max(1, most);               /* all terms are held, and blocks may be small */
-    else room = tni_min(room, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
-    g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
+    if (most <= max) max = tni_max(1, most);               /* all terms are held, and blocks may be small */
+    else max = tni_min(max, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
+    g->block = most <= max ? tni_min(max, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : max;
     int64_t extent = tni_max(g->order * g->block, width);
     g->work_size = tni_host_work(extent);
     g->gram = tni_scratch_f64(g->ctx, tni_area(g->order, g->order), tni_area(g->block, g->block), op);
@@ -45,8 +45,8 @@ TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
     g->work = tni_scratch_f64(g->ctx, 1, g->work_size, op);
     if (!g->gram || !g->k || !g->pp || !g->work) return TN_ERR_MEMORY;
     g->host = tni_decomp_host(g->ctx, extent, g->work);
-    tn_status s = tni_terms_begin_groups(&g->a, a, room, g->block, by_row, NULL, op);
-    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin_groups(&g->b, b, room, g->block, by_row, &g->a, op) : s;
+    tn_status s = tni_terms_begin_groups(&g->a, a, max, g->block, by_row, NULL, op);
+    if (!g->same || most > max) return s == TN_OK ? tni_terms_begin_groups(&g->b, b, max, g->block, by_row, &g->a, op) : s;
     g->b = g->a;                                             /* the same numbers, with a block of its own */
     if (s == TN_OK && most > 0) s = tni_terms_load(&g->a, 0, most);
     g->b.scaled = true;

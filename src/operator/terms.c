@@ -112,7 +112,7 @@ TNI_FN tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
     const tn_cp *cp = t->cp;
     const int64_t h = cp->terms;
     bool         held = t->held > 0 && first >= t->base && first + rows <= t->base + t->held;
-    tn_status    s = held ? TN_OK : tni_terms_read(t, first, tni_min(t->room, h - first));
+    tn_status    s = held ? TN_OK : tni_terms_read(t, first, tni_min(t->max, h - first));
     tni_terms_lines l;
     t->first = first;
     t->rows = rows;
@@ -136,8 +136,8 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
     const int    none = -INT32_MAX;
     int          exponent, shift = none;                  /* t->shift stays 0 in an operator that is refused */
     for (int64_t o = 0; o < cp->out; o++) t->row[o] = none;
-    for (int64_t at = 0; at < h; at += t->room) {
-        int64_t   rows = tni_min(t->room, h - at);
+    for (int64_t at = 0; at < h; at += t->max) {
+        int64_t   rows = tni_min(t->max, h - at);
         tn_status s = tni_terms_read(t, at, rows);
         if (s != TN_OK) return s;
         for (int64_t i = 0; i < rows; i++) {
@@ -177,23 +177,23 @@ TNI_FN void tni_terms_end(tni_terms *t)
     if (!t->cp) return;
     tni_free_f64(t->cp->ctx, t->scale, t->cp->order + 2, t->cp->terms);
     tni_free(t->cp->ctx, t->row, sizeof *t->row * (size_t)t->cp->out);
-    tni_free_f64(t->cp->ctx, t->p, t->cp->out, t->room);
-    tni_free_f64(t->cp->ctx, t->f[0], t->room, tni_terms_width(t->cp) - t->cp->out);
+    tni_free_f64(t->cp->ctx, t->p, t->cp->out, t->max);
+    tni_free_f64(t->cp->ctx, t->f[0], t->max, tni_terms_width(t->cp) - t->cp->out);
 }
 
-/* Prepares groups of up to `group` terms, `room` of them in all; `like` has the scales already if it is of the same
+/* Prepares groups of up to `group` terms, `max` of them in all; `like` has the scales already if it is of the same
    operator. */
-TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
+TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t max, int64_t group, bool by_row,
                                         const tni_terms *like, const char *op)
 {
     memset(t, 0, sizeof *t);
     t->cp = cp;
-    t->room = room;
+    t->max = max;
     t->group = group;
     t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
     t->row = (int *)tni_array(cp->ctx, cp->out, sizeof *t->row, op);
-    t->p = tni_scratch_f64(cp->ctx, cp->out, room, op);
-    t->f[0] = tni_scratch_f64(cp->ctx, room, tni_terms_width(cp) - cp->out, op);
+    t->p = tni_scratch_f64(cp->ctx, cp->out, max, op);
+    t->f[0] = tni_scratch_f64(cp->ctx, max, tni_terms_width(cp) - cp->out, op);
     if (!t->scale || !t->row || !t->p || !t->f[0]) return TN_ERR_MEMORY;
     if (!like || like->cp != cp) return tni_terms_scale(t, by_row, op);
     t->shift = like->shift;
@@ -202,10 +202,10 @@ TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t r
     return TN_OK;
 }
 
-/* Prepares blocks of up to `room` terms, which are one group. */
-TNI_FN tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const char *op)
+/* Prepares blocks of up to `max` terms, which are one group. */
+TNI_FN tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t max, bool by_row, const char *op)
 {
-    return tni_terms_begin_groups(t, cp, room, room, by_row, NULL, op);
+    return tni_terms_begin_groups(t, cp, max, max, by_row, NULL, op);
 }
 
 /* ---- range -------------------------------------------------------------- >>cp-range
@@ -234,9 +234,9 @@ TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 /* The exponents of rows of factors and columns of P: [order + 1,terms]; all TNI_TERM_ZERO in a term that is 0. */
 TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 {
-    const int64_t h = cp->terms, room = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
+    const int64_t h = cp->terms, max = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
     tni_terms t;
-    tn_status s = tni_terms_begin(&t, cp, tni_min(room, tni_max(1, h)), false, op);
+    tn_status s = tni_terms_begin(&t, cp, tni_min(max, tni_max(1, h)), false, op);
     int       order = cp->order;
     for (int k = 0; k <= order; k++)
         for (int64_t i = 0; i < h && s == TN_OK; i++)

@@ -15,7 +15,7 @@ typedef struct tni_top {
     const tn_cp *cp;
     int64_t   blocks, skipped;              /* of products                                    */
     int64_t   left, right, lead;            /* extents; tuples of leading inputs              */
-    int       groups, slot[721][TN_CP_MAX_ORDER];       /* permutations of the inputs, room for one more */
+    int       groups, slot[721][TN_CP_MAX_ORDER];       /* permutations of the inputs, and one more */
     bool      symmetric;
     tni_heap  heap;
     double   *d, *scaled, *rows, *columns, *block;
@@ -222,34 +222,34 @@ void tn_coefficients_destroy(tn_coefficients *c)
 static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *mean, double *at, const char *op)
 {
     int64_t   n = cp->in[0], width = tni_max(1, tni_terms_width(cp));
-    int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width)), extent = tni_max(room, width);
-    double   *ws = tni_scratch_f64(cp->ctx, room, n, op), *c = tni_scratch_f64(cp->ctx, 2, room, op);
+    int64_t   max = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width)), extent = tni_max(max, width);
+    double   *ws = tni_scratch_f64(cp->ctx, max, n, op), *c = tni_scratch_f64(cp->ctx, 2, max, op);
     double   *work = tni_scratch_f64(cp->ctx, 1, tni_host_work(extent), op);
     tni_terms t;
     tni_host  h;
-    tn_status status = tni_terms_begin(&t, cp, room, false, op);
+    tn_status status = tni_terms_begin(&t, cp, max, false, op);
     if (status == TN_OK && !(ws && c && work)) status = TN_ERR_MEMORY;
     if (status == TN_OK) h = tni_decomp_host(cp->ctx, extent, work);
     for (int64_t o = 0; o < cp->out; o++) mean[o] = at[o] = 0;
-    for (int64_t first = 0; first < cp->terms && status == TN_OK; first += room) {
-        int64_t rows = tni_min(room, cp->terms - first);
+    for (int64_t first = 0; first < cp->terms && status == TN_OK; first += max) {
+        int64_t rows = tni_min(max, cp->terms - first);
         if ((status = tni_terms_load(&t, first, rows)) != TN_OK) break;
         h.by->gemm(&h, rows, n, n, 1, tni_terms_f(&t, 0), tni_rows((double *)s, n), 0, tni_rows(ws, n));
         for (int64_t i = 0; i < rows; i++) {
             double v = 0;
             c[i] = h.by->dot(n, ws + i * n, t.f[1] + i * n);
             for (int64_t o = 0; o < n && cp->constant; o++) v += t.f[1][i * n + o] * s[o * n + n - 1];
-            c[room + i] = cp->constant ? ws[i * n + n - 1] * v : 0;
+            c[max + i] = cp->constant ? ws[i * n + n - 1] * v : 0;
         }
         for (int64_t o = 0; o < cp->out; o++) {
             mean[o] += h.by->dot(rows, t.p + o * rows, c);
-            at[o] += h.by->dot(rows, t.p + o * rows, c + room);
+            at[o] += h.by->dot(rows, t.p + o * rows, c + max);
         }
     }
     for (int64_t o = 0; o < cp->out; o++) { mean[o] = ldexp(mean[o], t.shift); at[o] = ldexp(at[o], t.shift); }
     tni_terms_end(&t);
-    tni_free_f64(cp->ctx, ws, room, n);
-    tni_free_f64(cp->ctx, c, 2, room);
+    tni_free_f64(cp->ctx, ws, max, n);
+    tni_free_f64(cp->ctx, c, 2, max);
     tni_free_f64(cp->ctx, work, 1, tni_host_work(extent));
     return status;
 }

@@ -48,8 +48,8 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
     tni_text   out, nowhere;
     tni_format f;
     int        width = 0;
-    out.dst = dst; out.room = bytes; out.length = 0;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    out.dst = dst; out.bytes = bytes; out.length = 0;
+    nowhere.dst = NULL; nowhere.bytes = nowhere.length = 0;
     if (!tni_alive(t)) return -1;
     int64_t n = tn_tensor_count(t);
     double *v = tni_alloc_f64(t->ctx, n, 1, "format");
@@ -110,7 +110,7 @@ static int tni_table_names_width(const char *const *names, int64_t n)
 {
     tni_text nowhere;
     int      width = 0, w;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    nowhere.dst = NULL; nowhere.bytes = nowhere.length = 0;
     for (int64_t i = 0; i < n; i++) if ((w = tni_table_name(&nowhere, names, i)) > width) width = w;
     return width;
 }
@@ -119,7 +119,7 @@ static int tni_table_column_width(const tni_table *t, int64_t column)
 {
     tni_text nowhere;
     int      width = 0, w;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    nowhere.dst = NULL; nowhere.bytes = nowhere.length = 0;
     for (int64_t i = 0; i < t->rows; i++)
         if ((w = tni_table_number(t, &nowhere, t->v[i * t->columns + column])) > width) width = w;
     return width;
@@ -129,7 +129,7 @@ static int tni_table_column_width(const tni_table *t, int64_t column)
 static void tni_table_right(const tni_table *t, int width, double v)
 {
     tni_text nowhere;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    nowhere.dst = NULL; nowhere.bytes = nowhere.length = 0;
     tni_table_pad(t->to, width, tni_table_number(t, &nowhere, v));
     tni_table_number(t, t->to, v);
 }
@@ -138,7 +138,7 @@ static void tni_table_whole(const tni_table *t, bool vector, int *widths)
 {
     const int left = tni_table_names_width(t->desc->row_names, t->rows);
     tni_text  nowhere;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    nowhere.dst = NULL; nowhere.bytes = nowhere.length = 0;
     for (int64_t j = 0; j < t->columns; j++) {
         int w = vector ? 0 : tni_table_name(&nowhere, t->desc->column_names, j);
         widths[j] = tni_table_column_width(t, j);
@@ -161,7 +161,7 @@ static void tni_table_entries(const tni_table *t, bool vector, const tni_heap *b
 {
     tni_text nowhere;
     int      width[3] = {0, 0, 0};
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    nowhere.dst = NULL; nowhere.bytes = nowhere.length = 0;
     for (int pass = 0; pass < 2; pass++)                     /* measure, then write */
         for (int64_t e = 0; e < best->held; e++) {
             tni_text *to = pass ? t->to : &nowhere;
@@ -185,7 +185,7 @@ static void tni_table_rows(const tni_table *t, tni_heap *best)
         int64_t first = t->desc->symmetric ? tni_min(i, t->columns) : 0, n = t->columns - first;
         if (i > 0) tni_text_add(t->to, "\n", 1);
         tni_table_pad(t->to, left, tni_table_name(t->to, t->desc->row_names, i));
-        tni_heap_select(best, t->v + i * t->columns + first, n, best->room);
+        tni_heap_select(best, t->v + i * t->columns + first, n, best->max);
         for (int64_t j = 0; j < best->held; j++) {
             tni_text_add(t->to, "  ", 2);
             tni_table_name(t->to, t->desc->column_names, first + best->found[j].at);
@@ -215,7 +215,7 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, ch
         else tni_fail(t->ctx, TN_ERR_SHAPE, "table: t is %s, expected rank 1 or 2", TNI_SHAPE(t));
         return -1;
     }
-    out.dst = dst; out.room = bytes; out.length = 0;
+    out.dst = dst; out.bytes = bytes; out.length = 0;
     tni_text_add(&out, "", 0);
     bool    vector = t->rank == 1;
     int64_t n = tn_tensor_count(t);

@@ -136,7 +136,7 @@ TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, 
 {
     h->order = order;
     h->held = 0;
-    h->k = h->room = k;
+    h->k = h->max = k;
     h->found = (tni_found *)(void *)tni_scratch_f64(ctx, k, sizeof *h->found / sizeof(double), op);
     return h->found != NULL;
 }

@@ -18,7 +18,7 @@ TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value 
     char     reason[256];
     tni_text t;
     va_list  args;
-    t.dst = reason; t.room = sizeof reason; t.length = 0;
+    t.dst = reason; t.bytes = sizeof reason; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);
@@ -385,7 +385,7 @@ static bool tni_tokens_alone(tn_tokenizer *t)
         tni_text      out;
         bool         *alone = (bool *)tni_list_add(t->owned.ctx, &t->bpe.alone, "tokenizer");
         if (!alone) return false;
-        out.dst = bytes; out.room = sizeof bytes; out.length = 0;
+        out.dst = bytes; out.bytes = sizeof bytes; out.length = 0;
         if (!tni_bpe_name_bytes(name, &out) || out.length == 0 || out.length >= sizeof bytes) continue;
         if (tni_bpe_find(t, bytes, out.length, false) != i) continue;      /* only an added token */
         tni_bpe_bytes(t, bytes, out.length, false, w);
@@ -432,11 +432,11 @@ static bool tni_tokens_keep(tni_json *j, const tni_value *root, tn_tokenizer *t)
     const tni_value *vocab = tni_json_get(j, model, "vocab"), *merges = tni_json_get(j, model, "merges");
     tni_list        *l = &t->bpe.layout;
     tni_text         out;
-    out.dst = NULL; out.room = 0; out.length = 0;
+    out.dst = NULL; out.bytes = 0; out.length = 0;
     tni_tokens_layout(j, root, vocab, merges, &out);
-    l->room = out.length + 1;
-    if (!(l->items = tni_alloc(t->owned.ctx, l->room, "tokenizer"))) { l->room = 0; return false; }
-    out.dst = (char *)l->items; out.room = l->room; out.length = 0;
+    l->max = out.length + 1;
+    if (!(l->items = tni_alloc(t->owned.ctx, l->max, "tokenizer"))) { l->max = 0; return false; }
+    out.dst = (char *)l->items; out.bytes = l->max; out.length = 0;
     tni_tokens_layout(j, root, vocab, merges, &out);
     l->count = out.length;
     return true;
@@ -658,7 +658,7 @@ tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
     size_t bytes = p.t.length + 1;
     memset(&p, 0, sizeof p);
     p.t.dst = (char *)tni_alloc(ctx, bytes, "tokenizer");
-    p.t.room = bytes;
+    p.t.bytes = bytes;
     if (p.t.dst) {
         tni_pretty_any(&p, t);
         tni_writer_open(&w, ctx, &sink);

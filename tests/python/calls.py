@@ -42,7 +42,7 @@ def pool_of(ctx):
     for kind, desc in {"mlp": dict(in_=3, hidden=3), "linear": dict(in_=3, out=3), "embedding": dict(count=5, dim=3),
                        "norm": dict(dim=3), "quadratic": dict(in_=3, out=3), "modifier": dict(in_=3, hidden=3),
                        "tn_attention": dict(in_=3, bond=2, out=3, sites=3), "mps": dict(sites=3, bond=2),
-                       "tt_linear": dict(in_=[2, 2], out=[2, 2], rank=2), "deep": dict(layers=1, out=3, bond=2)}.items():
+                       "tt_linear": dict(in_=[2, 2], out=[2, 2], bond=2), "deep": dict(layers=1, out=3, bond=2)}.items():
         add(getattr(params, kind + "_init")(kind, **desc))
     add(ctx.tensor(np.ones((3, 3)), keep=True), params.optim_create(), params.find("mlp.w"))
     cp = add(ctx.cp_from_tensor(np.ones((3, 3, 3))))
@@ -150,8 +150,7 @@ class Calls:
             if base in abi.structs or base in abi.header["callbacks"]:
                 yield from ((KIND, value) for value in (5, 1.5, Wrong()))
                 if base in ("tn_source", "tn_sink"):
-                    count = "bytes" if base == "tn_source" else "room"
-                    yield from ((NUL, "a\0b"), (KIND, {"data": 5}), (LONG, {"data": bytearray(4), count: 5}))
+                    yield from ((NUL, "a\0b"), (KIND, {"data": 5}), (LONG, {"data": bytearray(4), "bytes": 5}))
             else:
                 yield from ((KIND, value) for value in ("no such", Wrong(), [1, 2], np.ones(2)))
                 if base not in ("double", "float", "bool"):
