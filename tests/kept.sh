@@ -27,7 +27,8 @@ runs() {      # NAME COMPILER...: what it makes of the last arguments, in a fold
     attempt "$name" "$@" -o "$scratch/$name.run/program" -lm -pthread &&
         attempt "$name" sh -c "cd '$scratch/$name.run' && ./program"
 }
-for folder in tests/kept/*; do
+for folder in tests/kept/*/; do
+    folder=${folder%/}
     version=${folder##*/}
     for file in "$folder"/*.*; do
         name=${file##*/}

@@ -99,8 +99,7 @@ static void functions(void *at)
         **));
     OF(tn_tensor *) = tn_scan_blocks(OF(tn_ctx *), OF(tn_tensor *), OF(int64_t), OF(bool), OF(tn_tensor **));
     OF(tn_tensor *) = tn_rope(OF(tn_ctx *), OF(tn_tensor *), OF(const tn_rope_desc *));
-    OF(tn_tensor *) = tn_attend(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *), OF(tn_tensor *), OF(const tn_attend_desc
-        *));
+    OF(tn_tensor *) = tn_attend(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *), OF(tn_tensor *), OF(const tn_attend_desc *));
     OF(tn_tensor *) = tn_cross_entropy(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *));
     OF(tn_tensor *) = tn_mse(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *));
     OF(tn_tensor *) = tn_argmax(OF(tn_ctx *), OF(tn_tensor *));
@@ -110,10 +109,10 @@ static void functions(void *at)
     OF(tn_tensor *) = tn_einsum(OF(tn_ctx *), OF(const char *), OF(int64_t), OF(tn_tensor * const *));
     OF(tn_tensor *) = tn_einsum_labels(OF(tn_ctx *), OF(int64_t), OF(tn_tensor * const *), OF(const int * const *), OF(int),
         OF(const int *));
-    OF(tn_plan *) = tn_plan_create(OF(tn_ctx *), OF(const char *), OF(int64_t), OF(const int *), OF(const int64_t * const
-        *), OF(const tn_plan_desc *));
-    OF(tn_plan *) = tn_plan_create_labels(OF(tn_ctx *), OF(int64_t), OF(const int *), OF(const int64_t * const *), OF(const
-        int * const *), OF(int), OF(const int *), OF(const tn_plan_desc *));
+    OF(tn_plan *) = tn_plan_create(OF(tn_ctx *), OF(const char *), OF(int64_t), OF(const int *), OF(const int64_t * const *),
+        OF(const tn_plan_desc *));
+    OF(tn_plan *) = tn_plan_create_labels(OF(tn_ctx *), OF(int64_t), OF(const int *), OF(const int64_t * const *), OF(const int
+        * const *), OF(int), OF(const int *), OF(const tn_plan_desc *));
     OF(tn_tensor *) = tn_plan_run(OF(tn_plan *), OF(int64_t), OF(tn_tensor * const *));
     OF(tn_plan_cost) = tn_plan_cost_of(OF(const tn_plan *));
     OF(int64_t) = tn_plan_format(OF(const tn_plan *), OF(char *), OF(size_t));
@@ -154,8 +153,8 @@ static void functions(void *at)
     tn_hosvd_destroy(OF(tn_hosvd_result *));
     OF(tn_status) = tn_cp_als(OF(tn_ctx *), OF(const tn_tensor *), OF(const tn_cp_als_desc *), OF(tn_cp_als_result *));
     tn_cp_als_destroy(OF(tn_cp_als_result *));
-    OF(tn_status) = tn_joint_eigh(OF(tn_ctx *), OF(const tn_tensor *), OF(const tn_joint_eigh_desc *),
-        OF(tn_joint_eigh_result *));
+    OF(tn_status) = tn_joint_eigh(OF(tn_ctx *), OF(const tn_tensor *), OF(const tn_joint_eigh_desc *), OF(tn_joint_eigh_result
+        *));
     tn_joint_eigh_destroy(OF(tn_joint_eigh_result *));
     OF(tn_status) = tn_ica(OF(tn_ctx *), OF(const tn_tensor *), OF(const tn_ica_desc *), OF(tn_ica_result *));
     tn_ica_destroy(OF(tn_ica_result *));
@@ -206,18 +205,17 @@ static void functions(void *at)
     OF(size_t) = tn_attention_cache_bytes(OF(const tn_attention_cache *));
     OF(tn_tensor *) = tn_attention_decode(OF(tn_ctx *), OF(const tn_attention *), OF(tn_tensor *), OF(tn_attention_cache *),
         OF(tn_tensor **));
-    OF(tn_status) = tn_tn_attention_init(OF(tn_params *), OF(const char *), OF(const tn_tn_attention_desc *),
-        OF(tn_tn_attention *));
+    OF(tn_status) = tn_tn_attention_init(OF(tn_params *), OF(const char *), OF(const tn_tn_attention_desc *), OF(tn_tn_attention
+        *));
     OF(tn_tensor *) = tn_tn_attention_forward(OF(tn_ctx *), OF(const tn_tn_attention *), OF(tn_tensor *));
     OF(tn_tensor *) = tn_tn_attention_weights(OF(tn_ctx *), OF(const tn_tn_attention *), OF(tn_tensor *));
     OF(tn_tensor *) = tn_tn_attention_state(OF(tn_ctx *), OF(const tn_tn_attention *), OF(int64_t));
     OF(tn_tensor *) = tn_tn_attention_decode(OF(tn_ctx *), OF(const tn_tn_attention *), OF(tn_tensor *), OF(tn_tensor *));
-    OF(tn_status) = tn_tn_attention_from_rules(OF(tn_params *), OF(const char *), OF(const int *), OF(int64_t),
-        OF(tn_boundary), OF(tn_tn_attention *));
+    OF(tn_status) = tn_tn_attention_from_rules(OF(tn_params *), OF(const char *), OF(const int *), OF(int64_t), OF(tn_boundary),
+        OF(tn_tn_attention *));
     OF(tn_status) = tn_tn_attention_from_linear_attention(OF(tn_params *), OF(const char *), OF(const tn_tensor *), OF(const
         tn_tensor *), OF(const tn_tensor *), OF(bool), OF(tn_tn_attention *));
-    OF(tn_status) = tn_tn_attention_from_permutations(OF(tn_params *), OF(const char *), OF(int64_t), OF(tn_tn_attention
-        *));
+    OF(tn_status) = tn_tn_attention_from_permutations(OF(tn_params *), OF(const char *), OF(int64_t), OF(tn_tn_attention *));
     OF(tn_status) = tn_tn_attention_rule(OF(tn_ctx *), OF(const tn_tn_attention *), OF(int64_t), OF(tn_rule_reading *));
     OF(tn_cp *) = tn_cp_create(OF(tn_ctx *), OF(int), OF(const tn_tensor *), OF(tn_tensor * const *), OF(tn_cp_input));
     OF(tn_cp *) = tn_cp_from_mlp(OF(tn_ctx *), OF(const tn_mlp *));
@@ -263,8 +261,8 @@ static void functions(void *at)
     OF(tn_status) = tn_cp_top(OF(const tn_cp *), OF(int64_t), OF(bool), OF(tn_coefficients *));
     tn_coefficients_destroy(OF(tn_coefficients *));
     OF(tn_tensor *) = tn_cp_gaussian_moment(OF(const tn_cp *), OF(const tn_cp *), OF(const tn_tensor *));
-    OF(tn_status) = tn_cp_stack_inner(OF(const tn_cp * const *), OF(const tn_cp * const *), OF(int), OF(const
-        tn_cp_stack_desc *), OF(tn_cp_stack_result *));
+    OF(tn_status) = tn_cp_stack_inner(OF(const tn_cp * const *), OF(const tn_cp * const *), OF(int), OF(const tn_cp_stack_desc
+        *), OF(tn_cp_stack_result *));
     OF(tn_status) = tn_cp_signal(OF(const tn_cp *), OF(const tn_signal_desc *), OF(tn_signal *));
     tn_signal_destroy(OF(tn_signal *));
     OF(tn_status) = tn_cp_certify(OF(const tn_cp *), OF(double), OF(double), OF(const tn_tensor *), OF(tn_certificate *));
@@ -273,8 +271,8 @@ static void functions(void *at)
         tn_tensor *));
     OF(tn_tensor *) = tn_feature_modification(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *), OF(tn_tensor *));
     OF(tn_tensor *) = tn_mlp_modifier(OF(tn_ctx *), OF(const tn_mlp *), OF(tn_tensor *), OF(tn_tensor **));
-    OF(tn_tensor *) = tn_mixed_difference(OF(tn_ctx *), OF(tn_map_fn), OF(const void *), OF(tn_tensor *), OF(int),
-        OF(tn_tensor * const *));
+    OF(tn_tensor *) = tn_mixed_difference(OF(tn_ctx *), OF(tn_map_fn), OF(const void *), OF(tn_tensor *), OF(int), OF(tn_tensor
+        * const *));
     OF(tn_cp *) = tn_cp_canonical(OF(const tn_cp *));
     OF(tn_status) = tn_cp_align(OF(const tn_cp *), OF(const tn_cp *), OF(tn_cp **), OF(tn_tensor **));
     OF(tn_cp *) = tn_cp_refit(OF(const tn_cp *), OF(const tn_cp_refit_desc *), OF(double *));
@@ -321,8 +319,8 @@ static void functions(void *at)
         tn_tt_fit_desc *), OF(double *));
     OF(tn_status) = tn_tt_linear_init(OF(tn_params *), OF(const char *), OF(const tn_tt_linear_desc *), OF(tn_tt_linear *));
     OF(tn_tensor *) = tn_tt_linear_forward(OF(tn_ctx *), OF(const tn_tt_linear *), OF(tn_tensor *));
-    OF(tn_tt *) = tn_tt_from_matrix(OF(tn_ctx *), OF(const tn_tensor *), OF(int64_t), OF(const int64_t *), OF(const int64_t
-        *), OF(const tn_tt_desc *));
+    OF(tn_tt *) = tn_tt_from_matrix(OF(tn_ctx *), OF(const tn_tensor *), OF(int64_t), OF(const int64_t *), OF(const int64_t *),
+        OF(const tn_tt_desc *));
     OF(tn_tensor *) = tn_tt_matrix(OF(const tn_tt *), OF(const int64_t *), OF(const int64_t *));
     OF(tn_status) = tn_tt_linear_assign_tt(OF(const tn_tt_linear *), OF(const tn_tt *));
     OF(tn_tt *) = tn_tt_from_tt_linear(OF(tn_ctx *), OF(const tn_tt_linear *));
@@ -399,8 +397,8 @@ static void functions(void *at)
     OF(int64_t) = tn_shard_count(OF(const tn_shard *));
     OF(tn_status) = tn_shard_read(OF(const tn_shard *), OF(int64_t), OF(int64_t), OF(int32_t *));
     OF(tn_status) = tn_shard_write(OF(tn_ctx *), OF(tn_sink), OF(const int32_t *), OF(int64_t), OF(int64_t));
-    OF(tn_status) = tn_transformer_init(OF(tn_params *), OF(const char *), OF(const tn_transformer_desc *),
-        OF(tn_transformer *));
+    OF(tn_status) = tn_transformer_init(OF(tn_params *), OF(const char *), OF(const tn_transformer_desc *), OF(tn_transformer
+        *));
     OF(tn_tensor *) = tn_transformer_forward(OF(tn_ctx *), OF(const tn_transformer *), OF(tn_tensor *));
     OF(tn_tensor *) = tn_transformer_hidden(OF(tn_ctx *), OF(const tn_transformer *), OF(tn_tensor *));
     OF(tn_tensor *) = tn_transformer_pattern(OF(tn_ctx *), OF(const tn_transformer *), OF(tn_tensor *), OF(int64_t));
@@ -422,8 +420,8 @@ static void functions(void *at)
     tn_transformer_cache_reset(OF(tn_transformer_cache *));
     OF(int64_t) = tn_transformer_cache_past(OF(const tn_transformer_cache *));
     OF(size_t) = tn_transformer_cache_bytes(OF(const tn_transformer_cache *));
-    OF(tn_tensor *) = tn_transformer_decode(OF(tn_ctx *), OF(const tn_transformer *), OF(tn_tensor *),
-        OF(tn_transformer_cache *));
+    OF(tn_tensor *) = tn_transformer_decode(OF(tn_ctx *), OF(const tn_transformer *), OF(tn_tensor *), OF(tn_transformer_cache
+        *));
     OF(int64_t) = tn_sample(OF(const float *), OF(int64_t), OF(double), OF(int64_t), OF(double), OF(double));
     OF(tn_transformer_cost) = tn_transformer_cost_of(OF(const tn_transformer_desc *), OF(int64_t));
     OF(tn_status) = tn_transformer_check(OF(tn_ctx *), OF(const tn_transformer_desc *), OF(tn_transformer_desc *));
@@ -431,11 +429,11 @@ static void functions(void *at)
     OF(tn_status) = tn_transformer_config_read(OF(tn_ctx *), OF(tn_source), OF(tn_transformer_desc *));
     OF(const tn_name_map *) = tn_name_map_gpt2(OF(int64_t *));
     OF(const tn_name_map *) = tn_name_map_llama(OF(int64_t *));
-    OF(tn_status) = tn_transformer_read_mapped(OF(tn_params *), OF(const tn_transformer *), OF(tn_source), OF(const
-        tn_name_map *), OF(int64_t));
+    OF(tn_status) = tn_transformer_read_mapped(OF(tn_params *), OF(const tn_transformer *), OF(tn_source), OF(const tn_name_map
+        *), OF(int64_t));
     OF(int64_t) = tn_transformer_kv_heads(OF(const tn_transformer *));
-    OF(tn_status) = tn_transformer_write_mapped(OF(tn_params *), OF(const tn_transformer *), OF(tn_sink), OF(const
-        tn_name_map *), OF(int64_t), OF(int64_t), OF(const tn_metadata *), OF(int64_t));
+    OF(tn_status) = tn_transformer_write_mapped(OF(tn_params *), OF(const tn_transformer *), OF(tn_sink), OF(const tn_name_map
+        *), OF(int64_t), OF(int64_t), OF(const tn_metadata *), OF(int64_t));
     OF(tn_circuit *) = tn_circuit_create(OF(tn_ctx *), OF(int), OF(tn_tensor * const *), OF(tn_tensor * const *));
     tn_circuit_destroy(OF(tn_circuit *));
     OF(tn_circuit *) = tn_circuit_qk(OF(tn_ctx *), OF(const tn_transformer *), OF(const tn_circuit_desc *));
@@ -460,11 +458,10 @@ static void functions(void *at)
     OF(tn_circuit *) = tn_circuit_select(OF(const tn_circuit *), OF(tn_tensor *), OF(tn_tensor *));
     OF(tn_status) = tn_circuit_means(OF(const tn_circuit *), OF(tn_tensor **), OF(tn_tensor **));
     OF(tn_status) = tn_circuit_top(OF(const tn_circuit *), OF(const tn_circuit_top_desc *), OF(tn_circuit_entries *));
-    OF(tn_status) = tn_circuit_top_many(OF(const tn_circuit *), OF(int), OF(const tn_circuit_top_desc *),
-        OF(tn_circuit_entries *));
+    OF(tn_status) = tn_circuit_top_many(OF(const tn_circuit *), OF(int), OF(const tn_circuit_top_desc *), OF(tn_circuit_entries
+        *));
     tn_circuit_entries_destroy(OF(tn_circuit_entries *));
-    OF(tn_status) = tn_circuit_top_rows(OF(const tn_circuit *), OF(int64_t), OF(tn_order), OF(tn_tensor **), OF(tn_tensor
-        **));
+    OF(tn_status) = tn_circuit_top_rows(OF(const tn_circuit *), OF(int64_t), OF(tn_order), OF(tn_tensor **), OF(tn_tensor **));
     OF(tn_status) = tn_circuit_maximise(OF(const tn_net *), OF(const tn_tensor *), OF(const tn_circuit_maximum_desc *),
         OF(tn_circuit_maximum *));
     tn_circuit_maximum_destroy(OF(tn_circuit_maximum *));
@@ -488,8 +485,8 @@ static void functions(void *at)
     tn_circuit_paths_destroy(OF(tn_circuit_paths *));
     OF(int64_t) = tn_circuit_path_name(OF(const tn_circuit_paths *), OF(int64_t), OF(const char * const *), OF(char *),
         OF(size_t));
-    OF(tn_status) = tn_circuit_attribute(OF(const tn_circuit_frozen *), OF(const tn_circuit_target *),
-        OF(tn_circuit_attribution *));
+    OF(tn_status) = tn_circuit_attribute(OF(const tn_circuit_frozen *), OF(const tn_circuit_target *), OF(tn_circuit_attribution
+        *));
     tn_circuit_attribution_destroy(OF(tn_circuit_attribution *));
     OF(tn_status) = tn_circuit_paths_ablate(OF(const tn_circuit_paths *), OF(int64_t), OF(tn_circuit_ablation *));
     tn_circuit_ablation_destroy(OF(tn_circuit_ablation *));
@@ -512,8 +509,8 @@ static void functions(void *at)
     OF(tn_status) = tn_image_save_ppm(OF(const tn_image *), OF(const char *));
     OF(tn_status) = tn_image_save_svg(OF(const tn_image *), OF(const char *));
     tn_image_colour(OF(tn_image_colours), OF(double), OF(uint8_t *));
-    OF(tn_image *) = tn_image_matrix(OF(tn_ctx *), OF(const double *), OF(int64_t), OF(int64_t), OF(const
-        tn_image_matrix_desc *));
+    OF(tn_image *) = tn_image_matrix(OF(tn_ctx *), OF(const double *), OF(int64_t), OF(int64_t), OF(const tn_image_matrix_desc
+        *));
     OF(tn_image *) = tn_image_matrix_of(OF(tn_ctx *), OF(const tn_tensor *), OF(const tn_image_matrix_desc *));
     OF(tn_image *) = tn_image_tiles(OF(tn_ctx *), OF(const double *), OF(int64_t), OF(int64_t), OF(int64_t), OF(const
         tn_image_tiles_desc *));
@@ -534,20 +531,20 @@ static void fields(void *at)
     { tn_tensor *s = (tn_tensor *)at; OF(tn_ctx *) = s->ctx; OF(tn_dtype) = s->dtype; OF(int) = s->rank; (void)s->shape[0];
         (void)s->strides[0]; OF(void *) = s->data; OF(tn_tensor *) = s->grad; OF(tn_tensor *) = s->base; OF(size_t) = s->bytes;
         }
-    { tn_tensor_table_desc *s = (tn_tensor_table_desc *)at; s->row_names = OF(const char * const *); s->column_names =
-        OF(const char * const *); s->top = OF(int64_t); s->order = OF(tn_order); s->each_row = OF(bool); s->symmetric =
-        OF(bool); s->digits = OF(int); }
-    { tn_rope_scaling *s = (tn_rope_scaling *)at; OF(double) = s->factor; OF(double) = s->low; OF(double) = s->high;
-        OF(double) = s->context; }
+    { tn_tensor_table_desc *s = (tn_tensor_table_desc *)at; s->row_names = OF(const char * const *); s->column_names = OF(const
+        char * const *); s->top = OF(int64_t); s->order = OF(tn_order); s->each_row = OF(bool); s->symmetric = OF(bool);
+        s->digits = OF(int); }
+    { tn_rope_scaling *s = (tn_rope_scaling *)at; OF(double) = s->factor; OF(double) = s->low; OF(double) = s->high; OF(double)
+        = s->context; }
     { tn_rope_desc *s = (tn_rope_desc *)at; s->base = OF(double); s->scaling = OF(tn_rope_scaling); s->first = OF(int64_t);
         s->no_rotation = OF(bool); s->norm = OF(bool); s->eps = OF(double); }
-    { tn_attend_desc *s = (tn_attend_desc *)at; s->kind = OF(tn_attend_kind); s->form = OF(tn_attend_form); s->bidirectional
-        = OF(bool); s->window = OF(int64_t); s->scale = OF(double); s->row_scale = OF(tn_row_scale); s->row_length =
-        OF(int64_t); s->eps = OF(double); s->state = OF(tn_tensor *); s->past = OF(int64_t); }
+    { tn_attend_desc *s = (tn_attend_desc *)at; s->kind = OF(tn_attend_kind); s->form = OF(tn_attend_form); s->bidirectional =
+        OF(bool); s->window = OF(int64_t); s->scale = OF(double); s->row_scale = OF(tn_row_scale); s->row_length = OF(int64_t);
+        s->eps = OF(double); s->state = OF(tn_tensor *); s->past = OF(int64_t); }
     { tn_plan_desc *s = (tn_plan_desc *)at; s->minimize = OF(tn_plan_objective); s->max_bytes = OF(size_t); s->samples =
         OF(int); s->seed = OF(uint64_t); s->broadcast = OF(bool); (void)s->clock; }
-    { tn_plan_cost *s = (tn_plan_cost *)at; OF(double) = s->naive; OF(double) = s->flops; OF(double) = s->written;
-        OF(double) = s->largest; OF(size_t) = s->bytes; OF(int64_t) = s->slices; OF(int64_t) = s->steps; }
+    { tn_plan_cost *s = (tn_plan_cost *)at; OF(double) = s->naive; OF(double) = s->flops; OF(double) = s->written; OF(double) =
+        s->largest; OF(size_t) = s->bytes; OF(int64_t) = s->slices; OF(int64_t) = s->steps; }
     { tn_truncation *s = (tn_truncation *)at; s->rank = OF(int64_t); s->absolute = OF(double); s->relative = OF(double);
         s->weight = OF(double); }
     { tn_eigh_desc *s = (tn_eigh_desc *)at; s->order = OF(tn_eigh_order); s->top = OF(int64_t); s->no_vectors = OF(bool);
@@ -563,47 +560,46 @@ static void fields(void *at)
     { tn_svd_result *s = (tn_svd_result *)at; OF(tn_tensor *) = s->u; OF(tn_tensor *) = s->s; OF(tn_tensor *) = s->vt;
         OF(tn_tensor *) = s->cluster; OF(tn_tensor *) = s->angle; OF(double) = s->error; OF(double) = s->residual; }
     { tn_lstsq_desc *s = (tn_lstsq_desc *)at; s->ridge = OF(double); s->tol = OF(double); }
-    { tn_lstsq_result *s = (tn_lstsq_result *)at; OF(tn_tensor *) = s->x; OF(tn_tensor *) = s->residual; OF(int64_t) =
-        s->rank; }
+    { tn_lstsq_result *s = (tn_lstsq_result *)at; OF(tn_tensor *) = s->x; OF(tn_tensor *) = s->residual; OF(int64_t) = s->rank;
+        }
     { tn_eig_desc *s = (tn_eig_desc *)at; s->no_vectors = OF(bool); s->left = OF(bool); s->measure = OF(bool); }
     { tn_eig_result *s = (tn_eig_result *)at; OF(tn_tensor *) = s->values; OF(tn_tensor *) = s->right; OF(tn_tensor *) =
         s->left; OF(tn_tensor *) = s->condition; OF(double) = s->residual; }
-    { tn_lanczos_desc *s = (tn_lanczos_desc *)at; s->which = OF(tn_lanczos_which); s->top = OF(int64_t); s->tol =
-        OF(double); s->block = OF(int64_t); s->basis = OF(int64_t); s->products = OF(int64_t); s->seed = OF(uint64_t);
-        s->measure = OF(bool); }
-    { tn_lanczos_result *s = (tn_lanczos_result *)at; OF(tn_tensor *) = s->values; OF(tn_tensor *) = s->vectors; OF(double)
-        = s->residual; OF(int64_t) = s->products; }
-    { tn_tt *s = (tn_tt *)at; OF(tn_ctx *) = s->ctx; OF(int64_t) = s->count; OF(tn_tensor **) = s->core; OF(double) =
-        s->error; OF(double) = s->discarded; OF(double) = s->gap; }
+    { tn_lanczos_desc *s = (tn_lanczos_desc *)at; s->which = OF(tn_lanczos_which); s->top = OF(int64_t); s->tol = OF(double);
+        s->block = OF(int64_t); s->basis = OF(int64_t); s->products = OF(int64_t); s->seed = OF(uint64_t); s->measure =
+        OF(bool); }
+    { tn_lanczos_result *s = (tn_lanczos_result *)at; OF(tn_tensor *) = s->values; OF(tn_tensor *) = s->vectors; OF(double) =
+        s->residual; OF(int64_t) = s->products; }
+    { tn_tt *s = (tn_tt *)at; OF(tn_ctx *) = s->ctx; OF(int64_t) = s->count; OF(tn_tensor **) = s->core; OF(double) = s->error;
+        OF(double) = s->discarded; OF(double) = s->gap; }
     { tn_tt_desc *s = (tn_tt_desc *)at; s->eps = OF(double); s->max_bond = OF(int64_t); s->relative = OF(double); }
     { tn_hosvd_desc *s = (tn_hosvd_desc *)at; s->eps = OF(double); (void)s->axis[0]; s->sweeps = OF(int64_t); s->tol =
         OF(double); }
     { tn_hosvd_result *s = (tn_hosvd_result *)at; OF(int) = s->rank; OF(tn_tensor *) = s->core; (void)s->factor[0];
         (void)s->values[0]; (void)s->gap[0]; OF(double) = s->error; OF(double) = s->bound; OF(int64_t) = s->sweeps; OF(bool) =
         s->converged; }
-    { tn_cp_als_desc *s = (tn_cp_als_desc *)at; s->terms = OF(int64_t); s->ridge = OF(double); s->sweeps = OF(int64_t);
-        s->tol = OF(double); s->starts = OF(int64_t); s->random = OF(bool); s->seed = OF(uint64_t); }
+    { tn_cp_als_desc *s = (tn_cp_als_desc *)at; s->terms = OF(int64_t); s->ridge = OF(double); s->sweeps = OF(int64_t); s->tol =
+        OF(double); s->starts = OF(int64_t); s->random = OF(bool); s->seed = OF(uint64_t); }
     { tn_cp_als_result *s = (tn_cp_als_result *)at; OF(int) = s->rank; OF(tn_tensor *) = s->weights; (void)s->factor[0];
         OF(double) = s->error; OF(double) = s->objective; OF(int64_t) = s->sweeps; OF(int64_t) = s->start; OF(bool) =
         s->converged; OF(double) = s->congruence; OF(double) = s->cancellation; OF(bool) = s->degenerate; }
-    { tn_joint_eigh_desc *s = (tn_joint_eigh_desc *)at; s->sweeps = OF(int64_t); s->tol = OF(double); s->compare = OF(bool);
-        }
+    { tn_joint_eigh_desc *s = (tn_joint_eigh_desc *)at; s->sweeps = OF(int64_t); s->tol = OF(double); s->compare = OF(bool); }
     { tn_joint_eigh_result *s = (tn_joint_eigh_result *)at; OF(tn_tensor *) = s->vectors; OF(tn_tensor *) = s->values;
         OF(tn_tensor *) = s->off; OF(tn_tensor *) = s->gap; OF(tn_tensor *) = s->shared; OF(tn_tensor *) = s->separate;
         OF(double) = s->error; OF(int64_t) = s->sweeps; OF(bool) = s->converged; }
-    { tn_ica_desc *s = (tn_ica_desc *)at; s->components = OF(int64_t); s->sweeps = OF(int64_t); s->tol = OF(double); s->seed
-        = OF(uint64_t); s->start = OF(const tn_tensor *); }
-    { tn_ica_result *s = (tn_ica_result *)at; OF(tn_tensor *) = s->components; OF(tn_tensor *) = s->mixing; OF(tn_tensor *)
-        = s->whitening; OF(tn_tensor *) = s->mean; OF(tn_tensor *) = s->contrast; OF(int64_t) = s->gaussian; OF(double) =
+    { tn_ica_desc *s = (tn_ica_desc *)at; s->components = OF(int64_t); s->sweeps = OF(int64_t); s->tol = OF(double); s->seed =
+        OF(uint64_t); s->start = OF(const tn_tensor *); }
+    { tn_ica_result *s = (tn_ica_result *)at; OF(tn_tensor *) = s->components; OF(tn_tensor *) = s->mixing; OF(tn_tensor *) =
+        s->whitening; OF(tn_tensor *) = s->mean; OF(tn_tensor *) = s->contrast; OF(int64_t) = s->gaussian; OF(double) =
         s->change; OF(int64_t) = s->sweeps; OF(bool) = s->converged; }
-    { tn_param *s = (tn_param *)at; OF(const char *) = s->name; OF(tn_tensor *) = s->value; OF(bool) = s->frozen; OF(double)
-        = s->lr_scale; OF(double) = s->decay_scale; OF(bool) = s->adamw; }
+    { tn_param *s = (tn_param *)at; OF(const char *) = s->name; OF(tn_tensor *) = s->value; OF(bool) = s->frozen; OF(double) =
+        s->lr_scale; OF(double) = s->decay_scale; OF(bool) = s->adamw; }
     { tn_init *s = (tn_init *)at; s->rule = OF(tn_init_rule); s->std = OF(double); s->fan_in = OF(int64_t); s->fan_out =
         OF(int64_t); }
     { tn_compact_error *s = (tn_compact_error *)at; OF(double) = s->largest; OF(double) = s->rms; OF(int64_t) = s->count;
         OF(size_t) = s->bytes; (void)s->worst[0]; }
-    { tn_linear_desc *s = (tn_linear_desc *)at; s->in = OF(int64_t); s->out = OF(int64_t); s->bias = OF(bool); s->augmented
-        = OF(bool); s->init = OF(tn_init); }
+    { tn_linear_desc *s = (tn_linear_desc *)at; s->in = OF(int64_t); s->out = OF(int64_t); s->bias = OF(bool); s->augmented =
+        OF(bool); s->init = OF(tn_init); }
     { tn_linear *s = (tn_linear *)at; OF(tn_linear_desc) = s->desc; OF(tn_tensor *) = s->w; OF(tn_tensor *) = s->b; }
     { tn_embedding_desc *s = (tn_embedding_desc *)at; s->count = OF(int64_t); s->dim = OF(int64_t); s->init = OF(tn_init); }
     { tn_embedding *s = (tn_embedding *)at; OF(tn_embedding_desc) = s->desc; OF(tn_tensor *) = s->w; }
@@ -618,8 +614,8 @@ static void fields(void *at)
     { tn_quadratic_desc *s = (tn_quadratic_desc *)at; s->in = OF(int64_t); s->out = OF(int64_t); s->bias = OF(bool);
         s->augmented = OF(bool); s->init = OF(tn_init); }
     { tn_quadratic *s = (tn_quadratic *)at; OF(tn_quadratic_desc) = s->desc; OF(tn_tensor *) = s->t; }
-    { tn_modifier_desc *s = (tn_modifier_desc *)at; s->in = OF(int64_t); s->hidden = OF(int64_t); s->out = OF(int64_t);
-        s->rank = OF(int64_t); s->step = OF(double); s->penalty = OF(tn_penalty); s->bias = OF(bool); s->out_bias = OF(bool);
+    { tn_modifier_desc *s = (tn_modifier_desc *)at; s->in = OF(int64_t); s->hidden = OF(int64_t); s->out = OF(int64_t); s->rank
+        = OF(int64_t); s->step = OF(double); s->penalty = OF(tn_penalty); s->bias = OF(bool); s->out_bias = OF(bool);
         s->no_projection = OF(bool); s->init = OF(tn_init); s->init_w = OF(tn_init); s->init_out = OF(tn_init); }
     { tn_modifier *s = (tn_modifier *)at; OF(tn_modifier_desc) = s->desc; OF(tn_tensor *) = s->w; OF(tn_tensor *) = s->wa;
         OF(tn_tensor *) = s->wb; OF(tn_tensor *) = s->v; OF(tn_tensor *) = s->c; OF(tn_tensor *) = s->p; OF(tn_tensor *) =
@@ -630,22 +626,22 @@ static void fields(void *at)
         s->scale = OF(double); s->no_rope = OF(bool); s->rope_base = OF(double); s->rope_scaling = OF(tn_rope_scaling);
         s->qk_norm = OF(bool); s->head_norm = OF(bool); s->lambda_init = OF(double); s->depth = OF(int64_t); s->bias = OF(bool);
         s->out_bias = OF(bool); s->mix_values = OF(bool); s->init = OF(tn_init); s->init_out = OF(tn_init); }
-    { tn_attention *s = (tn_attention *)at; OF(tn_attention_desc) = s->desc; OF(tn_tensor *) = s->qk; OF(tn_tensor *) =
-        s->v; OF(tn_tensor *) = s->o; OF(tn_tensor *) = s->qkb; OF(tn_tensor *) = s->vb; OF(tn_tensor *) = s->ob; OF(tn_tensor
-        *) = s->lambda; OF(tn_tensor *) = s->mix; }
-    { tn_tn_attention_desc *s = (tn_tn_attention_desc *)at; s->in = OF(int64_t); s->bond = OF(int64_t); s->out =
-        OF(int64_t); s->sites = OF(int64_t); s->square = OF(bool); s->boundary = OF(tn_boundary); s->causal = OF(bool);
-        s->unit_inputs = OF(bool); s->unit_weights = OF(bool); s->scale = OF(double); s->act = OF(tn_act); s->leak = OF(double);
-        s->bias = OF(bool); s->residual = OF(bool); s->norm = OF(tn_row_norm); s->eps = OF(double); s->init_a = OF(tn_init);
-        s->init_b = OF(tn_init); }
-    { tn_tn_attention *s = (tn_tn_attention *)at; OF(tn_tn_attention_desc) = s->desc; OF(tn_tensor *) = s->a; OF(tn_tensor
-        *) = s->b; OF(tn_tensor *) = s->left; OF(tn_tensor *) = s->right; OF(tn_tensor *) = s->r; OF(tn_tensor *) = s->bias; }
-    { tn_rule_reading *s = (tn_rule_reading *)at; OF(int) = s->rule; OF(double) = s->agree; OF(double) = s->margin;
-        OF(double) = s->distance; (void)s->mean[0]; }
+    { tn_attention *s = (tn_attention *)at; OF(tn_attention_desc) = s->desc; OF(tn_tensor *) = s->qk; OF(tn_tensor *) = s->v;
+        OF(tn_tensor *) = s->o; OF(tn_tensor *) = s->qkb; OF(tn_tensor *) = s->vb; OF(tn_tensor *) = s->ob; OF(tn_tensor *) =
+        s->lambda; OF(tn_tensor *) = s->mix; }
+    { tn_tn_attention_desc *s = (tn_tn_attention_desc *)at; s->in = OF(int64_t); s->bond = OF(int64_t); s->out = OF(int64_t);
+        s->sites = OF(int64_t); s->square = OF(bool); s->boundary = OF(tn_boundary); s->causal = OF(bool); s->unit_inputs =
+        OF(bool); s->unit_weights = OF(bool); s->scale = OF(double); s->act = OF(tn_act); s->leak = OF(double); s->bias =
+        OF(bool); s->residual = OF(bool); s->norm = OF(tn_row_norm); s->eps = OF(double); s->init_a = OF(tn_init); s->init_b =
+        OF(tn_init); }
+    { tn_tn_attention *s = (tn_tn_attention *)at; OF(tn_tn_attention_desc) = s->desc; OF(tn_tensor *) = s->a; OF(tn_tensor *) =
+        s->b; OF(tn_tensor *) = s->left; OF(tn_tensor *) = s->right; OF(tn_tensor *) = s->r; OF(tn_tensor *) = s->bias; }
+    { tn_rule_reading *s = (tn_rule_reading *)at; OF(int) = s->rule; OF(double) = s->agree; OF(double) = s->margin; OF(double) =
+        s->distance; (void)s->mean[0]; }
     { tn_cp *s = (tn_cp *)at; OF(tn_ctx *) = s->ctx; OF(int) = s->order; OF(int64_t) = s->out; OF(int64_t) = s->terms;
         (void)s->in[0]; OF(bool) = s->constant; OF(tn_tensor *) = s->p; (void)s->f[0]; }
-    { tn_eigenpairs *s = (tn_eigenpairs *)at; OF(int64_t) = s->outputs; OF(int64_t) = s->count; OF(int64_t) = s->n;
-        OF(tn_tensor *) = s->values; OF(tn_tensor *) = s->vectors; OF(bool) = s->constant; }
+    { tn_eigenpairs *s = (tn_eigenpairs *)at; OF(int64_t) = s->outputs; OF(int64_t) = s->count; OF(int64_t) = s->n; OF(tn_tensor
+        *) = s->values; OF(tn_tensor *) = s->vectors; OF(bool) = s->constant; }
     { tn_spectrum *s = (tn_spectrum *)at; OF(int64_t) = s->outputs; OF(int64_t) = s->count; OF(tn_tensor *) = s->values;
         OF(tn_tensor *) = s->norm; OF(tn_tensor *) = s->rank_low; OF(tn_tensor *) = s->rank_high; }
     { tn_cp_hosvd_desc *s = (tn_cp_hosvd_desc *)at; s->rank_out = OF(int64_t); s->rank_in = OF(int64_t); s->unsymmetrised =
@@ -656,11 +652,11 @@ static void fields(void *at)
         s->index; OF(double) = s->visited; }
     { tn_cp_stack_desc *s = (tn_cp_stack_desc *)at; s->method = OF(tn_cp_stack_method); s->samples = OF(int64_t); s->seed =
         OF(uint64_t); s->gaussian = OF(bool); }
-    { tn_cp_stack_result *s = (tn_cp_stack_result *)at; OF(tn_cp_stack_method) = s->method; OF(double) = s->inner;
-        OF(double) = s->norm_a; OF(double) = s->norm_b; OF(double) = s->cosine; OF(double) = s->inner_error; OF(double) =
-        s->cosine_error; OF(int64_t) = s->samples; }
-    { tn_signal_desc *s = (tn_signal_desc *)at; s->null = OF(tn_null_model); s->nulls = OF(const tn_cp * const *); s->scaled
-        = OF(bool); s->draws = OF(int64_t); s->count = OF(int64_t); s->seed = OF(uint64_t); }
+    { tn_cp_stack_result *s = (tn_cp_stack_result *)at; OF(tn_cp_stack_method) = s->method; OF(double) = s->inner; OF(double) =
+        s->norm_a; OF(double) = s->norm_b; OF(double) = s->cosine; OF(double) = s->inner_error; OF(double) = s->cosine_error;
+        OF(int64_t) = s->samples; }
+    { tn_signal_desc *s = (tn_signal_desc *)at; s->null = OF(tn_null_model); s->nulls = OF(const tn_cp * const *); s->scaled =
+        OF(bool); s->draws = OF(int64_t); s->count = OF(int64_t); s->seed = OF(uint64_t); }
     { tn_signal *s = (tn_signal *)at; OF(int64_t) = s->outputs; OF(int64_t) = s->count; OF(tn_tensor *) = s->values;
         OF(tn_tensor *) = s->null_values; OF(tn_tensor *) = s->edge; OF(tn_tensor *) = s->signal; }
     { tn_certificate *s = (tn_certificate *)at; OF(tn_cp *) = s->cp; OF(tn_tensor *) = s->rank; OF(tn_tensor *) = s->error;
@@ -673,10 +669,10 @@ static void fields(void *at)
     { tn_mps_desc *s = (tn_mps_desc *)at; s->sites = OF(int64_t); s->bond = OF(int64_t); s->out = OF(int64_t); s->label =
         OF(int64_t); s->map = OF(tn_local_map); s->dim = OF(int64_t); s->periodic = OF(bool); s->uniform = OF(bool); s->random =
         OF(bool); s->std = OF(double); }
-    { tn_mps *s = (tn_mps *)at; OF(tn_mps_desc) = s->desc; OF(tn_tensor *) = s->cores; OF(tn_tensor *) = s->label;
-        OF(tn_tensor *) = s->left; OF(tn_tensor *) = s->right; }
-    { tn_tt_fit_desc *s = (tn_tt_fit_desc *)at; s->sweeps = OF(int64_t); s->max_bond = OF(int64_t); s->relative =
-        OF(double); s->ridge = OF(double); s->steps = OF(int64_t); }
+    { tn_mps *s = (tn_mps *)at; OF(tn_mps_desc) = s->desc; OF(tn_tensor *) = s->cores; OF(tn_tensor *) = s->label; OF(tn_tensor
+        *) = s->left; OF(tn_tensor *) = s->right; }
+    { tn_tt_fit_desc *s = (tn_tt_fit_desc *)at; s->sweeps = OF(int64_t); s->max_bond = OF(int64_t); s->relative = OF(double);
+        s->ridge = OF(double); s->steps = OF(int64_t); }
     { tn_tt_linear_desc *s = (tn_tt_linear_desc *)at; s->count = OF(int64_t); (void)s->in[0]; (void)s->out[0]; s->bond =
         OF(int64_t); s->bias = OF(bool); s->std = OF(double); }
     { tn_tt_linear *s = (tn_tt_linear *)at; OF(tn_tt_linear_desc) = s->desc; (void)s->core[0]; OF(tn_tensor *) = s->b; }
@@ -688,26 +684,26 @@ static void fields(void *at)
         OF(tn_mps) = s->mps; OF(tn_linear) = s->linear; }
     { tn_schedule *s = (tn_schedule *)at; s->kind = OF(tn_schedule_kind); s->warmup = OF(int64_t); s->total = OF(int64_t);
         s->floor = OF(double); s->decay = OF(int64_t); s->one_minus_sqrt = OF(bool); }
-    { tn_optim_desc *s = (tn_optim_desc *)at; s->kind = OF(tn_optim_kind); s->lr = OF(double); s->beta1 = OF(double);
-        s->beta2 = OF(double); s->eps = OF(double); s->weight_decay = OF(double); s->momentum = OF(double); s->nesterov =
-        OF(bool); s->clip_norm = OF(double); s->schedule = OF(tn_schedule); s->adam_lr = OF(double); s->muon_scale =
-        OF(tn_muon_scale); s->newton_schulz = OF(int); s->momentum_warmup = OF(int64_t); s->momentum_start = OF(double);
-        s->share_moments = OF(bool); s->bucket = OF(int64_t); }
-    { tn_source *s = (tn_source *)at; s->path = OF(const char *); s->data = OF(const void *); s->bytes = OF(uint64_t);
-        s->fetch = OF(tn_fetch_fn); s->user = OF(void *); s->name = OF(const char *); }
-    { tn_sink *s = (tn_sink *)at; s->path = OF(const char *); s->data = OF(void *); s->bytes = OF(size_t); s->used =
-        OF(size_t *); s->store = OF(tn_store_fn); s->user = OF(void *); s->name = OF(const char *); s->no_sync = OF(bool); }
-    { tn_safetensors_entry *s = (tn_safetensors_entry *)at; OF(const char *) = s->name; OF(const char *) = s->dtype; OF(int)
-        = s->rank; (void)s->shape[0]; OF(uint64_t) = s->offset; OF(uint64_t) = s->bytes; OF(int64_t) = s->part; OF(int64_t) =
+    { tn_optim_desc *s = (tn_optim_desc *)at; s->kind = OF(tn_optim_kind); s->lr = OF(double); s->beta1 = OF(double); s->beta2 =
+        OF(double); s->eps = OF(double); s->weight_decay = OF(double); s->momentum = OF(double); s->nesterov = OF(bool);
+        s->clip_norm = OF(double); s->schedule = OF(tn_schedule); s->adam_lr = OF(double); s->muon_scale = OF(tn_muon_scale);
+        s->newton_schulz = OF(int); s->momentum_warmup = OF(int64_t); s->momentum_start = OF(double); s->share_moments =
+        OF(bool); s->bucket = OF(int64_t); }
+    { tn_source *s = (tn_source *)at; s->path = OF(const char *); s->data = OF(const void *); s->bytes = OF(uint64_t); s->fetch
+        = OF(tn_fetch_fn); s->user = OF(void *); s->name = OF(const char *); }
+    { tn_sink *s = (tn_sink *)at; s->path = OF(const char *); s->data = OF(void *); s->bytes = OF(size_t); s->used = OF(size_t
+        *); s->store = OF(tn_store_fn); s->user = OF(void *); s->name = OF(const char *); s->no_sync = OF(bool); }
+    { tn_safetensors_entry *s = (tn_safetensors_entry *)at; OF(const char *) = s->name; OF(const char *) = s->dtype; OF(int) =
+        s->rank; (void)s->shape[0]; OF(uint64_t) = s->offset; OF(uint64_t) = s->bytes; OF(int64_t) = s->part; OF(int64_t) =
         s->axes; }
     { tn_named_tensor *s = (tn_named_tensor *)at; OF(const char *) = s->name; OF(const tn_tensor *) = s->tensor; }
     { tn_metadata *s = (tn_metadata *)at; OF(const char *) = s->key; OF(const char *) = s->value; }
     { tn_tokenizer_train_desc *s = (tn_tokenizer_train_desc *)at; s->min_count = OF(int64_t); s->letters = OF(int64_t);
         s->separator = OF(const char *); }
     { tn_span *s = (tn_span *)at; OF(size_t) = s->begin; OF(size_t) = s->end; }
-    { tn_transformer_desc *s = (tn_transformer_desc *)at; s->vocab = OF(int64_t); s->layers = OF(int64_t); s->dim =
-        OF(int64_t); s->heads = OF(int64_t); s->context = OF(int64_t); s->mlp = OF(tn_mlp_kind); s->mlp_order = OF(int64_t);
-        s->hidden = OF(int64_t); s->mlp_bias = OF(bool); s->mlp_out_bias = OF(bool); s->no_projection = OF(bool); s->attention =
+    { tn_transformer_desc *s = (tn_transformer_desc *)at; s->vocab = OF(int64_t); s->layers = OF(int64_t); s->dim = OF(int64_t);
+        s->heads = OF(int64_t); s->context = OF(int64_t); s->mlp = OF(tn_mlp_kind); s->mlp_order = OF(int64_t); s->hidden =
+        OF(int64_t); s->mlp_bias = OF(bool); s->mlp_out_bias = OF(bool); s->no_projection = OF(bool); s->attention =
         OF(tn_attention_kind); s->form = OF(tn_attend_form); s->d_qk = OF(int64_t); s->d_v = OF(int64_t); s->window =
         OF(int64_t); s->bidirectional = OF(bool); s->qk_norm = OF(bool); s->head_norm = OF(bool); s->row_scale =
         OF(tn_row_scale); s->row_length = OF(int64_t); s->score_scale = OF(double); s->lambda_init = OF(double); s->attn_bias =
@@ -722,9 +718,9 @@ static void fields(void *at)
     { tn_transformer_block *s = (tn_transformer_block *)at; OF(tn_norm) = s->norm1; OF(tn_norm) = s->norm2; OF(tn_norm) =
         s->norm1_out; OF(tn_norm) = s->norm2_out; OF(tn_attention) = s->attn; OF(tn_mlp) = s->mlp; OF(tn_tensor *) = s->lambdas;
         }
-    { tn_transformer *s = (tn_transformer *)at; OF(tn_transformer_desc) = s->desc; OF(tn_embedding) = s->embed; OF(tn_tensor
-        *) = s->position; OF(tn_norm) = s->embed_norm; OF(tn_norm) = s->norm; OF(tn_linear) = s->head; OF(tn_transformer_block
-        *) = s->blocks; }
+    { tn_transformer *s = (tn_transformer *)at; OF(tn_transformer_desc) = s->desc; OF(tn_embedding) = s->embed; OF(tn_tensor *)
+        = s->position; OF(tn_norm) = s->embed_norm; OF(tn_norm) = s->norm; OF(tn_linear) = s->head; OF(tn_transformer_block *) =
+        s->blocks; }
     { tn_tap *s = (tn_tap *)at; s->points = OF(const char *); s->fn = OF(tn_tap_fn); s->user = OF(void *); }
     { tn_point *s = (tn_point *)at; (void)s->name[0]; OF(int) = s->rank; (void)s->shape[0]; }
     { tn_edit *s = (tn_edit *)at; s->head = OF(int64_t); s->heads = OF(int64_t); s->token = OF(int64_t); s->tokens =
@@ -736,26 +732,25 @@ static void fields(void *at)
         OF(tn_head_rows) = s->rows; }
     { tn_circuit *s = (tn_circuit *)at; OF(tn_ctx *) = s->ctx; OF(int) = s->sets; OF(int64_t) = s->rows; OF(int64_t) =
         s->columns; (void)s->left[0]; (void)s->right[0]; }
-    { tn_circuit_desc *s = (tn_circuit_desc *)at; s->block = OF(int64_t); s->head = OF(int64_t); s->tokens = OF(bool);
-        s->set = OF(int); s->query = OF(int64_t); s->key = OF(int64_t); s->norm_scale = OF(double); }
+    { tn_circuit_desc *s = (tn_circuit_desc *)at; s->block = OF(int64_t); s->head = OF(int64_t); s->tokens = OF(bool); s->set =
+        OF(int); s->query = OF(int64_t); s->key = OF(int64_t); s->norm_scale = OF(double); }
     { tn_circuit_block_desc *s = (tn_circuit_block_desc *)at; s->block = OF(int64_t); s->norm1_scale = OF(double);
         s->norm2_scale = OF(double); s->compact = OF(bool); }
     { tn_circuit_block *s = (tn_circuit_block *)at; OF(int64_t) = s->heads; OF(tn_cp *) = s->b; OF(tn_cp *) = s->doubled;
         OF(tn_tensor *) = s->m; OF(tn_tensor *) = s->v; OF(tn_tensor *) = s->compact; }
-    { tn_circuit_top_desc *s = (tn_circuit_top_desc *)at; s->top = OF(int64_t); s->order = OF(tn_order); s->pairs =
-        OF(bool); }
-    { tn_circuit_entries *s = (tn_circuit_entries *)at; OF(int64_t) = s->count; OF(tn_tensor *) = s->values; OF(tn_tensor *)
-        = s->index; OF(tn_tensor *) = s->share; OF(double) = s->norm; }
-    { tn_circuit_maximum_desc *s = (tn_circuit_maximum_desc *)at; s->starts = OF(int64_t); s->steps = OF(int64_t); s->radius
-        = OF(double); s->tol = OF(double); s->seed = OF(uint64_t); s->minimum = OF(bool); }
-    { tn_circuit_maximum *s = (tn_circuit_maximum *)at; OF(double) = s->value; OF(tn_tensor *) = s->x; OF(int64_t) =
-        s->agree; OF(bool) = s->converged; }
-    { tn_circuit_evidence_desc *s = (tn_circuit_evidence_desc *)at; s->features = OF(int64_t); s->top = OF(int64_t);
-        s->order = OF(tn_order); s->bins = OF(int64_t); s->low = OF(double); s->high = OF(double); s->seed = OF(uint64_t); }
-    { tn_circuit_evidence_result *s = (tn_circuit_evidence_result *)at; OF(int64_t) = s->rows; OF(int64_t) = s->top;
-        OF(int64_t) = s->random; OF(tn_tensor *) = s->values; OF(tn_tensor *) = s->index; OF(tn_tensor *) = s->random_values;
-        OF(tn_tensor *) = s->random_index; OF(tn_tensor *) = s->histogram; OF(tn_tensor *) = s->mean; OF(tn_tensor *) = s->std;
-        OF(tn_tensor *) = s->kurtosis; }
+    { tn_circuit_top_desc *s = (tn_circuit_top_desc *)at; s->top = OF(int64_t); s->order = OF(tn_order); s->pairs = OF(bool); }
+    { tn_circuit_entries *s = (tn_circuit_entries *)at; OF(int64_t) = s->count; OF(tn_tensor *) = s->values; OF(tn_tensor *) =
+        s->index; OF(tn_tensor *) = s->share; OF(double) = s->norm; }
+    { tn_circuit_maximum_desc *s = (tn_circuit_maximum_desc *)at; s->starts = OF(int64_t); s->steps = OF(int64_t); s->radius =
+        OF(double); s->tol = OF(double); s->seed = OF(uint64_t); s->minimum = OF(bool); }
+    { tn_circuit_maximum *s = (tn_circuit_maximum *)at; OF(double) = s->value; OF(tn_tensor *) = s->x; OF(int64_t) = s->agree;
+        OF(bool) = s->converged; }
+    { tn_circuit_evidence_desc *s = (tn_circuit_evidence_desc *)at; s->features = OF(int64_t); s->top = OF(int64_t); s->order =
+        OF(tn_order); s->bins = OF(int64_t); s->low = OF(double); s->high = OF(double); s->seed = OF(uint64_t); }
+    { tn_circuit_evidence_result *s = (tn_circuit_evidence_result *)at; OF(int64_t) = s->rows; OF(int64_t) = s->top; OF(int64_t)
+        = s->random; OF(tn_tensor *) = s->values; OF(tn_tensor *) = s->index; OF(tn_tensor *) = s->random_values; OF(tn_tensor
+        *) = s->random_index; OF(tn_tensor *) = s->histogram; OF(tn_tensor *) = s->mean; OF(tn_tensor *) = s->std; OF(tn_tensor
+        *) = s->kurtosis; }
     { tn_circuit_sparsity *s = (tn_circuit_sparsity *)at; OF(tn_tensor *) = s->kurtosis; OF(tn_tensor *) = s->participation;
         OF(tn_tensor *) = s->deviations; OF(double) = s->expected; OF(double) = s->std; }
     { tn_circuit_frozen_block *s = (tn_circuit_frozen_block *)at; OF(tn_tensor *) = s->pattern; OF(tn_tensor *) =
@@ -764,18 +759,17 @@ static void fields(void *at)
         *) = s->p; OF(tn_tensor *) = s->pb; OF(double) = s->keep; OF(double) = s->again; OF(tn_tensor *) = s->run1; OF(tn_tensor
         *) = s->run2; OF(tn_tensor *) = s->x1; OF(tn_tensor *) = s->x2; OF(tn_tensor *) = s->values; OF(tn_tensor *) = s->gate;
         OF(tn_tensor *) = s->added; }
-    { tn_circuit_frozen *s = (tn_circuit_frozen *)at; OF(tn_ctx *) = s->ctx; OF(const tn_transformer *) = s->model;
-        OF(int64_t) = s->layers; OF(int64_t) = s->tokens; OF(int) = s->sources; OF(bool) = s->positions; OF(bool) = s->constant;
-        OF(int32_t *) = s->id; OF(tn_tensor *) = s->source; OF(tn_circuit_frozen_block *) = s->block; OF(tn_tensor *) =
-        s->norm_scale; OF(tn_tensor *) = s->u; OF(tn_tensor *) = s->cap; OF(tn_tensor *) = s->run; OF(tn_tensor *) = s->x;
-        OF(tn_tensor *) = s->logits; OF(double) = s->error; }
+    { tn_circuit_frozen *s = (tn_circuit_frozen *)at; OF(tn_ctx *) = s->ctx; OF(const tn_transformer *) = s->model; OF(int64_t)
+        = s->layers; OF(int64_t) = s->tokens; OF(int) = s->sources; OF(bool) = s->positions; OF(bool) = s->constant; OF(int32_t
+        *) = s->id; OF(tn_tensor *) = s->source; OF(tn_circuit_frozen_block *) = s->block; OF(tn_tensor *) = s->norm_scale;
+        OF(tn_tensor *) = s->u; OF(tn_tensor *) = s->cap; OF(tn_tensor *) = s->run; OF(tn_tensor *) = s->x; OF(tn_tensor *) =
+        s->logits; OF(double) = s->error; }
     { tn_circuit_target *s = (tn_circuit_target *)at; OF(tn_circuit_aim) = s->aim; OF(int64_t) = s->position; OF(int64_t) =
         s->token; OF(int64_t) = s->other; }
-    { tn_circuit_parts_desc *s = (tn_circuit_parts_desc *)at; s->by = OF(tn_circuit_by); s->patterns = OF(bool);
-        s->max_parts = OF(int64_t); }
-    { tn_circuit_parts *s = (tn_circuit_parts *)at; OF(tn_circuit_by) = s->by; OF(bool) = s->patterns; OF(int64_t) =
-        s->count; OF(const tn_circuit_frozen *) = s->frozen; OF(tn_tensor *) = s->values; OF(double) = s->whole; OF(double) =
-        s->error; }
+    { tn_circuit_parts_desc *s = (tn_circuit_parts_desc *)at; s->by = OF(tn_circuit_by); s->patterns = OF(bool); s->max_parts =
+        OF(int64_t); }
+    { tn_circuit_parts *s = (tn_circuit_parts *)at; OF(tn_circuit_by) = s->by; OF(bool) = s->patterns; OF(int64_t) = s->count;
+        OF(const tn_circuit_frozen *) = s->frozen; OF(tn_tensor *) = s->values; OF(double) = s->whole; OF(double) = s->error; }
     { tn_circuit_node *s = (tn_circuit_node *)at; OF(double) = s->value; OF(int64_t) = s->next; OF(int64_t) = s->position;
         OF(int32_t) = s->block; OF(int32_t) = s->head; }
     { tn_circuit_paths_desc *s = (tn_circuit_paths_desc *)at; s->budget = OF(int64_t); s->least = OF(double); }
@@ -783,18 +777,18 @@ static void fields(void *at)
         s->target; OF(int64_t) = s->nodes; OF(int64_t) = s->max_nodes; OF(int64_t) = s->expanded; OF(tn_circuit_node *) =
         s->node; OF(int64_t) = s->count; OF(int64_t) = s->open; OF(int64_t *) = s->path; OF(int64_t *) = s->frontier; OF(double)
         = s->all; OF(double) = s->found; OF(double) = s->rest; OF(double) = s->whole; OF(double) = s->error; }
-    { tn_circuit_attribution *s = (tn_circuit_attribution *)at; OF(tn_tensor *) = s->values; OF(double) = s->whole;
-        OF(double) = s->error; }
-    { tn_circuit_ablation *s = (tn_circuit_ablation *)at; OF(int64_t) = s->count; OF(tn_tensor *) = s->path; OF(tn_tensor *)
-        = s->predicted; OF(tn_tensor *) = s->measured; OF(double) = s->r2; OF(double) = s->r2_shuffled; }
+    { tn_circuit_attribution *s = (tn_circuit_attribution *)at; OF(tn_tensor *) = s->values; OF(double) = s->whole; OF(double) =
+        s->error; }
+    { tn_circuit_ablation *s = (tn_circuit_ablation *)at; OF(int64_t) = s->count; OF(tn_tensor *) = s->path; OF(tn_tensor *) =
+        s->predicted; OF(tn_tensor *) = s->measured; OF(double) = s->r2; OF(double) = s->r2_shuffled; }
     { tn_circuit_bound_desc *s = (tn_circuit_bound_desc *)at; s->unknown = OF(int64_t); s->dropped = OF(uint64_t); }
     { tn_circuit_bound *s = (tn_circuit_bound *)at; OF(int64_t) = s->count; OF(tn_tensor *) = s->best; OF(tn_tensor *) =
         s->margin; OF(tn_tensor *) = s->change; OF(double) = s->certified; OF(double) = s->accuracy; OF(double) = s->lower;
         OF(double) = s->upper; }
     { tn_circuit_steering_desc *s = (tn_circuit_steering_desc *)at; s->point = OF(const char *); s->edit = OF(tn_edit);
         s->orders = OF(int64_t); }
-    { tn_circuit_steering *s = (tn_circuit_steering *)at; OF(int64_t) = s->orders; OF(tn_tensor *) = s->logits; OF(tn_tensor
-        *) = s->measured; OF(tn_tensor *) = s->frozen; OF(tn_tensor *) = s->parts; OF(double) = s->rest; }
+    { tn_circuit_steering *s = (tn_circuit_steering *)at; OF(int64_t) = s->orders; OF(tn_tensor *) = s->logits; OF(tn_tensor *)
+        = s->measured; OF(tn_tensor *) = s->frozen; OF(tn_tensor *) = s->parts; OF(double) = s->rest; }
     { tn_circuit_alignment *s = (tn_circuit_alignment *)at; OF(tn_cp *) = s->a; OF(tn_cp *) = s->b; OF(tn_tensor *) =
         s->cosines; OF(double) = s->cosine; OF(tn_tensor *) = s->heads; }
     { tn_image *s = (tn_image *)at; OF(tn_ctx *) = s->ctx; OF(int64_t) = s->width; OF(int64_t) = s->height; OF(uint8_t *) =
@@ -804,25 +798,25 @@ static void fields(void *at)
         OF(const char * const *); s->colours = OF(tn_image_colours); s->low = OF(double); s->high = OF(double); s->clip =
         OF(double); s->cell = OF(int64_t); s->size = OF(int64_t); s->largest = OF(bool); s->stretch = OF(bool); s->numbers =
         OF(bool); s->no_bar = OF(bool); s->no_ticks = OF(bool); s->scale = OF(int); }
-    { tn_image_tiles_desc *s = (tn_image_tiles_desc *)at; s->rows = OF(int64_t); s->columns = OF(int64_t); s->title =
-        OF(const char *); s->caption = OF(const char *); s->captions = OF(const char * const *); s->row_names = OF(const char *
-        const *); s->column_names = OF(const char * const *); s->x_title = OF(const char *); s->y_title = OF(const char *);
-        s->x_names = OF(const char * const *); s->y_names = OF(const char * const *); s->colours = OF(tn_image_colours); s->low
-        = OF(double); s->high = OF(double); s->clip = OF(double); s->own_scales = OF(bool); s->cell = OF(int64_t); s->size =
-        OF(int64_t); s->numbers = OF(bool); s->no_bar = OF(bool); s->scale = OF(int); }
-    { tn_image_series *s = (tn_image_series *)at; OF(const char *) = s->name; OF(const double *) = s->x; OF(const double *)
-        = s->y; OF(const double *) = s->low; OF(int64_t) = s->count; OF(tn_image_series_kind) = s->kind; OF(bool) = s->dashed;
+    { tn_image_tiles_desc *s = (tn_image_tiles_desc *)at; s->rows = OF(int64_t); s->columns = OF(int64_t); s->title = OF(const
+        char *); s->caption = OF(const char *); s->captions = OF(const char * const *); s->row_names = OF(const char * const *);
+        s->column_names = OF(const char * const *); s->x_title = OF(const char *); s->y_title = OF(const char *); s->x_names =
+        OF(const char * const *); s->y_names = OF(const char * const *); s->colours = OF(tn_image_colours); s->low = OF(double);
+        s->high = OF(double); s->clip = OF(double); s->own_scales = OF(bool); s->cell = OF(int64_t); s->size = OF(int64_t);
+        s->numbers = OF(bool); s->no_bar = OF(bool); s->scale = OF(int); }
+    { tn_image_series *s = (tn_image_series *)at; OF(const char *) = s->name; OF(const double *) = s->x; OF(const double *) =
+        s->y; OF(const double *) = s->low; OF(int64_t) = s->count; OF(tn_image_series_kind) = s->kind; OF(bool) = s->dashed;
         OF(bool) = s->show_last; OF(int) = s->colour; }
-    { tn_image_plot_desc *s = (tn_image_plot_desc *)at; s->title = OF(const char *); s->caption = OF(const char *);
-        s->x_title = OF(const char *); s->y_title = OF(const char *); s->x_names = OF(const char * const *); s->x_name_count =
-        OF(int64_t); s->log_x = OF(bool); s->log_y = OF(bool); s->x_low = OF(double); s->x_high = OF(double); s->y_low =
-        OF(double); s->y_high = OF(double); s->width = OF(int64_t); s->height = OF(int64_t); s->scale = OF(int); }
+    { tn_image_plot_desc *s = (tn_image_plot_desc *)at; s->title = OF(const char *); s->caption = OF(const char *); s->x_title =
+        OF(const char *); s->y_title = OF(const char *); s->x_names = OF(const char * const *); s->x_name_count = OF(int64_t);
+        s->log_x = OF(bool); s->log_y = OF(bool); s->x_low = OF(double); s->x_high = OF(double); s->y_low = OF(double);
+        s->y_high = OF(double); s->width = OF(int64_t); s->height = OF(int64_t); s->scale = OF(int); }
 }
 
 static const double constants[] = {
-    TN_VERSION_MAJOR, TN_VERSION_MINOR, TN_VERSION_PATCH, TN_MAX_RANK, TN_WHY, TN_CP_MAX_ORDER, TN_SCALE_DEPTH,
-        TN_MAX_CYCLE, TN_OK, TN_ERR_ARG, TN_ERR_SHAPE, TN_ERR_DTYPE, TN_ERR_MEMORY, TN_ERR_FILE, TN_ERR_FORMAT, TN_ERR_BACKEND,
-        TN_ERR_DATA, TN_ERR_NONFINITE, TN_ERR_CONVERGENCE, TN_ERR_COMM, TN_REAL, TN_F32, TN_F64, TN_BF16, TN_I32, TN_SIMD_AUTO,
+    TN_VERSION_MAJOR, TN_VERSION_MINOR, TN_VERSION_PATCH, TN_MAX_RANK, TN_WHY, TN_CP_MAX_ORDER, TN_SCALE_DEPTH, TN_MAX_CYCLE,
+        TN_OK, TN_ERR_ARG, TN_ERR_SHAPE, TN_ERR_DTYPE, TN_ERR_MEMORY, TN_ERR_FILE, TN_ERR_FORMAT, TN_ERR_BACKEND, TN_ERR_DATA,
+        TN_ERR_NONFINITE, TN_ERR_CONVERGENCE, TN_ERR_COMM, TN_REAL, TN_F32, TN_F64, TN_BF16, TN_I32, TN_SIMD_AUTO,
         TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON, TN_GEMM_F32, TN_GEMM_BF16, TN_GEMM_BF16X3, TN_GEMM_BF16X6,
         TN_GEMM_TF32, TN_LOG_INFO, TN_LOG_WARN, TN_LOG_ERROR, TN_WEIGHT_F32, TN_WEIGHT_BF16, TN_WEIGHT_INT8, TN_ORDER_LARGEST,
         TN_ORDER_SMALLEST, TN_ORDER_MAGNITUDE, TN_ACT_NONE, TN_ACT_RELU, TN_ACT_RELU2, TN_ACT_GELU, TN_ACT_SWISH,
@@ -868,5 +862,5 @@ int main(int count, char **words)
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) sum += constants[i];
     if (count > 1000000) { functions(&sum); fields(&sum); }
     printf("constants add up to %g\n", sum);
-    return !(sizeof(zeros) == 1 && TN_VERSION_MAJOR == 0);
+    return sizeof(zeros) != 1;
 }
