@@ -1244,6 +1244,10 @@ TEST(bilinear_layers_are_trains)
     }
     CHECK(!tn_tt_from_cp(w.ctx, cp, 3));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_from_cp: place is 3");
+    CHECK(!tn_net_from_tt(w.ctx, NULL, NULL));
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "net_from_tt: the train is NULL");
+    CHECK(!tn_tt_from_mps(w.ctx, NULL) && !tn_tt_from_tt_linear(w.ctx, NULL) && !tn_tt_from_cp(NULL, cp, 1));
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_from_mps: the layer is NULL");
     tn_net_destroy(net);
     tn_cp_destroy(cp);
     close_world(&w);
