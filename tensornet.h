@@ -484,7 +484,7 @@ struct tn_backend {
     bool        host;                                 /* handles are plain pointers of this process */
     bool        bf16;                                 /* kernels accept BF16 operands, or return TN_ERR_DTYPE before they
                                                          write anything; false: all but COPY and FILL get F32 copies */
-    bool        own_work;                             /* attention kernels use scratch of the backend; false: their last
+    bool        own_scratch;                          /* attention kernels use scratch of the backend; false: their last
                                                          output is a workspace, as the reference kernels need it */
     int64_t     shadow;                               /* GEMM reads a BF16 copy of an F32 matrix B, operand 3, instead of
                                                          rounding B, if B has at least this extent both ways; updates write
@@ -1233,7 +1233,7 @@ typedef struct tn_tt {
 
 typedef struct tn_tt_desc {
     double  eps;                 /* error <= eps; 0: 1e-12, in F32 contexts 1e-6, so that rounding errors get no ranks */
-    int64_t rank;                /* no bond above this, whatever the error; 0: no limit                                */
+    int64_t max_bond;            /* no bond above this, whatever the error; 0: no limit                                */
     double  relative;            /* also drop singular values <= relative times the largest of their bond, whatever the
                                     error; 0 <= relative < 1                                                           */
 } tn_tt_desc;
@@ -1365,7 +1365,7 @@ TN_API void      tn_joint_eigh_destroy(tn_joint_eigh_result *r);   /* frees the 
 
 typedef struct tn_ica_desc {
     int64_t          components; /* 0: the rank of the centred data                                                */
-    int64_t          sweeps;     /* iterations at most; 0: 200                                                     */
+    int64_t          sweeps;     /* iterations at most, each of which updates all rows of W; 0: 200                */
     double           tol;        /* ends when every row of W turns by less: | |w.w'| - 1 | < tol; 0: 1e-4          */
     uint64_t         seed;       /* of the first W                                                                 */
     const tn_tensor *start;      /* [components,components] the first W, of full rank, before it is made orthogonal; NULL:
@@ -1383,7 +1383,7 @@ typedef struct tn_ica_result {
     int64_t    gaussian;         /* sources whose contrast is within three standard errors of 0: of several such, no
                                     single one is determined                                                       */
     double     change;           /* the last iteration's largest | |w.w'| - 1 |                                    */
-    int64_t    iterations;
+    int64_t    sweeps;           /* as done                                                                        */
     bool       converged;        /* ended by tol: if not, the results are those of the last iteration              */
 } tn_ica_result;
 
@@ -1803,8 +1803,9 @@ TN_API tn_status  tn_tn_attention_from_rules(tn_params *params, const char *name
 /* Linear attention without a norm: y_j = sum_i v_i (k_i.q_j) with q_j = Q x_j, k_i = K u_i and v_i = V u_i of the unit
    vectors u_i = x_i/|x_i|, which must not be zero. The sum has all i but j, causal: those before j.
    q, k [m,d], v [out,d]; D = out m + 1, and A has D^2 d^2 numbers. */
-TN_API tn_status  tn_tn_attention_from_linear(tn_params *params, const char *name, const tn_tensor *q, const tn_tensor *k,
-                                              const tn_tensor *v, bool causal, tn_tn_attention *layer);
+TN_API tn_status  tn_tn_attention_from_linear_attention(tn_params *params, const char *name, const tn_tensor *q,
+                                                        const tn_tensor *k, const tn_tensor *v, bool causal,
+                                                        tn_tn_attention *layer);
 /* The sum of all exchanges of two sites, sum_(i<j) P_ij, as a matrix product operator (A = B, D = d^2 + 2). For unit vectors
    y_j = sum_(i != j) (x_i.x_j) x_i + x_j sum (x_i.x_k)^2 over the pairs i < k of other sites. */
 TN_API tn_status  tn_tn_attention_from_permutations(tn_params *params, const char *name, int64_t in,
@@ -2139,12 +2140,12 @@ TN_API void      tn_certificate_destroy(tn_certificate *c);        /* frees the 
    u [out]  d [m,n]  moment [m,m] or NULL -> owned [m,m]
    With `constant` n does not count the one, and the one is the last feature: m + 1 in C and in the moment, which is then
    that of [a;1]. Order 2 only.   Sharkey 2023, equation 15 */
-TN_API tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment);
+TN_API tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment);
 /* Computes how strongly input features modify the default output features of a layer (W x) * (V x): for the feature d_i the
    output feature u_l, a column of u, becomes (W d_i) * u_l, and M[i,l] = |u_l - (W d_i) * u_l|. Columns of u are for example
    the left singular vectors of V, or its independent components. tn_topk along axis 1 finds what d_i modifies most, along
    axis 0 which features modify u_l most.   w [h,n]  d [m,n]  u [h,l] -> [m,l]   Sharkey 2023, equation 16 */
-TN_API tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u);
+TN_API tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u);
 /* Computes the modifier of an MLP of any kind on data: layer(x) = P (m(x) * features) + p. With one encoder m = act(z)/z,
    and act'(0) where z = 0, for the features z = W x + b; with two m = act(W x + b) for the features V x + c; with more m is
    the product of all encoders but the last. `features` may be NULL. With one encoder m is computed on the host and is not
@@ -2401,16 +2402,16 @@ TN_API tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *layer, tn_te
 
 /* Makes the train of a layer with `sites`: axes of `dim` elements, the label's [out] at its place. A periodic chain becomes
    an open one with bonds of D^2. NULL on error. */
-TN_API tn_tt    *tn_tt_from_mps(const tn_mps *layer);
+TN_API tn_tt    *tn_tt_from_mps(tn_ctx *ctx, const tn_mps *layer);
 /* Writes a train into the cores of a layer, padded by zeros: an open, not uniform layer of the same axes whose bond is at
    least the train's. On failure the layer is unchanged. */
 TN_API tn_status tn_mps_assign_tt(const tn_mps *layer, const tn_tt *tt);
-/* Makes a train of random numbers of norm 1, in the canonical form of site 0: bonds are `rank`, or the largest that such
+/* Makes a train of random numbers of norm 1, in the canonical form of site 0: bonds are max_bond, or the largest that such
    extents [count] can use. Equal seeds give bit-identical trains. */
-TN_API tn_tt    *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed);
+TN_API tn_tt    *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t max_bond, uint64_t seed);
 /* Makes a train from an operator: its input axes in order, and the output as axis number `place`, 0 to order. Bonds are the
    number of terms: all cores but the factors' are diagonal. A bilinear layer is a train of three axes. */
-TN_API tn_tt    *tn_tt_from_cp(const tn_cp *cp, int64_t place);
+TN_API tn_tt    *tn_tt_from_cp(tn_ctx *ctx, const tn_cp *cp, int64_t place);
 /* Multiplies by a matrix product operator: a train whose axis k has m_k n_k elements, (row, column) row-major, times one
    with axes n_k: axes m_k. Exact: bonds are multiplied; tn_tt_round makes them smaller. */
 TN_API tn_tt    *tn_tt_apply(const tn_tt *matrix, const tn_tt *x);
@@ -2454,7 +2455,7 @@ TN_API tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uin
    as the data need. White 1992, Stoudenmire & Schwab 2016 */
 typedef struct tn_tt_fit_desc {
     int64_t sweeps;             /* 0: 1                                                                                   */
-    int64_t rank;               /* no bond above this, except that of a label at an end, which may be `out`; 0: 16        */
+    int64_t max_bond;           /* no bond above this, except that of a label at an end, which may be `out`; 0: 16        */
     double  relative;           /* drops singular values <= relative times the largest of their bond; 0: 1e-6             */
     double  ridge;              /* minimises squares + ridge |tensor|^2, in units of the mean square of a feature; 0: 1e-9 */
     int64_t steps;              /* conjugate gradient steps for one tensor, at most; 0: as many as least squares need. Few
@@ -2463,10 +2464,10 @@ typedef struct tn_tt_fit_desc {
 /* Fits a train of N >= 2 sites of equal extents and a label as axis `label`, beginning with its present numbers, to targets
    y [b,out] of inputs with features phi [b,N,dim], by least squares. Returns the fitted train, in the canonical form of the
    label; *error, unless NULL, gets the root mean square of its errors. With many data it falls from sweep to sweep, up to
-   what truncation to `rank` costs. With few it may also rise: take the train of the smallest error on held-out data.
+   what truncation to max_bond costs. With few it may also rise: take the train of the smallest error on held-out data.
    Where the tensor of two sites has more numbers than there are data, its two factors are fitted instead, with one more
-   singular vector at a time up to `rank`: the first update of a train from tn_tt_random, whose bonds hold all functions of
-   the sites on each side (a rank of 2^(N/2) for bits, the label in the middle), finds functions that no part of the inputs
+   singular vector at a time up to max_bond: the first update of a train from tn_tt_random, whose bonds hold all functions of
+   the sites on each side (a bond of 2^(N/2) for bits, the label in the middle), finds functions that no part of the inputs
    shows, such as a parity, in a part of all inputs. */
 TN_API tn_tt    *tn_tt_fit(const tn_tt *tt, int64_t label, const tn_tensor *phi, const tn_tensor *y, const tn_tt_fit_desc *desc,
                            double *error);
@@ -2479,13 +2480,13 @@ typedef struct tn_tt_linear_desc {
     int64_t count;              /* required: d, 1 to TN_MAX_RANK                                                       */
     int64_t in[TN_MAX_RANK];    /* required: extents, whose product is the number of inputs                            */
     int64_t out[TN_MAX_RANK];   /* required: extents, whose product is the number of outputs                           */
-    int64_t rank;               /* required: of each bond                                                              */
+    int64_t bond;               /* required: extent of each bond                                                       */
     bool    bias;
     double  std;                /* of the elements of W; 0: 1/sqrt(inputs)                                             */
 } tn_tt_linear_desc;
 typedef struct tn_tt_linear {
     tn_tt_linear_desc desc;
-    tn_tensor *core[TN_MAX_RANK];   /* [out_k,r_k+1,r_k,in_k]: all r are desc.rank, but r_0 = r_d = 1 */
+    tn_tensor *core[TN_MAX_RANK];   /* [out_k,r_k+1,r_k,in_k]: all r are desc.bond, but r_0 = r_d = 1 */
     tn_tensor *b;                   /* [outputs] or NULL                                              */
 } tn_tt_linear;
 /* Creates the parameters NAME.core0, NAME.core1, .. and NAME.b. */
@@ -2493,7 +2494,7 @@ TN_API tn_status  tn_tt_linear_init(tn_params *params, const char *name, const t
 TN_API tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tensor *x);   /* [..,in] -> [..,out] */
 #ifndef TN_NO_OPERATOR
 /* Decomposes a matrix w [outputs,inputs] with these extents [count] into a train whose axis k is (o_k,i_k), as tn_tt_apply
-   takes them; eps and rank of the desc as in tn_tt_svd. */
+   takes them; eps and max_bond of the desc as in tn_tt_svd. */
 TN_API tn_tt    *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const int64_t *out, const int64_t *in,
                                    const tn_tt_desc *desc);
 /* Returns the matrix of such a train [outputs,inputs], owned. */
@@ -2501,7 +2502,7 @@ TN_API tn_tensor *tn_tt_matrix(const tn_tt *tt, const int64_t *out, const int64_
 /* Writes such a train into the cores of a layer of the same extents, padded by zeros: ranks up to the layer's. The bias
    stays. */
 TN_API tn_status tn_tt_linear_assign_tt(const tn_tt_linear *layer, const tn_tt *tt);
-TN_API tn_tt    *tn_tt_from_tt_linear(const tn_tt_linear *layer);     /* the layer without its bias as a train */
+TN_API tn_tt    *tn_tt_from_tt_linear(tn_ctx *ctx, const tn_tt_linear *layer);   /* the layer without its bias as a train */
 #endif
 
 #if !defined(TN_NO_OPERATOR) && !defined(TN_NO_CONTRACTION)
@@ -2510,7 +2511,7 @@ TN_API tn_tt    *tn_tt_from_tt_linear(const tn_tt_linear *layer);     /* the lay
 /* Makes a net from a train: input[k] is the number of the input that axis k takes, or -1 for an output leg. NULL: all axes
    are inputs of their own. Legs are sorted by their inputs; equal inputs have equal extents. So an MPS whose sites all take the
    same vector is compared with a bilinear net as a function (TN_NET_SYMMETRIC). */
-TN_API tn_net *tn_net_from_tt(const tn_tt *tt, const int *input);
+TN_API tn_net *tn_net_from_tt(tn_ctx *ctx, const tn_tt *tt, const int *input);
 /* Makes a net from a layer of TN attention: y_site of sequences of n sites, at most 4096, as a function of their vectors.
    Input i is the vector of site i, with two legs where the layer has `square`, but one for the site itself; a causal layer
    has the sites up to `site` alone. With unit_inputs it is the function of unit vectors. TN_ERR_ARG for what makes y no
@@ -2759,8 +2760,8 @@ typedef bool (*tn_store_fn)(void *user, const void *src, size_t bytes);
 typedef struct tn_sink {
     const char *path;
     void       *data;                   /* NULL: the bytes are only counted                */
-    size_t      room;                   /* size of data                                    */
-    size_t     *used;                   /* becomes the length, also if room is too small   */
+    size_t      bytes;                  /* size of data                                    */
+    size_t     *used;                   /* becomes the length, also if that is larger      */
     tn_store_fn store;
     void       *user;
     const char *name;
@@ -2773,19 +2774,19 @@ TN_API tn_sink   tn_sink_path(const char *path);                                
 #endif
 TN_API tn_source tn_source_memory(const void *data, size_t bytes);                 /* reads memory            */
 TN_API tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes);   /* reads by calling fetch  */
-TN_API tn_sink   tn_sink_memory(void *data, size_t room, size_t *used);            /* writes memory           */
+TN_API tn_sink   tn_sink_memory(void *data, size_t bytes, size_t *used);           /* writes memory           */
 TN_API tn_sink   tn_sink_calls(tn_store_fn store, void *user);                     /* writes by calling store */
 
 #ifndef TN_NO_STDIO
 /* ---- files in a program's own format ------------------------------------ >>io-file
    A file that is written piece by piece, and appears whole or not at all, as the files of a save do. */
-typedef struct tn_file tn_file;
-TN_API tn_file  *tn_file_create(tn_ctx *ctx, const char *path);                     /* NULL on error               */
+typedef struct tn_writer tn_writer;
+TN_API tn_writer *tn_writer_open(tn_ctx *ctx, const char *path);                    /* NULL on error               */
 /* Appends bytes. After an error it does nothing, and returns that error. */
-TN_API tn_status tn_file_write(tn_file *file, const void *src, size_t bytes);
+TN_API tn_status tn_writer_write(tn_writer *writer, const void *src, size_t bytes);
 /* Ends the file, which gets its name if keep is set and nothing failed; otherwise what was written is removed, unless it went
    to a device. Without this call the context removes it when it is destroyed. */
-TN_API tn_status tn_file_close(tn_file *file, bool keep);
+TN_API tn_status tn_writer_close(tn_writer *writer, bool keep);
 #endif
 
 /* ---- safetensors: named tensors and a few strings ----------------------- >>io-safetensors
@@ -2960,20 +2961,20 @@ typedef struct tn_span { size_t begin, end; } tn_span;
 
 typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [BOS] is put before the text */
 
-/* Converts a UTF-8 text to ids and returns their number, or -1 on error. Only the first `room` are written, so (NULL, 0)
+/* Converts a UTF-8 text to ids and returns their number, or -1 on error. Only the first `max` are written, so (NULL, 0)
    counts. There can be more ids than bytes, but never more than bytes + bytes / 2 + 2: one for each byte, [BOS], and with BPE
    a space before each part between two added tokens. Names of added tokens in the text ("[EOS]") become their ids. Invalid
-   UTF-8 is read as U+FFFD; BPE keeps its bytes. spans: room for `room`, or NULL. */
+   UTF-8 is read as U+FFFD; BPE keeps its bytes. spans: [max], or NULL. */
 TN_API int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids,
-                                   int64_t room, tn_span *spans);
-/* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if room is 0). Returns the text's length
+                                   int64_t max, tn_span *spans);
+/* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if bytes is 0). Returns the text's length
    without the zero; -1 and TN_ERR_DATA for an invalid id. The text of the first ids is a prefix of the text of all. [BOS]
    and [EOS] print nothing. Of bytes and BPE it is the text that was encoded, byte for byte. Of WordPiece, encoding it gives
    the ids again if they came from tn_tokenizer_encode (except [BOS] and [EOS]; the next token begins a line). There is one
    space between tokens, but none before inner pieces, digits after digits, closing signs and . , ! ? ; : % and none after
    opening signs; none on both sides of - _ / after a word, of . , : in a number, of an apostrophe in don't, she's.
    Quotation marks open and close in turn. */
-TN_API int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room);
+TN_API int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t bytes);
 
 /* ---- token shards, the format of llm.c ---------------------------------- >>text-shards
    256 words of 32 bits, little-endian: magic 20240520, version 1, count, zeros; then count ids of 16 bits. Or magic
@@ -3166,9 +3167,10 @@ TN_API tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *model, t
                                      int64_t n);
 
 typedef struct tn_point { char name[56]; int rank; int64_t shape[4]; } tn_point;
-/* Lists the points of a run over ids [B,T], in its order: writes up to `max` to `points` (NULL if max is 0) and returns
-   their number; 0 if the model is not initialised. */
-TN_API int64_t    tn_transformer_points(const tn_transformer *model, int64_t B, int64_t T, tn_point *points, int64_t max);
+/* Lists the points of a run over ids [batch,tokens], in its order: writes up to `max` to `points` (NULL if max is 0) and
+   returns their number; 0 if the model is not initialised. */
+TN_API int64_t    tn_transformer_points(const tn_transformer *model, int64_t batch, int64_t tokens, tn_point *points,
+                                         int64_t max);
 
 /* A tap that stores the point in *(tn_tensor **)user, where it is until tn_ctx_reset. */
 TN_API tn_tensor *tn_tap_read(tn_ctx *ctx, void *user, const char *name, tn_tensor *x);
@@ -3223,8 +3225,8 @@ TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model
    argument is out of range, a logit is NaN or +inf, or all are -inf. Allocates no memory. */
 TN_API int64_t    tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u);
 
-/* The cost of a model, per token: the mean over a text of T. A multiply-add is two flops; norms, RoPE, activations and
-   additions are not counted. */
+/* The cost of a model, per token: the mean over a text of that many tokens. A multiply-add is two flops; norms, RoPE,
+   activations and additions are not counted. */
 typedef struct tn_transformer_cost {
     int64_t params;             /* number of learned numbers, tied ones once                                   */
     int64_t table;              /* of these: embedding and positions, which are looked up, not multiplied      */
@@ -3234,7 +3236,7 @@ typedef struct tn_transformer_cost {
     double  forward, training;  /* weights + scores; three times that: a backward pass costs two forward passes */
 } tn_transformer_cost;
 /* Computes the cost of a desc without a model. All numbers are 0 if the desc is invalid (tn_transformer_check says why). */
-TN_API tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T);
+TN_API tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t tokens);
 /* Checks a desc. *out (out may be NULL, or desc) becomes the desc with its defaults filled in. */
 TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out);
 
@@ -3317,7 +3319,7 @@ typedef struct tn_circuit_desc {
     int     set;                /* of QK: 1 or 2, the scores of one set alone; 0: the product of all            */
     int64_t query, key;         /* positions. With RoPE only query - key matters; learned positions are added to tokens,
                                    OV reads at `key`; without positions they have no effect                     */
-    double  factor;             /* tokens in blocks after the first: the number that replaces 1/denominator of norm1, such as
+    double  norm_scale;         /* tokens in blocks after the first: the number that replaces 1/denominator of norm1, such as
                                    its mean over a text; required there unless the model has no norms           */
 } tn_circuit_desc;
 /* Makes a circuit from arrays, which are copied: left[s] [rows,rank_s] and right[s] [columns,rank_s], sets 1 or 2. Functions
@@ -3368,7 +3370,7 @@ TN_API tn_tensor  *tn_circuit_unembedding(tn_ctx *ctx, const tn_transformer *mod
 
 typedef struct tn_circuit_block_desc {
     int64_t block;
-    double  factor1, factor2;   /* replace 1/denominator of norm1 and norm2; required if the model has norms            */
+    double  norm1_scale, norm2_scale;   /* replace 1/denominator of norm1 and norm2; required if the model has norms    */
     bool    compact;            /* also the compact form, of dim^3 numbers where heads d_v = dim                        */
 } tn_circuit_block_desc;
 /* A block as tensors: with x~ = [x;1] and M^0 = [I b_O; 0 1], M^h = [O V~; 0 0] for heads h = 1 .. H,
@@ -3513,7 +3515,7 @@ TN_API void        tn_circuit_sparsity_destroy(tn_circuit_sparsity *sparsity);  
 /* One block. T tokens, n = dim, h hidden units, k encoders (1 unless the MLP is bilinear). */
 typedef struct tn_circuit_frozen_block {
     tn_tensor *pattern;         /* [heads,T,T], times what follows it: the norm of heads, attn_scale, a norm after */
-    tn_tensor *in1, *in2;       /* [T,1] 1/denominator of norm1 and of norm2; ones without norms                 */
+    tn_tensor *norm1_scale, *norm2_scale;   /* [T,1] 1/denominator of norm1 and of norm2; ones without norms     */
     tn_tensor *v, *o;           /* [heads,d_v,n+1], [n,heads,d_v]                                                */
     tn_tensor *ob;              /* [T,n] the output bias, or NULL                                                */
     tn_tensor *qk, *mask;       /* [2s heads d_qk,n+1], [T,T] scale^2 c_t where visible: of squared and bilinear patterns
@@ -3537,7 +3539,7 @@ typedef struct tn_circuit_frozen {
     int32_t              *id;           /* [T]                                                                   */
     tn_tensor            *source;       /* [sources,T,n+1]                                                       */
     tn_circuit_frozen_block *block;     /* [layers]                                                              */
-    tn_tensor            *scale;        /* [T,1] 1/denominator of the last norm                                  */
+    tn_tensor            *norm_scale;   /* [T,1] 1/denominator of the last norm                                  */
     tn_tensor            *u;            /* [vocab,n+1] the unembedding                                           */
     tn_tensor            *cap;          /* [T,vocab] ratio of the soft cap, or NULL                              */
     tn_tensor            *run;          /* [T,n] what the last norm reads in the run                             */
@@ -3549,8 +3551,9 @@ typedef struct tn_circuit_frozen {
 /* Freezes a model on a text, ids I32 [1,T], by a run. Costs heads T^2 (d_qk + T) multiply-adds a block: for short texts.
    All tensors are owned by the result. TN_ERR_ARG for what is refused, TN_ERR_SHAPE for ids of another shape. */
 TN_API tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_circuit_frozen *out);
-/* Computes what follows from pattern, in1, in2 and scale again, after the program has written other numbers into them, such
-   as means over many texts; `error` is then what these cause. After a failure only updating or destroying is possible. */
+/* Computes what follows from pattern and the scales of the norms again, after the program has written other numbers into
+   them, such as means over many texts; `error` is then what these cause. After a failure only updating or destroying is
+   possible. */
 TN_API tn_status tn_circuit_frozen_update(tn_circuit_frozen *frozen);
 TN_API void      tn_circuit_frozen_destroy(tn_circuit_frozen *frozen);             /* frees the tensors of the result */
 
@@ -3578,7 +3581,7 @@ typedef struct tn_circuit_parts_desc {
     tn_circuit_by by;
     bool          patterns;     /* squared and bilinear patterns are not constant but expanded as well, in q, k and v: each
                                    head joins five paths. TN_ERR_ARG where a pattern is not a polynomial         */
-    int64_t       most;         /* at most this many parts, else TN_ERR_MEMORY; 0: 1,000,000                     */
+    int64_t       max_parts;    /* at most this many parts, else TN_ERR_MEMORY; 0: 1,000,000                     */
 } tn_circuit_parts_desc;
 typedef struct tn_circuit_parts {
     tn_circuit_by by;
@@ -3614,7 +3617,7 @@ typedef struct tn_circuit_paths_desc {
 typedef struct tn_circuit_paths {
     const tn_circuit_frozen *frozen;    /* must live as long as this struct                                      */
     tn_circuit_target target;
-    int64_t  nodes, room, expanded;
+    int64_t  nodes, max_nodes, expanded;
     tn_circuit_node *node;      /* [nodes]                                                                       */
     int64_t  count, open;       /* numbers of paths found and of nodes in the frontier                           */
     int64_t *path;              /* [count] nodes of sources: the paths, by decreasing |value|                    */
@@ -4072,7 +4075,7 @@ static inline bool tni_mul_size(size_t a, size_t b, size_t *out)
     return b == 0 || a <= SIZE_MAX / b;
 }
 
-typedef struct tni_text { char *dst; size_t room, length; } tni_text;
+typedef struct tni_text { char *dst; size_t bytes, length; } tni_text;
 
 typedef struct tni_shape_text { char s[8 * 21 + 3]; } tni_shape_text;
 
@@ -4555,8 +4558,8 @@ TNI_FN int tni_format_double(char dst[32], double v, int digits)
 TNI_NOINLINE TNI_FN void tni_text_add(tni_text *t, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++, t->length++)
-        if (t->length + 1 < t->room) t->dst[t->length] = s[i];
-    if (t->room > 0) t->dst[t->length < t->room ? t->length : t->room - 1] = 0;
+        if (t->length + 1 < t->bytes) t->dst[t->length] = s[i];
+    if (t->bytes > 0) t->dst[t->length < t->bytes ? t->length : t->bytes - 1] = 0;
 }
 
 TNI_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative)
@@ -4607,9 +4610,9 @@ TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
     }
 }
 
-TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt, ...)
+TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t bytes, const char *fmt, ...)
 {
-    tni_text t = {dst, room, 0};
+    tni_text t = {dst, bytes, 0};
     va_list  args;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
@@ -4704,9 +4707,9 @@ size_t tn_printable(char *text, size_t bytes, bool lines)
 }
 
 /* A message. Its names and values may come from files, and whoever gets it may print it. */
-static void tni_message(char *dst, size_t room, const char *fmt, va_list args)
+static void tni_message(char *dst, size_t bytes, const char *fmt, va_list args)
 {
-    tni_text t = {dst, room, 0};
+    tni_text t = {dst, bytes, 0};
     tni_text_v(&t, fmt, args);
     tn_printable(dst, strlen(dst), false);
 }
@@ -4909,6 +4912,22 @@ TNI_FN void tni_disown(tni_owned *o)
     if (o->prev) o->prev->next = o->next;
     else o->ctx->owned = o->next;
     if (o->next) o->next->prev = o->prev;
+}
+
+/* A zeroed object of these bytes, which begins with its tni_owned. */
+TNI_FN void *tni_object(tn_ctx *ctx, size_t bytes, const char *what, void (*destroy)(tni_owned *))
+{
+    tni_owned *o = (tni_owned *)tni_alloc(ctx, bytes, what);
+    if (!o) return NULL;
+    memset(o, 0, bytes);
+    tni_own(ctx, o, destroy);
+    return o;
+}
+
+TNI_FN void tni_object_free(tni_owned *o, size_t bytes)
+{
+    tni_disown(o);
+    tni_free(o->ctx, o, bytes);
 }
 
 /* ---- arenas: blocks that are reused after a reset or a release ---------- >>arenas */
@@ -6056,9 +6075,9 @@ typedef struct tni_compact {
 } tni_compact;
 
 typedef struct tni_found { double value; int64_t at; } tni_found;
-typedef struct tni_heap { tn_order order; int64_t held, k, room; tni_found *found; } tni_heap;
+typedef struct tni_heap { tn_order order; int64_t held, k, max; tni_found *found; } tni_heap;
 
-static inline void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->room); }
+static inline void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->max); }
 
 static inline bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
 {
@@ -6631,7 +6650,7 @@ TNI_UNUSED TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, 
 {
     h->order = order;
     h->held = 0;
-    h->k = h->room = k;
+    h->k = h->max = k;
     h->found = (tni_found *)tni_array(ctx, k, sizeof *h->found, op);
     return h->found != NULL;
 }
@@ -7071,7 +7090,7 @@ static void tni_table_rows(const tni_table *t, tni_heap *best)
         int64_t first = t->desc->symmetric ? tni_min(i, t->columns) : 0, n = t->columns - first;
         if (i > 0) tni_text_add(t->to, "\n", 1);
         tni_table_pad(t->to, left, tni_table_name(t->to, t->desc->row_names, i));
-        tni_heap_select(best, t->v + i * t->columns + first, n, best->room);
+        tni_heap_select(best, t->v + i * t->columns + first, n, best->max);
         for (int64_t j = 0; j < best->held; j++) {
             tni_text_add(t->to, "  ", 2);
             tni_table_name(t->to, t->desc->column_names, first + best->found[j].at);
@@ -10847,7 +10866,7 @@ static int64_t tni_attention_work(const tn_ctx *ctx, const tn_call *c)
     const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
     const bool    linear = c->kernel == TN_KERNEL_ATTENTION_LINEAR || c->kernel == TN_KERNEL_ATTENTION_LINEAR_BACKWARD;
     int64_t       reference = 2 * d + 3 * n + (linear ? tni_attend_features(c->i[0], d) * n : 0);
-    if (ctx->backend->own_work && ctx->backend->fn[c->kernel]) return 0;
+    if (ctx->backend->own_scratch && ctx->backend->fn[c->kernel]) return 0;
     return reference * (int64_t)(sizeof(double) / tni_dtype_size(ctx->desc.dtype));
 }
 
@@ -11332,7 +11351,7 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 static void tni_topk_rows(tni_heap *best, const double *v, int64_t outer, int64_t n, int64_t inner, double *row,
                           int32_t *ids, int32_t *places)
 {
-    int64_t k = best->room;
+    int64_t k = best->max;
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < inner; i++) {
             for (int64_t j = 0; j < n; j++) row[j] = v[(o * n + j) * inner + i];
@@ -20109,10 +20128,10 @@ TNI_FN int tni_lowest_bit(uint64_t bits)
 }
 
 /* The number of a label, new ones in order; the table is open hashing of number + 1. */
-static int tni_label_number(tn_plan *p, int *table, int64_t room, int name)
+static int tni_label_number(tn_plan *p, int *table, int64_t size, int name)
 {
-    int64_t i = ((uint32_t)name * 2654435761u) % room;
-    for (; table[i] != 0; i = (i + 1) % room)
+    int64_t i = ((uint32_t)name * 2654435761u) % size;
+    for (; table[i] != 0; i = (i + 1) % size)
         if (p->name[table[i] - 1] == name) return table[i] - 1;
     p->name[p->labels] = name;
     table[i] = ++p->labels;
@@ -20120,12 +20139,12 @@ static int tni_label_number(tn_plan *p, int *table, int64_t room, int name)
 }
 
 /* "j", "label 7" or "..." */
-static const char *tni_label_text(const tn_plan *p, int label, char room[32])
+static const char *tni_label_text(const tn_plan *p, int label, char text[32])
 {
     if (p->name[label] < 0) return "...";
-    if (p->expr) tni_print(room, 32, "%c", (char)p->name[label]);
-    else tni_print(room, 32, "label %d", p->name[label]);
-    return room;
+    if (p->expr) tni_print(text, 32, "%c", (char)p->name[label]);
+    else tni_print(text, 32, "label %d", p->name[label]);
+    return text;
 }
 
 /* Sets the extent of a label from axis i of operand k, or compares it. from[label] - 1 is the operand that set it. */
@@ -20144,12 +20163,12 @@ static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
                               (long long)now, k);
 }
 
-static bool tni_bind_result(tn_plan *p, int *table, int64_t room)
+static bool tni_bind_result(tn_plan *p, int *table, int64_t size)
 {
     char text[32];
     int  known = p->labels;
     for (int i = 0; i < p->out.rank; i++) {
-        const int name = p->out.label[i], label = tni_label_number(p, table, room, name);
+        const int name = p->out.label[i], label = tni_label_number(p, table, size, name);
         if (label >= known)
             return tni_subscript_fail(p, p->out.at[i], "%s of the result, expected a label of an operand",
                                       tni_label_text(p, label, text));
@@ -20168,10 +20187,10 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
 {
     const int64_t n = p->n;
     int     axes = 1;
-    int64_t room;
+    int64_t size;
     for (int k = 0; k < p->n; k++) axes += p->operand[k].rank;
     axes += p->out.rank;
-    for (room = 16; room < 2 * axes; room *= 2) {}
+    for (size = 16; size < 2 * axes; size *= 2) {}
     p->name = (int *)tni_take_zeroed(&p->memory, axes, sizeof *p->name);
     p->extent = (int64_t *)tni_take_zeroed(&p->memory, axes, sizeof *p->extent);
     p->part = (int64_t *)tni_take_zeroed(&p->memory, axes, sizeof *p->part);
@@ -20179,13 +20198,13 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
     p->child = (int *)tni_take_zeroed(&p->memory, 4 * n, sizeof *p->child);
     p->order = (int *)tni_take_zeroed(&p->memory, n, sizeof *p->order);
     p->seconds = (double *)tni_take_zeroed(&p->memory, 2 * n, sizeof *p->seconds);
-    int *table = (int *)tni_take_zeroed(&p->memory, room, sizeof *table);
+    int *table = (int *)tni_take_zeroed(&p->memory, size, sizeof *table);
     int *from = (int *)tni_take_zeroed(&p->memory, 2 * axes, sizeof *from);
     if (p->memory.failed) return false;
     int *uses = from + axes;
     for (int k = 0; k < p->n; k++)
         for (int i = 0; i < p->operand[k].rank; i++) {
-            const int label = tni_label_number(p, table, room, p->operand[k].label[i]);
+            const int label = tni_label_number(p, table, size, p->operand[k].label[i]);
             if (!tni_bind_extent(p, k, i, label, from)) return false;
             p->operand[k].label[i] = label;
         }
@@ -20193,7 +20212,7 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
     p->keep = (uint64_t *)tni_take_zeroed(&p->memory, p->words, sizeof *p->keep);
     p->all = (uint64_t *)tni_take_zeroed(&p->memory, n * p->words, sizeof *p->all);
     p->legs = (uint64_t *)tni_take_zeroed(&p->memory, 2 * n * p->words, sizeof *p->legs);
-    if (p->memory.failed || !tni_bind_result(p, table, room)) return false;
+    if (p->memory.failed || !tni_bind_result(p, table, size)) return false;
     for (int k = 0; k < p->n; k++) {
         uint64_t *all = p->all + (size_t)k * (size_t)p->words;
         for (int i = 0; i < p->operand[k].rank; i++) {
@@ -20383,19 +20402,19 @@ static void tni_exact_write(const tni_exact *x, tn_plan *p, size_t s, int node, 
 }
 
 /* Memory for a search of up to m leaves. */
-static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_scratch *room, int m, int16_t **seen)
+static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_scratch *pile, int m, int16_t **seen)
 {
     const int64_t sets = (int64_t)1 << m;
-    x->class_of = (int16_t *)tni_take_zeroed(room, p->labels + 1, sizeof *x->class_of);
-    x->all = (tni_classes *)tni_take_zeroed(room, sets, sizeof *x->all);
-    x->legs = (tni_classes *)tni_take_zeroed(room, sets, sizeof *x->legs);
-    x->size = (double *)tni_take_zeroed(room, sets, sizeof *x->size);
-    x->score = (tni_score *)tni_take_zeroed(room, sets, sizeof *x->score);
-    x->part = (uint16_t *)tni_take_zeroed(room, sets, sizeof *x->part);
-    *seen = (int16_t *)tni_take_zeroed(room, 2 * sets, sizeof **seen);
+    x->class_of = (int16_t *)tni_take_zeroed(pile, p->labels + 1, sizeof *x->class_of);
+    x->all = (tni_classes *)tni_take_zeroed(pile, sets, sizeof *x->all);
+    x->legs = (tni_classes *)tni_take_zeroed(pile, sets, sizeof *x->legs);
+    x->size = (double *)tni_take_zeroed(pile, sets, sizeof *x->size);
+    x->score = (tni_score *)tni_take_zeroed(pile, sets, sizeof *x->score);
+    x->part = (uint16_t *)tni_take_zeroed(pile, sets, sizeof *x->part);
+    *seen = (int16_t *)tni_take_zeroed(pile, 2 * sets, sizeof **seen);
     x->write_cost = tni_write_cost(p);
     x->by_size = p->desc.minimize == TN_PLAN_SIZE;
-    return !room->failed;
+    return !pile->failed;
 }
 
 /* The best tree of m leaves whose product has the labels `keep`; true if it is better than `most`, and is then written. */
@@ -20601,25 +20620,25 @@ static tni_score tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, i
 }
 
 /* More than 14 operands: random-greedy trees, annealed and improved; the best is kept. */
-static bool tni_search(tn_plan *p, tni_scratch *room)
+static bool tni_search(tn_plan *p, tni_scratch *pile)
 {
     const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 8;
     const int    sweeps = (int)tni_max(200, tni_min(1000, 200000 / n));
     const int64_t nodes = 2 * n, words = p->words;
     tni_score    best = {HUGE_VAL, HUGE_VAL};
-    double      *cost = (double *)tni_take_zeroed(room, nodes, sizeof *cost);
-    uint64_t    *legs = (uint64_t *)tni_take_zeroed(room, words, sizeof *legs);
-    uint64_t    *best_legs = (uint64_t *)tni_take_zeroed(room, nodes * words, sizeof *best_legs);
-    int         *best_child = (int *)tni_take_zeroed(room, 2 * nodes, sizeof *best_child);
+    double      *cost = (double *)tni_take_zeroed(pile, nodes, sizeof *cost);
+    uint64_t    *legs = (uint64_t *)tni_take_zeroed(pile, words, sizeof *legs);
+    uint64_t    *best_legs = (uint64_t *)tni_take_zeroed(pile, nodes * words, sizeof *best_legs);
+    int         *best_child = (int *)tni_take_zeroed(pile, 2 * nodes, sizeof *best_child);
     int16_t     *seen;
     tni_exact    x;
     tni_greedy   g = TNI_ZERO;
     g.most = 16 * n + 1024;
-    g.live = (int *)tni_take_zeroed(room, nodes, sizeof *g.live);
-    g.uses = (int *)tni_take_zeroed(room, p->labels + 1, sizeof *g.uses);
-    g.pair = (tni_couple *)tni_take_zeroed(room, g.most, sizeof *g.pair);
-    g.size = (double *)tni_take_zeroed(room, nodes, sizeof *g.size);
-    if (!tni_exact_begin(&x, p, room, 10, &seen)) return false;
+    g.live = (int *)tni_take_zeroed(pile, nodes, sizeof *g.live);
+    g.uses = (int *)tni_take_zeroed(pile, p->labels + 1, sizeof *g.uses);
+    g.pair = (tni_couple *)tni_take_zeroed(pile, g.most, sizeof *g.pair);
+    g.size = (double *)tni_take_zeroed(pile, nodes, sizeof *g.size);
+    if (!tni_exact_begin(&x, p, pile, 10, &seen)) return false;
     for (int sample = 0; sample < samples; sample++) {
         g.rng.key = p->desc.seed;
         g.rng.call = sample;
@@ -20676,12 +20695,12 @@ TNI_FN bool tni_plan_tree(tn_plan *p)
     tn_ctx      *ctx = p->ctx;
     tni_arena   *heads = &ctx->heads[ctx->head];
     const size_t at = heads->at, used = heads->used;       /* the search's memory is free again afterwards */
-    tni_scratch  room = tni_scratch_begin(ctx, "plan");
+    tni_scratch  pile = tni_scratch_begin(ctx, "plan");
     tni_exact    x;
     int          leaf[TNI_EXACT], spare[TNI_EXACT], count = 0;
     tni_score    none = {HUGE_VAL, HUGE_VAL};
     bool         ok = true;
-    room.arena = true;
+    pile.arena = true;
     p->root = p->n > 1 ? p->n : 0;
     for (int k = 0; k < TNI_EXACT; k++) {
         leaf[k] = k;
@@ -20692,10 +20711,10 @@ TNI_FN bool tni_plan_tree(tn_plan *p)
         memcpy(p->legs + 2 * (size_t)p->words, p->keep, (size_t)p->words * sizeof *p->legs);
     } else if (p->n > TNI_EXACT) {
         p->root = 2 * p->n - 2;
-        ok = tni_search(p, &room);
+        ok = tni_search(p, &pile);
     } else if (p->n > 2) {
         int16_t *seen;
-        ok = tni_exact_begin(&x, p, &room, p->n, &seen);
+        ok = tni_exact_begin(&x, p, &pile, p->n, &seen);
         if (ok) tni_exact_tree(&x, p, p->n, leaf, p->keep, p->root, spare, none, seen);
     }
     heads->at = at;
@@ -21438,7 +21457,7 @@ typedef struct tni_run_of {
     const tn_plan *p;
     tn_tensor *const *operand;
     tn_tensor     *y, *workspace;       /* one for all slices; none while recording */
-    size_t         room;                /* bytes of the workspace */
+    size_t         bytes;               /* of the workspace */
     int64_t       *at;                  /* elements before the slice, in each operand; then in the result */
     bool           add;                 /* to what earlier slices have written */
 } tni_run_of;
@@ -21573,15 +21592,15 @@ TNI_FN tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
 /* Runs the slice that begins at `from` by the program g, or if that is NULL by one that is made for its extents. If this
    needs more than the workspace, because operands that are not contiguous are copied or because of its extents, its two
    halves along the longest label of the largest buffer are run instead. */
-static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_scratch *room, const tni_program *g, int64_t *from,
+static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_scratch *pile, const tni_program *g, int64_t *from,
                                 int64_t *extent)
 {
     const tn_mark mark = tn_arena_mark(p->ctx);
     const bool    made = !g;
     tn_status     s = TN_ERR_MEMORY;
     int           longest = -1;
-    if (made) g = tni_plan_program(p, room, extent, false);
-    if (g && g->bytes > r->room) {
+    if (made) g = tni_plan_program(p, pile, extent, false);
+    if (g && g->bytes > r->bytes) {
         const uint64_t *largest = tni_program_largest(g);
         for (int i = 0; i < p->labels; i++)
             if (largest && tni_set_has(largest, i) && extent[i] > (longest < 0 ? 1 : extent[longest])) longest = i;
@@ -21589,10 +21608,10 @@ static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_scratch *room, co
         else {
             const int64_t whole = extent[longest], half = whole / 2;
             extent[longest] = half;
-            s = tni_plan_slice(p, r, room, NULL, from, extent);
+            s = tni_plan_slice(p, r, pile, NULL, from, extent);
             from[longest] += half;
             extent[longest] = whole - half;
-            if (s == TN_OK) s = tni_plan_slice(p, r, room, NULL, from, extent);
+            if (s == TN_OK) s = tni_plan_slice(p, r, pile, NULL, from, extent);
             from[longest] -= half;
             extent[longest] = whole;
         }
@@ -21607,16 +21626,16 @@ static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_scratch *room, co
 }
 
 /* Runs all slices; y has the plan's shape. Slices at the ends of labels are smaller: the program of the last one is kept. */
-static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_scratch *room, const tni_program *g)
+static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_scratch *pile, const tni_program *g)
 {
     const int64_t      labels = p->labels + 1;
-    int64_t           *from = (int64_t *)tni_take_zeroed(room, labels, sizeof *from);
-    int64_t           *extent = (int64_t *)tni_take_zeroed(room, labels, sizeof *extent);
-    int64_t           *last = (int64_t *)tni_take_zeroed(room, labels, sizeof *last);
+    int64_t           *from = (int64_t *)tni_take_zeroed(pile, labels, sizeof *from);
+    int64_t           *extent = (int64_t *)tni_take_zeroed(pile, labels, sizeof *extent);
+    int64_t           *last = (int64_t *)tni_take_zeroed(pile, labels, sizeof *last);
     const tni_program *kept = NULL;
     const tn_mark      mark = tn_arena_mark(p->ctx);
     tn_status          s = TN_OK;
-    if (room->failed) return TN_ERR_MEMORY;
+    if (pile->failed) return TN_ERR_MEMORY;
     do {
         bool whole = true;
         for (int i = 0; i < p->labels; i++) {
@@ -21626,9 +21645,9 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_scratch *room, c
         if (!whole && (!kept || memcmp(last, extent, (size_t)labels * sizeof *last) != 0)) {
             if (!p->ctx->tape) tn_arena_release(p->ctx, mark);
             memcpy(last, extent, (size_t)labels * sizeof *last);
-            if (!(kept = tni_plan_program(p, room, extent, false))) return TN_ERR_MEMORY;
+            if (!(kept = tni_plan_program(p, pile, extent, false))) return TN_ERR_MEMORY;
         }
-        s = tni_plan_slice(p, r, room, whole ? g : kept, from, extent);
+        s = tni_plan_slice(p, r, pile, whole ? g : kept, from, extent);
     } while (s == TN_OK && tni_slice_next(p, from));
     return s;
 }
@@ -21670,28 +21689,28 @@ TNI_FN tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_pro
     bool       recorded = false, sliced = false;
     tn_tensor *y = tni_made(ctx, p->out.rank, p->out.shape), *wide = NULL;
     tn_mark    mark = tn_arena_mark(ctx);
-    tni_scratch room = tni_scratch_begin(ctx, p->op);
+    tni_scratch pile = tni_scratch_begin(ctx, p->op);
     tni_run_of r = TNI_ZERO;
     tn_status  s = TN_ERR_MEMORY;
     if (!y) return NULL;
-    room.arena = true;
+    pile.arena = true;
     r.p = p;
     r.operand = t;
     r.y = y;
-    r.at = (int64_t *)tni_take_zeroed(&room, p->n + 1, sizeof *r.at);
+    r.at = (int64_t *)tni_take_zeroed(&pile, p->n + 1, sizeof *r.at);
     for (int k = 0; k < p->n; k++) recorded = recorded || (tni_recording(ctx) && tni_wants_grad(t[k]));
     for (int k = 0; k < p->labels; k++) sliced = sliced || p->part[k] != p->extent[k];
     if (!g || (recorded && (sliced || g->in_place)))
-        g = tni_plan_program(p, &room, recorded ? p->extent : p->part, recorded);
-    r.room = g ? g->bytes : 0;
-    if (p->desc.max_bytes > 0 && r.room > p->desc.max_bytes) {                 /* copies that the plan does not have */
-        r.room = p->desc.max_bytes;
+        g = tni_plan_program(p, &pile, recorded ? p->extent : p->part, recorded);
+    r.bytes = g ? g->bytes : 0;
+    if (p->desc.max_bytes > 0 && r.bytes > p->desc.max_bytes) {                 /* copies that the plan does not have */
+        r.bytes = p->desc.max_bytes;
         sliced = true;
     }
     if (sliced && !recorded && y->dtype != ctx->desc.dtype) r.y = wide = tn_tensor_nd(ctx, TN_REAL, y->rank, y->shape);
-    if (!recorded) r.workspace = tn_tensor_1d(ctx, TN_REAL, (int64_t)(r.room / tni_dtype_size(ctx->desc.dtype)));
+    if (!recorded) r.workspace = tn_tensor_1d(ctx, TN_REAL, (int64_t)(r.bytes / tni_dtype_size(ctx->desc.dtype)));
     if (g && r.at && r.y && (recorded || r.workspace))
-        s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &room, g);
+        s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &pile, g);
     if (s == TN_OK && wide) s = tni_copy(y, wide);
     if (!recorded && !ctx->tape) tn_arena_release(ctx, mark);
     if (p->desc.clock) p->runs++;
@@ -22317,7 +22336,7 @@ enum { TNI_TRIDIAGONAL_SMALL = 512, TNI_TRIDIAGONAL_BANDS = 4 };
 typedef struct tni_rotations {
     const tni_host *host;
     double *list, *strip;                      /* strip: [n,TNI_STRIP]           */
-    int64_t used, room, header;                /* header: where this sweep began */
+    int64_t used, max, header;                /* header: where this sweep began */
     double *z;                                 /* [n,n], or NULL: values only    */
     int64_t n, stride;                         /* of z                           */
 } tni_rotations;
@@ -22363,7 +22382,7 @@ typedef struct tni_lanczos_job {
     const tni_pool *pool;
     tn_simd         simd;
     tni_host        host;
-    int64_t        n, top, block, room, limit;           /* room: rows of V */
+    int64_t        n, top, block, basis, limit;          /* basis: rows of V */
     tn_lanczos_which end;
     double         tol;
     uint64_t       seed;
@@ -22374,8 +22393,8 @@ typedef struct tni_lanczos_job {
     bool           anew, done;                           /* the last block was random; the pairs are found           */
     double         before;                               /* key of the last wanted pair when that block was drawn    */
     double         scale, norm, skew, residual;          /* y times scale is about one; |A|; |H - H^T|               */
-    double        *v, *y;                                /* [room + block,n]  [block,n]                              */
-    double        *h, *copy, *s, *theta;                 /* [room + block,room]  [room,room] twice  [room]           */
+    double        *v, *y;                                /* [basis + block,n]  [block,n]                             */
+    double        *h, *copy, *s, *theta;                 /* [basis + block,basis]  [basis,basis] twice  [basis]      */
     double        *c, *sum, *r, *length, *strip, *rest;
 } tni_lanczos_job;
 
@@ -22931,7 +22950,7 @@ static void tni_rotations_apply(tni_rotations *r)
 static void tni_rotations_begin(tni_rotations *r, int64_t top, int64_t most)
 {
     if (!r->z) return;
-    if (r->room - r->used < 2 + 2 * most) tni_rotations_apply(r);
+    if (r->max - r->used < 2 + 2 * most) tni_rotations_apply(r);
     r->header = r->used;
     r->list[r->used++] = (double)top;
     r->list[r->used++] = 0;
@@ -23247,7 +23266,7 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
 static tn_status tni_divide_leaf(const tni_divide *v, int64_t first, int64_t n)
 {
     tni_rotations r;
-    r.host = v->host; r.list = v->rotations; r.room = TNI_LEAF_ROTATIONS; r.used = r.header = 0;
+    r.host = v->host; r.list = v->rotations; r.max = TNI_LEAF_ROTATIONS; r.used = r.header = 0;
     r.strip = v->strip; r.z = v->leaf; r.n = r.stride = n;
     tni_unit_matrix(n, r.z);
     tn_status s = tni_ql(n, v->d + first, v->e + first, v->nothing, TNI_QL_SWEEPS, &r);
@@ -24074,22 +24093,22 @@ enum { TNI_LANCZOS_STRIP = 32 };
 
 TNI_FN int64_t tni_lanczos_work(const tni_lanczos_job *l)
 {
-    int64_t all = l->room + l->block;
-    return (all + l->block) * l->n + (all + 2 * l->room) * l->room + l->room + 2 * all * l->block
-         + l->block * (l->block + 1) + l->room * TNI_LANCZOS_STRIP + tni_eigh_work(l->room)
+    int64_t all = l->basis + l->block;
+    return (all + l->block) * l->n + (all + 2 * l->basis) * l->basis + l->basis + 2 * all * l->block
+         + l->block * (l->block + 1) + l->basis * TNI_LANCZOS_STRIP + tni_eigh_work(l->basis)
          + tni_host_work(tni_max(l->n, all));
 }
 
 TNI_FN void tni_lanczos_lay(tni_lanczos_job *l, double *work)
 {
-    int64_t all = l->room + l->block;
+    int64_t all = l->basis + l->block;
     l->v = work;                           l->y = l->v + all * l->n;
-    l->h = l->y + l->block * l->n;         l->copy = l->h + all * l->room;
-    l->s = l->copy + l->room * l->room;    l->theta = l->s + l->room * l->room;
-    l->c = l->theta + l->room;             l->sum = l->c + all * l->block;
+    l->h = l->y + l->block * l->n;         l->copy = l->h + all * l->basis;
+    l->s = l->copy + l->basis * l->basis;    l->theta = l->s + l->basis * l->basis;
+    l->c = l->theta + l->basis;             l->sum = l->c + all * l->block;
     l->r = l->sum + all * l->block;        l->length = l->r + l->block * l->block;
-    l->strip = l->length + l->block;       l->rest = l->strip + l->room * TNI_LANCZOS_STRIP;
-    l->host = tni_host_of(l->simd, l->pool, tni_max(l->n, all), l->rest + tni_eigh_work(l->room));
+    l->strip = l->length + l->block;       l->rest = l->strip + l->basis * TNI_LANCZOS_STRIP;
+    l->host = tni_host_of(l->simd, l->pool, tni_max(l->n, all), l->rest + tni_eigh_work(l->basis));
 }
 
 static double tni_lanczos_dot(const tni_lanczos_job *l, const double *x, const double *y)
@@ -24148,7 +24167,7 @@ static void tni_lanczos_project(tni_lanczos_job *l)
     }
     for (int64_t j = 0; j < w; j++)
         for (int64_t i = 0; i < l->used + j + 1; i++) {
-            double *column = l->h + i * l->room + l->used + j, *row = l->h + (l->used + j) * l->room + i;
+            double *column = l->h + i * l->basis + l->used + j, *row = l->h + (l->used + j) * l->basis + i;
             double  value = l->sum[i * w + j];
             double  mirror = i < l->used ? *row : l->sum[(l->used + j) * w + i - l->used];
             l->skew = tni_max_f64(l->skew, fabs(value - mirror));
@@ -24182,8 +24201,8 @@ static void tni_lanczos_succeed(tni_lanczos_job *l)
     }
     for (; found < next; found++) tni_lanczos_draw(l, m + found);
     for (int64_t j = 0; j < next; j++) {
-        memset(l->h + (m + j) * l->room, 0, sizeof *l->h * (size_t)l->used);
-        for (int64_t i = 0; i < w; i++) l->h[(m + j) * l->room + l->used + i] = l->r[j * l->block + i];
+        memset(l->h + (m + j) * l->basis, 0, sizeof *l->h * (size_t)l->used);
+        for (int64_t i = 0; i < w; i++) l->h[(m + j) * l->basis + l->used + i] = l->r[j * l->block + i];
     }
     l->last = w;
     l->used = m;
@@ -24201,7 +24220,7 @@ static tn_status tni_lanczos_ritz(tni_lanczos_job *l)
 {
     int64_t   m = l->used;
     tn_status s;
-    for (int64_t i = 0; i < m; i++) memcpy(l->copy + i * m, l->h + i * l->room, sizeof *l->h * (size_t)m);
+    for (int64_t i = 0; i < m; i++) memcpy(l->copy + i * m, l->h + i * l->basis, sizeof *l->h * (size_t)m);
     if ((s = tni_eigh(&l->host, m, l->copy, l->theta, l->s, l->rest)) != TN_OK) return s;
     if (l->end != TN_LANCZOS_SMALLEST)
         tni_sort_rows(m, l->theta, l->end == TN_LANCZOS_LARGEST ? tni_before_descending : tni_before_magnitude, m, l->s,
@@ -24244,11 +24263,11 @@ static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
     int64_t m = l->used, next = anew ? tni_min(l->block, l->n - keep) : l->next;
     tni_lanczos_rotate(l, keep);
     for (int64_t i = 0; i < keep; i++) {
-        memset(l->h + i * l->room, 0, sizeof *l->h * (size_t)keep);
-        l->h[i * l->room + i] = l->theta[i];
+        memset(l->h + i * l->basis, 0, sizeof *l->h * (size_t)keep);
+        l->h[i * l->basis + i] = l->theta[i];
     }
     for (int64_t j = 0; j < next; j++)
-        for (int64_t i = 0; i < keep; i++) l->h[(keep + j) * l->room + i] = anew ? 0 : tni_lanczos_coupling(l, i, j);
+        for (int64_t i = 0; i < keep; i++) l->h[(keep + j) * l->basis + i] = anew ? 0 : tni_lanczos_coupling(l, i, j);
     if (!anew) memmove(l->v + keep * l->n, l->v + m * l->n, sizeof *l->v * (size_t)(next * l->n));
     l->used = keep;
     if (anew) tni_lanczos_draw_block(l);
@@ -24271,14 +24290,14 @@ static bool tni_lanczos_finished(tni_lanczos_job *l)
     }
     double next = tni_lanczos_residual(l, k);
     if (worst <= slack && (next <= slack || tni_lanczos_key(l, k) + next <= tni_lanczos_key(l, k - 1) + slack)) return true;
-    tni_lanczos_restart(l, tni_min(k + (l->used - k) / 2, l->room - l->next), false);
+    tni_lanczos_restart(l, tni_min(k + (l->used - k) / 2, l->basis - l->next), false);
     return false;
 }
 
 /* If V is full, its best vectors are found: it is done, or restarts. */
 static tn_status tni_lanczos_settle(tni_lanczos_job *l)
 {
-    while (!l->done && !(l->next > 0 && l->used + l->next <= l->room)) {
+    while (!l->done && !(l->next > 0 && l->used + l->next <= l->basis)) {
         tn_status s;
         if (l->skew > 1e-3 * l->norm) return TN_ERR_ARG;
         if ((s = tni_lanczos_ritz(l)) != TN_OK) return s;
@@ -24890,7 +24909,7 @@ typedef struct tni_eigh_job {
     const tn_eigh_desc *desc;
     const tni_pool     *pool;                    /* of one matrix */
     const tni_vector_ops *ops;
-    int64_t             n, count, room;          /* of a worker   */
+    int64_t             n, count, each;          /* of a worker   */
     double             *matrix, *values, *vectors, *work;
     tn_status          *status;
 } tni_eigh_job;
@@ -24904,7 +24923,7 @@ static void tni_eigh_task(void *arg, int64_t task, int worker)
 {
     const tni_eigh_job *j = (const tni_eigh_job *)arg;
     const int64_t n = j->n;
-    double  *work = tni_aligned(j->work + worker * j->room), *values = j->values + task * n;
+    double  *work = tni_aligned(j->work + worker * j->each), *values = j->values + task * n;
     double  *vectors = j->vectors ? j->vectors + task * n * n : NULL;
     tni_host h = tni_host_of(j->ctx->desc.simd, j->pool, n, work + tni_eigh_work_of(n, j->ops->size));
     j->status[task] = tni_eigh_in(&h, j->ops, n, j->matrix + task * n * n, values, vectors, work);
@@ -24968,7 +24987,7 @@ static tn_status tni_eigh_tensor(tni_scratch *w, tn_eigh_result *out, const tn_t
     j->matrix = tni_take_f64(w, all, 1);
     j->values = tni_take_f64(w, j->count, n);
     j->status = (tn_status *)tni_take(w, j->count, sizeof *j->status);
-    j->work = tni_take_f64(w, workers, j->room);
+    j->work = tni_take_f64(w, workers, j->each);
     tn_status s = w->failed ? TN_ERR_MEMORY : tni_read_scaled(ctx, "eigh", "a", a, j->matrix, NULL);
     if (s == TN_OK) j->vectors = vectors = tni_aligned(vectors);
     for (b = 0; b < j->count && s == TN_OK && j->desc->symmetrise; b++) tni_symmetrise(n, j->matrix + b * n * n);
@@ -25111,8 +25130,8 @@ TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_s
     l->n = least;
     l->top = f->k;
     l->block = f->width = 4;
-    l->room = tni_min(least, 2 * f->k + 40 * l->block);
-    l->limit = tni_max(2 * l->room, least);
+    l->basis = tni_min(least, 2 * f->k + 40 * l->block);
+    l->limit = tni_max(2 * l->basis, least);
     l->tol = 4 * TNI_EPS;
     l->seed = desc->seed;
     l->end = TN_LANCZOS_LARGEST;
@@ -25205,7 +25224,7 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     j.ctx = ctx;
     j.pool = workers > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
-    j.room = tni_eigh_scratch(j.n, j.ops->size);
+    j.each = tni_eigh_scratch(j.n, j.ops->size);
     tni_scratch w = tni_scratch_begin(ctx, "eigh");
     s = tni_scratch_end(&w, tni_eigh_tensor(&w, out, a, &j, workers));
     if (s != TN_OK) tn_eigh_destroy(out);
@@ -25465,13 +25484,13 @@ TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     l->seed = d->seed;
     l->tol = d->tol > 0 ? d->tol : ctx->desc.dtype == TN_F32 ? 1e-8 : 1e-12;
     l->block = tni_min(tni_max(d->block, 1), tni_max(n, 1));
-    l->room = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 40 * l->block);
-    l->limit = d->products > 0 ? d->products : 300 * l->room;
-    if (n > 0 && l->room + 2 * l->block > (INT64_MAX >> 8) / n)
+    l->basis = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 40 * l->block);
+    l->limit = d->products > 0 ? d->products : 300 * l->basis;
+    if (n > 0 && l->basis + 2 * l->block > (INT64_MAX >> 8) / n)
         return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: a basis of %lld vectors of %lld does not fit the address space",
-                        (long long)l->room, (long long)n);
-    if (l->room == n || l->room >= l->top + 2 * l->block) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "lanczos: basis is %lld, expected at least top + 2 block = %lld", (long long)l->room,
+                        (long long)l->basis, (long long)n);
+    if (l->basis == n || l->basis >= l->top + 2 * l->block) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "lanczos: basis is %lld, expected at least top + 2 block = %lld", (long long)l->basis,
                     (long long)(l->top + 2 * l->block));
 }
 
@@ -25643,9 +25662,9 @@ TNI_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int
 TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
 {
     *eps = desc && desc->eps != 0 ? desc->eps : ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-12;
-    j->limit = desc && desc->rank != 0 ? desc->rank : INT64_MAX;
+    j->limit = desc && desc->max_bond != 0 ? desc->max_bond : INT64_MAX;
     j->relative = desc ? desc->relative : 0;
-    if (j->limit < 1) return tni_fail(ctx, TN_ERR_ARG, "%s: rank is %lld, expected 0 or more", op, (long long)j->limit);
+    if (j->limit < 1) return tni_fail(ctx, TN_ERR_ARG, "%s: max_bond is %lld, expected 0 or more", op, (long long)j->limit);
     if (!(j->relative >= 0 && j->relative < 1))
         return tni_fail(ctx, TN_ERR_ARG, "%s: relative is %g, expected 0 or more and below 1, which would keep nothing", op,
                         j->relative);
@@ -27202,10 +27221,10 @@ static tn_status tni_ica_run(tn_ctx *ctx, tni_ica_job *j, const tn_tensor *x, co
     tn_status s = tni_read_scaled(ctx, "ica", "x", x, j->x, &scale);
     if (s != TN_OK || (s = tni_ica_whiten(ctx, j, x, d->components)) != TN_OK) return s;
     if ((s = tni_ica_begin(ctx, j, d)) != TN_OK) return s;
-    while (out->iterations < sweeps && !out->converged) {
+    while (out->sweeps < sweeps && !out->converged) {
         if ((s = tni_ica_iterate(j, &out->change)) != TN_OK)
             return tni_fail(ctx, s, "ica: the eigenvectors of W W^T did not converge");
-        out->iterations++;
+        out->sweeps++;
         out->converged = out->change < tol;
     }
     return tni_ica_write(ctx, j, scale, out);
@@ -27260,7 +27279,7 @@ typedef struct tni_watcher { tn_params *params; struct tni_watcher *next; } tni_
 struct tn_params {
     tni_owned    owned;
     tn_param   **item;
-    int64_t      count, room;
+    int64_t      count, max;
     tni_alias   *aliases;
     tni_layers  *layers;
     tni_watcher *watchers;
@@ -27357,7 +27376,7 @@ static void tni_params_destroy(tni_owned *o)
     for (int64_t i = 0; i < ps->count; i++) tni_param_free(ctx, ps->item[i]);
     tni_aliases_drop(ps, NULL);
     while (ps->layers) tni_layers_drop(ps);
-    tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->room);
+    tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->max);
     tni_object_free(o, sizeof *ps);
 }
 
@@ -27438,14 +27457,14 @@ static tn_status tni_init_fill(tn_tensor *t, tn_init init)
 
 static bool tni_params_grow(tn_params *ps)
 {
-    int64_t room = ps->room > 0 ? 2 * ps->room : 16;
-    if (ps->count < ps->room) return true;
-    tn_param **item = (tn_param **)tni_array(ps->owned.ctx, room, sizeof *item, "params");
+    int64_t max = ps->max > 0 ? 2 * ps->max : 16;
+    if (ps->count < ps->max) return true;
+    tn_param **item = (tn_param **)tni_array(ps->owned.ctx, max, sizeof *item, "params");
     if (!item) return false;
     if (ps->count > 0) memcpy(item, ps->item, sizeof *item * (size_t)ps->count);
-    tni_free(ps->owned.ctx, ps->item, sizeof *item * (size_t)ps->room);
+    tni_free(ps->owned.ctx, ps->item, sizeof *item * (size_t)ps->max);
     ps->item = item;
-    ps->room = room;
+    ps->max = max;
     return true;
 }
 
@@ -29364,23 +29383,23 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
 
 static bool tni_tna_numbers_of(tn_ctx *ctx, const tn_tensor *t, const char *what, int64_t rows, int64_t columns, double *v)
 {
-    if (!tni_is_real(ctx, t, "tn_attention_from_linear", what)) return false;
+    if (!tni_is_real(ctx, t, "tn_attention_from_linear_attention", what)) return false;
     if (t->rank == 2 && t->shape[0] == rows && t->shape[1] == columns) return tn_read(t, TN_F64, v, rows * columns) == TN_OK;
-    return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
+    return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear_attention: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
                     (long long)rows, (long long)columns), false;
 }
 
 /* Bond 0 until the pair (v[a],k[b]) of one site is taken, then 1 + a m + b until q meets it. With a ring, or with both
    ends at 0, each product has exactly one of these pairs; unit vectors make all other sites count 1. */
-tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
-                                      const tn_tensor *v, bool causal, tn_tn_attention *layer)
+tn_status tn_tn_attention_from_linear_attention(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
+                                                const tn_tensor *v, bool causal, tn_tn_attention *layer)
 {
     tn_ctx       *ctx = tn_params_ctx(ps);
     const int64_t m = q && q->rank == 2 ? q->shape[0] : 1, in = q && q->rank == 2 ? q->shape[1] : 1;
     const int64_t out = v && v->rank == 2 ? v->shape[0] : 1;
     const int64_t before = tn_params_count(ps);
     const int64_t D = out * m + 1;
-    tni_scratch   w = tni_scratch_begin(ctx, "tn_attention_from_linear");
+    tni_scratch   w = tni_scratch_begin(ctx, "tn_attention_from_linear_attention");
     tn_tn_attention_desc d = TNI_ZERO;
     d.in = in;
     d.out = out;
@@ -29388,8 +29407,8 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     d.square = d.unit_inputs = true;
     d.boundary = causal ? TN_BOUNDARY_FIRST : TN_BOUNDARY_CLOSED;
     d.causal = causal;
-    if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
-    if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return tn_ctx_status(ctx);
+    if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear_attention: layer is NULL");
+    if (!tni_usable(ctx, q, "tn_attention_from_linear_attention", "q")) return tn_ctx_status(ctx);
     double   *wq = tni_take_f64(&w, m, in), *wk = tni_take_f64(&w, m, in), *wv = tni_take_f64(&w, out, in);
     if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
     bool      read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
@@ -29535,7 +29554,7 @@ enum { TNI_TERM_ZERO = -(1 << 28) };
 
 typedef struct tni_terms {              /* one operator's scales, some of its terms in double, and a block of these */
     const tn_cp *cp;
-    int64_t  room, base, held;          /* terms that fit; those that are held            */
+    int64_t  max, base, held;          /* terms that fit; those that are held            */
     int64_t  group;                     /* terms of a group, see >>cp-terms                */
     int64_t  first, rows;               /* the block                                      */
     bool     scaled;                    /* whether those that are held are                */
@@ -29948,7 +29967,7 @@ TNI_FN tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
     const tn_cp *cp = t->cp;
     const int64_t h = cp->terms;
     bool         held = t->held > 0 && first >= t->base && first + rows <= t->base + t->held;
-    tn_status    s = held ? TN_OK : tni_terms_read(t, first, tni_min(t->room, h - first));
+    tn_status    s = held ? TN_OK : tni_terms_read(t, first, tni_min(t->max, h - first));
     tni_terms_lines l;
     t->first = first;
     t->rows = rows;
@@ -29972,8 +29991,8 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
     const int    none = -INT32_MAX;
     int          exponent, shift = none;                  /* t->shift stays 0 in an operator that is refused */
     for (int64_t o = 0; o < cp->out; o++) t->row[o] = none;
-    for (int64_t at = 0; at < h; at += t->room) {
-        int64_t   rows = tni_min(t->room, h - at);
+    for (int64_t at = 0; at < h; at += t->max) {
+        int64_t   rows = tni_min(t->max, h - at);
         tn_status s = tni_terms_read(t, at, rows);
         if (s != TN_OK) return s;
         for (int64_t i = 0; i < rows; i++) {
@@ -30008,19 +30027,19 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
     return TN_OK;
 }
 
-/* Prepares groups of up to `group` terms, `room` of them in all, in memory of w; `like` has the scales already if it is of the
+/* Prepares groups of up to `group` terms, `max` of them in all, in memory of w; `like` has the scales already if it is of the
    same operator. */
-TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
+TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max, int64_t group, bool by_row,
                                         const tni_terms *like)
 {
     memset(t, 0, sizeof *t);
     t->cp = cp;
-    t->room = room;
+    t->max = max;
     t->group = group;
     t->scale = tni_take_zeros(w, cp->order + 2, cp->terms);
     t->row = (int *)tni_take(w, cp->out, sizeof *t->row);
-    t->p = tni_take_f64(w, cp->out, room);
-    t->f[0] = tni_take_f64(w, room, tni_terms_width(cp) - cp->out);
+    t->p = tni_take_f64(w, cp->out, max);
+    t->f[0] = tni_take_f64(w, max, tni_terms_width(cp) - cp->out);
     if (w->failed) return TN_ERR_MEMORY;
     if (!like || like->cp != cp) return tni_terms_scale(t, by_row, w->what);
     t->shift = like->shift;
@@ -30029,10 +30048,10 @@ TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_c
     return TN_OK;
 }
 
-/* Prepares blocks of up to `room` terms, which are one group. */
-TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t room)
+/* Prepares blocks of up to `max` terms, which are one group. */
+TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max)
 {
-    return tni_terms_begin_groups(t, w, cp, room, room, false, NULL);
+    return tni_terms_begin_groups(t, w, cp, max, max, false, NULL);
 }
 
 /* ---- range -------------------------------------------------------------- >>cp-range
@@ -30061,11 +30080,11 @@ TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 /* The exponents of rows of factors and columns of P: [order + 1,terms]; all TNI_TERM_ZERO in a term that is 0. */
 TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 {
-    const int64_t h = cp->terms, room = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
+    const int64_t h = cp->terms, max = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
     const int     order = cp->order;
     tni_scratch   w = tni_scratch_begin(cp->ctx, op);
     tni_terms     t;
-    tn_status     s = tni_terms_begin(&t, &w, cp, tni_min(room, tni_max(1, h)));
+    tn_status     s = tni_terms_begin(&t, &w, cp, tni_min(max, tni_max(1, h)));
     for (int k = 0; k <= order; k++)
         for (int64_t i = 0; i < h && s == TN_OK; i++)
             e[k * h + i] = t.scale[order * h + i] <= (double)TNI_TERM_ZERO ? TNI_TERM_ZERO
@@ -31043,7 +31062,7 @@ TNI_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, co
    by its backend's kernels. Where n <= 2 h the matrix itself is smaller than its factors: forming it takes 2 h n^2
    flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n.
    Many outputs are searched side by side, TNI_EIGEN_BATCH at a time: their products with the factors are then matrix
-   products, too, and nothing is formed. An output that is done makes room for the next one. */
+   products, too, and nothing is formed. An output that is done is followed by the next one. */
 enum {
     TNI_EIGEN_LARGE = 1024, TNI_EIGEN_FEW = 32, TNI_EIGEN_FORMED = 12288, TNI_EIGEN_CHUNK = 1 << 17,
     TNI_EIGEN_TOGETHER = 16, TNI_EIGEN_BATCH = 128, TNI_EIGEN_TERMS = 512
@@ -31167,11 +31186,11 @@ static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, con
     tn_lanczos_desc desc = TNI_ZERO;
     desc.top = count;
     if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) return s;
-    double *room = tni_take_zeros(&w, 1, tni_lanczos_work(&job));
-    if (!room) return TN_ERR_MEMORY;
+    double *scratch = tni_take_zeros(&w, 1, tni_lanczos_work(&job));
+    if (!scratch) return TN_ERR_MEMORY;
     for (int64_t o = 0; o < outputs && s == TN_OK; o++) {
         if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) break;
-        tni_lanczos_lay(&job, room);
+        tni_lanczos_lay(&job, scratch);
         job.fn = tni_eigen_multiply;
         job.user = product;
         job.host.by->gemm(&job.host, 1, h, cp->out, 1, tni_rows((double *)u + o * cp->out, cp->out), tni_rows(p, h), 0,
@@ -31213,12 +31232,12 @@ static void tni_eigen_batch_take(void *arg, int64_t task, int worker)
 
 /* Job i searches for the pairs of an output, in the workspace given. */
 static tn_status tni_eigen_batch_begin(tni_eigen_batch *b, int64_t i, const tn_cp *cp, const tn_lanczos_desc *desc,
-                                       double *room, const double *u, int64_t output, const double *p)
+                                       double *scratch, const double *u, int64_t output, const double *p)
 {
     tni_lanczos_job *l = b->job + i;
     tn_status        s = tni_lanczos_plan(cp->ctx, l, b->n, desc);
     if (s != TN_OK) return s;
-    tni_lanczos_lay(l, room);
+    tni_lanczos_lay(l, scratch);
     l->host = tni_eigen_batch_host(b, l->simd, 0);
     b->output[i] = output;
     l->host.by->gemm(&l->host, 1, b->h, cp->out, 1, tni_rows((double *)u + output * cp->out, cp->out),
@@ -31248,14 +31267,14 @@ static tn_status tni_eigen_batch_next(tni_eigen_batch *b, int64_t i, const tn_cp
 }
 
 static tn_status tni_eigen_batch_run(tni_eigen_batch *b, tni_eigen_product *product, const tn_cp *cp, const double *u,
-                                     int64_t outputs, int64_t most, const tn_lanczos_desc *desc, double *room, int64_t work,
+                                     int64_t outputs, int64_t most, const tn_lanczos_desc *desc, double *scratch, int64_t work,
                                      const double *p, double *values, double *vectors)
 {
     int64_t   next = 0, i;
     bool      changed = true;
     tn_status s = TN_OK;
     while (next < most && s == TN_OK) {
-        s = tni_eigen_batch_begin(b, next, cp, desc, room + next * work, u, next, p);
+        s = tni_eigen_batch_begin(b, next, cp, desc, scratch + next * work, u, next, p);
         next++;
     }
     for (b->active = most; b->active > 0 && s == TN_OK;) {
@@ -31291,10 +31310,10 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
     b.n = cp->in[0];
     b.h = cp->terms;
     if ((s = tni_lanczos_plan(ctx, &job, b.n, &desc)) != TN_OK) return s;
-    int64_t work = tni_lanczos_work(&job) - tni_host_work(tni_max(b.n, job.room + job.block));
+    int64_t work = tni_lanczos_work(&job) - tni_host_work(tni_max(b.n, job.basis + job.block));
     b.block = tni_host_work(b.n);
     tni_scratch w = tni_scratch_begin(ctx, "eigen");
-    double     *room = tni_take_zeros(&w, most, work);
+    double     *scratch = tni_take_zeros(&w, most, work);
     b.x = tni_take_zeros(&w, most, b.n);
     b.y = tni_take_zeros(&w, most, b.n);
     b.d = tni_take_zeros(&w, most, b.h);
@@ -31303,7 +31322,7 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
     b.output = (int64_t *)tni_take(&w, most, sizeof *b.output);
     b.status = (tn_status *)tni_take(&w, most, sizeof *b.status);
     if (w.failed) s = TN_ERR_MEMORY;
-    else s = tni_eigen_batch_run(&b, product, cp, u, outputs, most, &desc, room, work, p, values, vectors);
+    else s = tni_eigen_batch_run(&b, product, cp, u, outputs, most, &desc, scratch, work, p, values, vectors);
     return tni_scratch_end(&w, s);
 }
 
@@ -31489,19 +31508,19 @@ TNI_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
 TNI_FN tn_status tni_pairs_begin(tni_pairs *g, tni_scratch *w, const tn_cp *a, const tn_cp *b, bool by_row)
 {
     int64_t width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
-    int64_t room = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST);
+    int64_t max = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST);
     memset(g, 0, sizeof *g);
     g->order = a->order;
     g->same = a == b;
-    if (most <= room) room = tni_max(1, most);               /* all terms are held, and blocks may be small */
-    else room = tni_min(room, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
-    g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
+    if (most <= max) max = tni_max(1, most);               /* all terms are held, and blocks may be small */
+    else max = tni_min(max, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
+    g->block = most <= max ? tni_min(max, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : max;
     g->gram = tni_take_f64(w, tni_area(g->order, g->order), tni_area(g->block, g->block));
     g->k = tni_take_f64(w, g->block, g->block);
     g->pp = tni_take_f64(w, g->block, g->block);
     g->host = tni_take_host(w, tni_max(g->order * g->block, width));
-    tn_status s = w->failed ? TN_ERR_MEMORY : tni_terms_begin_groups(&g->a, w, a, room, g->block, by_row, NULL);
-    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin_groups(&g->b, w, b, room, g->block, by_row, &g->a) : s;
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_terms_begin_groups(&g->a, w, a, max, g->block, by_row, NULL);
+    if (!g->same || most > max) return s == TN_OK ? tni_terms_begin_groups(&g->b, w, b, max, g->block, by_row, &g->a) : s;
     g->b = g->a;                                             /* the same numbers, with a block of its own */
     if (s == TN_OK && most > 0) s = tni_terms_load(&g->a, 0, most);
     g->b.scaled = true;
@@ -32191,14 +32210,14 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
 {
     const tn_cp *cp = v->cp;
     int64_t      width = tni_max(1, tni_max(rest, tni_terms_width(cp)));
-    int64_t      room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
+    int64_t      max = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
     tni_scratch  w = tni_scratch_begin(cp->ctx, "hosvd");
-    double      *a = tni_take_f64(&w, room, width), *b = tni_take_f64(&w, room, width), *f = tni_take_f64(&w, room, width);
-    tni_host     host = tni_take_host(&w, tni_max(room, width));
+    double      *a = tni_take_f64(&w, max, width), *b = tni_take_f64(&w, max, width), *f = tni_take_f64(&w, max, width);
+    tni_host     host = tni_take_host(&w, tni_max(max, width));
     tni_terms    t;
-    tn_status    s = tni_terms_begin(&t, &w, cp, room);
-    for (int64_t at = 0; at < cp->terms && s == TN_OK; at += room) {
-        int64_t rows = tni_min(room, cp->terms - at), columns = v->keep[0];
+    tn_status    s = tni_terms_begin(&t, &w, cp, max);
+    for (int64_t at = 0; at < cp->terms && s == TN_OK; at += max) {
+        int64_t rows = tni_min(max, cp->terms - at), columns = v->keep[0];
         double *product = a, *next = b;
         if ((s = tni_terms_load(&t, at, rows)) != TN_OK) break;
         host.by->gemm(&host, rows, columns, cp->out, 1, tni_transposed(tni_terms_p(&t)),
@@ -32326,7 +32345,7 @@ typedef struct tni_top {
     const tn_cp *cp;
     int64_t   blocks, skipped;              /* of products                                    */
     int64_t   left, right, lead;            /* extents; tuples of leading inputs              */
-    int       groups, slot[721][TN_CP_MAX_ORDER];       /* permutations of the inputs, room for one more */
+    int       groups, slot[721][TN_CP_MAX_ORDER];       /* permutations of the inputs, and one more */
     bool      symmetric;
     tni_heap  heap;
     double   *d, *scaled, *rows, *columns, *block;
@@ -32515,26 +32534,26 @@ void tn_coefficients_destroy(tn_coefficients *c) { tni_result_end(c, sizeof *c, 
 static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *mean, double *at, const char *op)
 {
     int64_t     n = cp->in[0], width = tni_max(1, tni_terms_width(cp));
-    int64_t     room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
+    int64_t     max = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
     tni_scratch w = tni_scratch_begin(cp->ctx, op);
-    double     *ws = tni_take_f64(&w, room, n), *c = tni_take_f64(&w, 2, room);
-    tni_host    h = tni_take_host(&w, tni_max(room, width));
+    double     *ws = tni_take_f64(&w, max, n), *c = tni_take_f64(&w, 2, max);
+    tni_host    h = tni_take_host(&w, tni_max(max, width));
     tni_terms   t;
-    tn_status   status = tni_terms_begin(&t, &w, cp, room);
+    tn_status   status = tni_terms_begin(&t, &w, cp, max);
     for (int64_t o = 0; o < cp->out; o++) mean[o] = at[o] = 0;
-    for (int64_t first = 0; first < cp->terms && status == TN_OK; first += room) {
-        int64_t rows = tni_min(room, cp->terms - first);
+    for (int64_t first = 0; first < cp->terms && status == TN_OK; first += max) {
+        int64_t rows = tni_min(max, cp->terms - first);
         if ((status = tni_terms_load(&t, first, rows)) != TN_OK) break;
         h.by->gemm(&h, rows, n, n, 1, tni_terms_f(&t, 0), tni_rows((double *)s, n), 0, tni_rows(ws, n));
         for (int64_t i = 0; i < rows; i++) {
             double v = 0;
             c[i] = h.by->dot(n, ws + i * n, t.f[1] + i * n);
             for (int64_t o = 0; o < n && cp->constant; o++) v += t.f[1][i * n + o] * s[o * n + n - 1];
-            c[room + i] = cp->constant ? ws[i * n + n - 1] * v : 0;
+            c[max + i] = cp->constant ? ws[i * n + n - 1] * v : 0;
         }
         for (int64_t o = 0; o < cp->out; o++) {
             mean[o] += h.by->dot(rows, t.p + o * rows, c);
-            at[o] += h.by->dot(rows, t.p + o * rows, c + room);
+            at[o] += h.by->dot(rows, t.p + o * rows, c + max);
         }
     }
     for (int64_t o = 0; o < cp->out; o++) { mean[o] = ldexp(mean[o], t.shift); at[o] = ldexp(at[o], t.shift); }
@@ -32819,14 +32838,14 @@ static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t 
     int64_t     e = t->extent;
     tni_scratch w = tni_scratch_begin(t->ctx, "stack_inner");
     double     *z = tni_take_f64(&w, tni_area(4, TNI_STACK_ROWS), e);
-    double     *room = tni_take_f64(&w, tni_area(4, TNI_STACK_ROWS), e);
+    double     *scratch = tni_take_f64(&w, tni_area(4, TNI_STACK_ROWS), e);
     for (int64_t first = 0; first < samples && !w.failed; first += TNI_STACK_ROWS) {
         int64_t rows = tni_min(TNI_STACK_ROWS, samples - first), n = t->layer[0]->n, out = t->layer[0][t->layers - 1].out;
         double *y[2] = {z, z + 2 * rows * e};
         tni_stack_draw(seed, first, rows, n, sphere, y[0]);
         memcpy(y[1], y[0], sizeof *z * (size_t)(2 * rows * n));
         for (int side = 0; side < 2; side++)
-            for (int l = 0; l < t->layers; l++) tni_stack_layer(t, t->layer[side] + l, rows, y[side], room);
+            for (int l = 0; l < t->layers; l++) tni_stack_layer(t, t->layer[side] + l, rows, y[side], scratch);
         for (int64_t r = 0; r < rows; r++) {
             double *to = numbers + first + r;
             to[0] = to[samples] = to[2 * samples] = 0;
@@ -33243,18 +33262,19 @@ void tn_certificate_destroy(tn_certificate *c)
 #ifndef TN_NO_ANALYSIS
 /* ---- features ----------------------------------------------------------- >>analysis-features-impl */
 
-tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
+tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
 {
-    if (!tni_cp_is_bilinear(cp, "dictionary")) return NULL;
+    if (!tni_cp_is_bilinear(cp, "feature_interactions")) return NULL;
     tn_ctx *ctx = cp->ctx;
-    if (!tni_is_matrix(ctx, d, "dictionary", "d") || !tni_is_vector(ctx, u, cp->out, "dictionary", "u")) return NULL;
+    if (!tni_is_matrix(ctx, d, "feature_interactions", "d")
+        || !tni_is_vector(ctx, u, cp->out, "feature_interactions", "u")) return NULL;
     int64_t m = d->shape[0] + cp->constant;
     if (d->shape[1] != cp->in[0] - cp->constant)
-        return tni_fail(ctx, TN_ERR_SHAPE, "dictionary: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
                         (long long)cp->in[0] - cp->constant), (tn_tensor *)NULL;
-    if (moment && !tni_is_matrix(ctx, moment, "dictionary", "moment")) return NULL;
+    if (moment && !tni_is_matrix(ctx, moment, "feature_interactions", "moment")) return NULL;
     if (moment && (moment->shape[0] != m || moment->shape[1] != m))
-        return tni_fail(ctx, TN_ERR_SHAPE, "dictionary: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
                         (long long)m), (tn_tensor *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
     tn_tensor *t = tni_view_of((tn_tensor *)d);
@@ -33268,12 +33288,12 @@ tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor
 }
 
 /* |u_l - g * u_l|^2 = sum_h (1 - g_h)^2 u_hl^2,  g = W d */
-tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u)
+tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u)
 {
-    if (!tni_is_real(ctx, w, "modified_features", "w") || !tni_is_real(ctx, d, "modified_features", "d")
-        || !tni_is_real(ctx, u, "modified_features", "u")) return NULL;
+    if (!tni_is_real(ctx, w, "feature_modification", "w") || !tni_is_real(ctx, d, "feature_modification", "d")
+        || !tni_is_real(ctx, u, "feature_modification", "u")) return NULL;
     if (w->rank != 2 || d->rank != 2 || u->rank != 2 || d->shape[1] != w->shape[1] || u->shape[0] != w->shape[0])
-        return tni_fail(ctx, TN_ERR_SHAPE, "modified_features: w is %s, d is %s, u is %s, expected [h,n], [m,n] and [h,l]",
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_modification: w is %s, d is %s, u is %s, expected [h,n], [m,n] and [h,l]",
                         TNI_SHAPE(w), TNI_SHAPE(d), TNI_SHAPE(u)), (tn_tensor *)NULL;
     tn_tensor *rest = tn_sub(ctx, tn_full(ctx, 0, NULL, 1), tn_affine(ctx, d, w, NULL));
     rest = rest ? tn_matmul(ctx, tn_mul(ctx, rest, rest), tn_mul(ctx, u, u)) : NULL;
@@ -33503,10 +33523,10 @@ static double tni_term_cosine(const tni_units *a, int64_t i, const tni_units *b,
 }
 
 /* The assignment of rows to columns of c [n,n] with the largest sum: column[row]. Each row in turn gets a shortest
-   augmenting path by reduced costs. room: [3,n] doubles, marks: [3,n] integers */
-static void tni_assign(int64_t n, const double *c, int64_t *column, double *room, int64_t *marks)
+   augmenting path by reduced costs. scratch: [3,n] doubles, marks: [3,n] integers */
+static void tni_assign(int64_t n, const double *c, int64_t *column, double *scratch, int64_t *marks)
 {
-    double  *value = room, *slack = room + n, *price = room + 2 * n;
+    double  *value = scratch, *slack = scratch + n, *price = scratch + 2 * n;
     int64_t *row = marks, *back = marks + n, *seen = marks + 2 * n, next;
     for (int64_t j = 0; j < n; j++) { row[j] = -1; value[j] = price[j] = 0; }
     for (int64_t i = 0; i < n; i++) {
@@ -33561,13 +33581,13 @@ static tn_status tni_align(const tn_cp *a, const tni_units *ua, tni_units *ub, d
 {
     const int64_t h = a->terms, n = a->in[0];
     tni_scratch   w = tni_scratch_begin(a->ctx, "align");
-    double       *c = tni_take_f64(&w, h, h), *room = tni_take_f64(&w, h, 3);
+    double       *c = tni_take_f64(&w, h, h), *scratch = tni_take_f64(&w, h, 3);
     int64_t      *marks = (int64_t *)tni_take(&w, tni_area(h, 3), sizeof *marks);
     double       *raw[2] = {tni_take_numbers(&w, a->f[0]), tni_take_numbers(&w, a->f[1])};
     bool          crossed;
     for (int64_t i = 0; i < h && !w.failed; i++)
         for (int64_t j = 0; j < h; j++) c[i * h + j] = tni_term_cosine(ua, i, ub, j, &crossed);
-    if (!w.failed) tni_assign(h, c, column, room, marks);
+    if (!w.failed) tni_assign(h, c, column, scratch, marks);
     for (int64_t i = 0; i < h && !w.failed; i++) {
         double *rows[2] = {raw[0] + i * n, raw[1] + i * n};
         cosine[i] = tni_term_cosine(ua, i, ub, column[i], &crossed);
@@ -33964,7 +33984,7 @@ TNI_FN void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift)
     for (int j = 0; j < from->nodes; j++) tni_net_take(net, at + j, from, j, shift);
 }
 
-/* All nodes and legs of a net, except for input leg `without`, and room for `more` nodes; without = -1: all legs. */
+/* All nodes and legs of a net, except for input leg `without`, and place for `more` nodes; without = -1: all legs. */
 TNI_FN tn_net *tni_net_like(const tn_net *from, int more, int without)
 {
     tn_net *net = tni_net_make(from->ctx, from->nodes + more, from->outs, from->legs - (without >= 0));
@@ -34062,11 +34082,11 @@ static int tni_net_letter_of(char c)
     return c >= 'a' && c <= 'z' ? c - 'a' : c >= 'A' && c <= 'Z' ? c - 'A' + 26 : -1;
 }
 
-/* Reads letters, at most `room`; returns their number. */
-static int tni_net_letters(tni_net_text *t, int room, int *label)
+/* Reads letters, at most `max`; returns their number. */
+static int tni_net_letters(tni_net_text *t, int max, int *label)
 {
     int n = 0;
-    while (n < room && tni_net_letter_of(tni_net_peek(t)) >= 0) label[n++] = tni_net_letter_of(t->text[t->at++]);
+    while (n < max && tni_net_letter_of(tni_net_peek(t)) >= 0) label[n++] = tni_net_letter_of(t->text[t->at++]);
     return n;
 }
 
@@ -35089,7 +35109,7 @@ static tn_status tni_net_look(const tn_net *net, tni_net_search *f, int64_t star
 static tn_status tni_net_divide(const tn_net *net, tni_net_search *f, int64_t *total)
 {
     const size_t  max = net->ctx->desc.max_bytes;
-    const int64_t room = tni_max((int64_t)(max > 0 ? max / 4 : (size_t)64 << 20) / 16, 1);   /* 8 bytes, and as doubles */
+    const int64_t numbers = tni_max((int64_t)(max > 0 ? max / 4 : (size_t)64 << 20) / 16, 1);   /* 8 bytes, and as doubles */
     int           k;
     if (net->outs + net->legs > 64)
         return tni_fail(net->ctx, TN_ERR_SHAPE, "net_top: the tensor has %d axes, expected at most 64",
@@ -35102,10 +35122,10 @@ static tn_status tni_net_divide(const tn_net *net, tni_net_search *f, int64_t *t
         *total *= f->shape[k];
     }
     f->rest = 1;
-    for (k = f->axes - 1; k > 0 && f->axes - k < TN_MAX_RANK && *total > 0 && f->rest <= room / f->shape[k]; k--)
+    for (k = f->axes - 1; k > 0 && f->axes - k < TN_MAX_RANK && *total > 0 && f->rest <= numbers / f->shape[k]; k--)
         f->rest *= f->shape[k];
     f->single = k > 0 ? k : 0;                                    /* axis k is the divided one */
-    f->range = f->axes > 0 ? tni_min(tni_max(room / f->rest, 1), tni_max(f->shape[f->single], 1)) : 1;
+    f->range = f->axes > 0 ? tni_min(tni_max(numbers / f->rest, 1), tni_max(f->shape[f->single], 1)) : 1;
     return TN_OK;
 }
 
@@ -35526,14 +35546,13 @@ static void tni_mps_fill(const tni_mps_cores *c, int64_t k, int64_t last, double
             }
 }
 
-tn_tt *tn_tt_from_mps(const tn_mps *m)
+tn_tt *tn_tt_from_mps(tn_ctx *ctx, const tn_mps *m)
 {
     tni_mps_cores c;
     int64_t       n;
     double       *core = NULL;
     tn_tt        *tt = NULL;
-    if (!m || !tni_alive(m->cores)) return NULL;
-    tn_ctx *ctx = m->cores->ctx;
+    if (!tni_usable(ctx, m ? m->cores : NULL, "tt_from_mps", "the layer")) return NULL;
     if (m->desc.sites == 0)
         return tni_fail(ctx, TN_ERR_ARG, "tt_from_mps: sites is 0, expected a number of sites in the layer's "
                         "desc"), (tn_tt *)NULL;
@@ -35606,16 +35625,16 @@ tn_status tn_mps_assign_tt(const tn_mps *m, const tn_tt *tt)
     return tni_scratch_end(&w, s);
 }
 
-tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed)
+tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t max_bond, uint64_t seed)
 {
     int64_t   k, size = 1;
     double    unused;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
-    if (count < 1 || !extents || rank < 1)
+    if (count < 1 || !extents || max_bond < 1)
         return tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more",
-                        count < 1 ? "count" : rank < 1 ? "rank" : "extents",
-                        (long long)(count < 1 ? count : rank < 1 ? rank : 0)), (tn_tt *)NULL;
+                        count < 1 ? "count" : max_bond < 1 ? "max_bond" : "extents",
+                        (long long)(count < 1 ? count : max_bond < 1 ? max_bond : 0)), (tn_tt *)NULL;
     for (k = 0; k < count; k++)
         if (!tni_is_extent(extents[k]))
             return tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
@@ -35624,9 +35643,9 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
     int64_t    *bond = (int64_t *)tni_take(&w, tni_plus(count, 1), sizeof *bond);
     if (!bond) return NULL;
     bond[count] = 1;
-    for (k = count; k-- > 0;) bond[k] = bond[k + 1] > rank / extents[k] ? rank : bond[k + 1] * extents[k];
+    for (k = count; k-- > 0;) bond[k] = bond[k + 1] > max_bond / extents[k] ? max_bond : bond[k + 1] * extents[k];
     for (bond[0] = 1, k = 0; k < count; k++) {
-        bond[k + 1] = tni_min(bond[k + 1], bond[k] > rank / extents[k] ? rank : bond[k] * extents[k]);
+        bond[k + 1] = tni_min(bond[k + 1], bond[k] > max_bond / extents[k] ? max_bond : bond[k] * extents[k]);
         size = tni_max(size, tni_area(tni_area(bond[k], extents[k]), bond[k + 1]));
     }
     double *numbers = tni_take_f64(&w, 1, size);
@@ -35645,19 +35664,19 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
 }
 
 /* Numbers [r,n,s] of the train of a CP form: factor f [terms,n] (or P [n,terms]) on the diagonal of its bonds. */
-tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
+tn_tt *tn_tt_from_cp(tn_ctx *ctx, const tn_cp *cp, int64_t place)
 {
     tn_status s = TN_OK;
-    if (!cp || !tni_alive(cp->p)) return NULL;
+    if (!tni_usable(ctx, cp ? cp->p : NULL, "tt_from_cp", "the operator")) return NULL;
     if (place < 0 || place > cp->order || cp->terms < 1)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s",
+        return tni_fail(ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s",
                         cp->terms < 1 ? "the number of terms" : "place", (long long)(cp->terms < 1 ? cp->terms : place),
                         cp->terms < 1 ? "1 or more" : "0 to the operator's order"), (tn_tt *)NULL;
     int64_t most = cp->out;
     for (int64_t k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
-    tni_scratch w = tni_scratch_begin(cp->ctx, "tt_from_cp");
+    tni_scratch w = tni_scratch_begin(ctx, "tt_from_cp");
     double     *f = tni_take_f64(&w, most, cp->terms), *core = tni_take_f64(&w, tni_area(most, cp->terms), cp->terms);
-    tn_tt      *tt = w.failed ? NULL : tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
+    tn_tt      *tt = w.failed ? NULL : tni_tt_make(ctx, "tt_from_cp", cp->order + 1);
     for (int64_t k = 0; tt && s == TN_OK && k <= cp->order; k++) {
         const bool       out = k == place;
         const int64_t    e = k - (k > place), n = out ? cp->out : cp->in[e];
@@ -36206,11 +36225,11 @@ static tn_status tni_fit_cut(tni_fit *f, int64_t m, int64_t width, int64_t limit
 }
 
 /* P U, as the near features of V */
-static tni_fit_problem tni_fit_far(const tni_fit *f, const tni_fit_problem *a, int64_t r, double *room)
+static tni_fit_problem tni_fit_far(const tni_fit *f, const tni_fit_problem *a, int64_t r, double *scratch)
 {
     tni_fit_problem v = *a;
-    f->host.by->gemm(&f->host, f->rows, r, a->m, 1, tni_rows((double *)a->p, a->m), tni_rows(f->u, r), 0, tni_rows(room, r));
-    v.p = room;
+    f->host.by->gemm(&f->host, f->rows, r, a->m, 1, tni_rows((double *)a->p, a->m), tni_rows(f->u, r), 0, tni_rows(scratch, r));
+    v.p = scratch;
     v.m = r;
     return v;
 }
@@ -36218,7 +36237,7 @@ static tni_fit_problem tni_fit_far(const tni_fit *f, const tni_fit_problem *a, i
 /* Fits U and V in turn, `first` columns of U and one more whenever that does not help any more. */
 static tn_status tni_fit_grow(tni_fit *f, const tni_fit_problem *a, int64_t first, int64_t *rank)
 {
-    const int64_t width = tni_fit_width(f, a), limit = tni_min(f->d.rank, tni_min(a->m, width)), all = f->rows * f->out;
+    const int64_t width = tni_fit_width(f, a), limit = tni_min(f->d.max_bond, tni_min(a->m, width)), all = f->rows * f->out;
     const double  ridge = tni_max_f64(f->d.ridge, 1e-3), size = tni_frobenius(all, f->y);
     double        now = HUGE_VAL, dropped;
     int64_t       r;
@@ -36259,7 +36278,7 @@ static tn_status tni_fit_grow(tni_fit *f, const tni_fit_problem *a, int64_t firs
     }
     if (s != TN_OK) return s;
     f->host.by->gemm(&f->host, a->m, width, r, 1, tni_rows(f->u, r), tni_rows(f->v, width), 0, tni_rows(f->x, width));
-    return tni_fit_cut(f, a->m, width, f->d.rank, rank, &dropped);
+    return tni_fit_cut(f, a->m, width, f->d.max_bond, rank, &dropped);
 }
 
 /* Makes a slot of n numbers; what was there is lost. */
@@ -36315,7 +36334,7 @@ static tn_status tni_fit_bond(tni_fit *f, int64_t j, bool right)
     tni_fit_features(f, j + 1, false, right ? f->q : f->p);
     a.p = f->p; a.z = f->q; a.m = m; a.n = n; a.each = false;
     tni_fit_solve(f, &a, f->x, f->d.ridge, f->d.steps > 0 ? f->d.steps : scarce ? 2 : tni_min(2 * size + 10, 300));
-    if ((s = tni_fit_cut(f, m, f->out * n, f->d.rank, &r, &dropped)) != TN_OK) return s;
+    if ((s = tni_fit_cut(f, m, f->out * n, f->d.max_bond, &r, &dropped)) != TN_OK) return s;
     if (dropped > 1e-6 && (s = tni_fit_grow(f, &a, scarce ? 1 : r, &r)) != TN_OK) return s;
     f->r[j + 1] = r;
     s = tni_fit_pass(f, f->p, m, f->u, r, right ? j : j + 2, j + 1);
@@ -36423,7 +36442,7 @@ static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error
         for (int64_t o = 0; o < f->out; o++)
             for (int64_t i = 0; i < n; i++)
                 f->x[(i * f->out + o) * r + k] = tni_ldexp(f->v[(k * f->out + o) * n + i], f->exponent[j + 1] - f->exponent[j]);
-    if ((s = tni_fit_cut(f, n, f->out * r, f->d.rank, &q, &dropped)) != TN_OK) return s;
+    if ((s = tni_fit_cut(f, n, f->out * r, f->d.max_bond, &q, &dropped)) != TN_OK) return s;
     if (dropped > 1e-6 && (s = tni_fit_grow(f, &a, q, &q)) != TN_OK) return s;
     tni_fit_problem made = tni_fit_far(f, &a, q, f->z);
     tni_fit_predict(f, &made, f->v, f->res);
@@ -36448,7 +36467,7 @@ static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error
 
 static void tni_fit_take(tni_scratch *w, tni_fit *f)
 {
-    const int64_t side = f->most * f->dim, width = f->out * side, x = side * width, cap = f->d.rank;
+    const int64_t side = f->most * f->dim, width = f->out * side, x = side * width, cap = f->d.max_bond;
     f->phi = tni_take_f64(w, f->rows * f->sites, f->dim);
     f->y = tni_take_f64(w, f->rows, f->out);
     f->p = tni_take_f64(w, f->rows, side);
@@ -36483,13 +36502,13 @@ static tn_status tni_fit_check(tni_fit *f, const tn_tt *tt, int64_t label, const
     if (tt->count < 3 || label < 0 || label >= tt->count)
         return tni_fail(ctx, TN_ERR_ARG, "tt_fit: label is %lld of %lld axes, expected one of 3 or more", (long long)label,
                         (long long)tt->count);
-    if (f->d.sweeps < 0 || f->d.rank < 0 || f->d.steps < 0 || !(f->d.relative >= 0 && f->d.relative < 1)
+    if (f->d.sweeps < 0 || f->d.max_bond < 0 || f->d.steps < 0 || !(f->d.relative >= 0 && f->d.relative < 1)
         || !(f->d.ridge >= 0 && f->d.ridge < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "tt_fit: sweeps %lld, rank %lld, steps %lld, relative %g and ridge %g, expected 0 "
-                        "or more, and relative below 1", (long long)f->d.sweeps, (long long)f->d.rank, (long long)f->d.steps,
-                        f->d.relative, f->d.ridge);
+        return tni_fail(ctx, TN_ERR_ARG, "tt_fit: sweeps %lld, max_bond %lld, steps %lld, relative %g and ridge %g, expected 0 "
+                        "or more, and relative below 1", (long long)f->d.sweeps, (long long)f->d.max_bond,
+                        (long long)f->d.steps, f->d.relative, f->d.ridge);
     if (f->d.sweeps == 0) f->d.sweeps = 1;
-    if (f->d.rank == 0) f->d.rank = 16;
+    if (f->d.max_bond == 0) f->d.max_bond = 16;
     if (f->d.relative == 0) f->d.relative = 1e-6;
     if (f->d.ridge == 0) f->d.ridge = 1e-9;
     f->sites = tt->count - 1;
@@ -36520,10 +36539,11 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
     tn_tt  *tt = NULL;
     tni_scratch w = tni_scratch_begin(f->ctx, "tt_fit");
     tn_status   s = tni_tt_canonical(&w, from, label, &c, &norm);
-    for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.rank));
-    /* With room to spare for every bare product of tni_fit_take: the largest, of the SVD, is a few of these matrices. */
+    for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.max_bond));
+    /* With scratch to spare for every bare product of tni_fit_take: the largest, of the SVD, is a few of these matrices. */
     if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, tni_area(f->dim, f->out)), 1024, &unused))
-        s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller rank", (long long)f->most);
+        s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller max_bond",
+                     (long long)f->most);
     if (s == TN_OK) {
         tni_fit_take(&w, f);
         if (w.failed) s = TN_ERR_MEMORY;
@@ -36602,16 +36622,16 @@ tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_
     }
     tn_status s = tni_layer_extents(ps, "tt_linear", name, "the product of in", tni_tt_linear_size(&d, d.in),
                                     "the product of out", tni_tt_linear_size(&d, d.out));
-    if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", d.rank, "rank", d.rank);
+    if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "bond", d.bond, "bond", d.bond);
     if (s != TN_OK) return s;
     layer->desc = d;
     tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
     init.std = d.std > 0 ? d.std : 1 / sqrt((double)tni_tt_linear_size(&d, d.in));
-    double variance = init.std * init.std / pow((double)d.rank, (double)(d.count - 1)); /* a sum over all bonds */
+    double variance = init.std * init.std / pow((double)d.bond, (double)(d.count - 1)); /* a sum over all bonds */
     init.std = pow(variance, 0.5 / (double)d.count);
     for (int64_t k = 0; whole && k < d.count; k++) {
-        int64_t shape[4] = {d.out[k], k + 1 == d.count ? 1 : d.rank, k == 0 ? 1 : d.rank, d.in[k]};
+        int64_t shape[4] = {d.out[k], k + 1 == d.count ? 1 : d.bond, k == 0 ? 1 : d.bond, d.in[k]};
         tni_print(part, sizeof part, "core%d", (int)k);
         layer->core[k] = tni_layer_param(ps, name, part, 4, shape, init, true);
         whole = layer->core[k] != NULL;
@@ -36775,37 +36795,37 @@ tn_status tn_tt_linear_assign_tt(const tn_tt_linear *m, const tn_tt *tt)
                         (long long)tt->count, (long long)m->desc.count);
     if (!tni_tt_is_matrix(tt, "tt_linear_assign_tt", m->desc.out, m->desc.in)) return TN_ERR_SHAPE;
     for (int64_t k = 0; k < tt->count; k++)
-        if (tt->core[k]->shape[2] > m->desc.rank)
+        if (tt->core[k]->shape[2] > m->desc.bond)
             return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_assign_tt: core %lld is %s, expected bonds up to %lld",
-                            (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.rank);
+                            (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.bond);
     tni_scratch w = tni_scratch_begin(tt->ctx, "tt_linear_assign_tt");
-    double     *core = tni_take_f64(&w, tni_tt_linear_most(m), 1), *room = tni_take_f64(&w, tni_tt_largest_core(tt), 1);
+    double     *core = tni_take_f64(&w, tni_tt_linear_most(m), 1), *scratch = tni_take_f64(&w, tni_tt_largest_core(tt), 1);
     tn_status   s = w.failed ? TN_ERR_MEMORY : TN_OK;
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++)    /* all are checked before the first is written */
-        s = tni_read_scaled(tt->ctx, "tt_linear_assign_tt", "a core", tt->core[k], room, NULL);
+        s = tni_read_scaled(tt->ctx, "tt_linear_assign_tt", "a core", tt->core[k], scratch, NULL);
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++) {
         const int64_t n = tn_tensor_count(m->core[k]);
-        if ((s = tn_read(tt->core[k], TN_F64, room, tn_tensor_count(tt->core[k]))) != TN_OK) break;
+        if ((s = tn_read(tt->core[k], TN_F64, scratch, tn_tensor_count(tt->core[k]))) != TN_OK) break;
         memset(core, 0, (size_t)n * sizeof *core);
-        tni_tt_linear_order(tt->core[k]->shape, m->core[k]->shape, room, core, false);
+        tni_tt_linear_order(tt->core[k]->shape, m->core[k]->shape, scratch, core, false);
         s = tn_write(m->core[k], TN_F64, core, n);
     }
     return tni_scratch_end(&w, s);
 }
 
-tn_tt *tn_tt_from_tt_linear(const tn_tt_linear *m)
+tn_tt *tn_tt_from_tt_linear(tn_ctx *ctx, const tn_tt_linear *m)
 {
-    if (!m || !tni_alive(m->core[0])) return NULL;
+    if (!tni_usable(ctx, m ? m->core[0] : NULL, "tt_from_tt_linear", "the layer")) return NULL;
     const int64_t most = tni_tt_linear_most(m);
-    tni_scratch   w = tni_scratch_begin(m->core[0]->ctx, "tt_from_tt_linear");
-    double       *core = tni_take_f64(&w, most, 1), *room = tni_take_f64(&w, most, 1);
+    tni_scratch   w = tni_scratch_begin(ctx, "tt_from_tt_linear");
+    double       *core = tni_take_f64(&w, most, 1), *scratch = tni_take_f64(&w, most, 1);
     tn_status     s = TN_OK;
     tn_tt        *tt = w.failed ? NULL : tni_tt_make(w.ctx, "tt_from_tt_linear", m->desc.count);
     for (int64_t k = 0; tt && s == TN_OK && k < tt->count; k++) {
         const int64_t *n = m->core[k]->shape;
         int64_t train[3] = {n[2], n[0] * n[3], n[1]};
-        if ((s = tn_read(m->core[k], TN_F64, room, tn_tensor_count(m->core[k]))) != TN_OK) break;
-        tni_tt_linear_order(train, n, core, room, true);
+        if ((s = tn_read(m->core[k], TN_F64, scratch, tn_tensor_count(m->core[k]))) != TN_OK) break;
+        tni_tt_linear_order(train, n, core, scratch, true);
         s = tni_tt_put(tt, "tt_from_tt_linear", k, train[0], train[1], train[2], core);
     }
     tni_scratch_release(&w, NULL);
@@ -36820,18 +36840,18 @@ tn_tt *tn_tt_from_tt_linear(const tn_tt_linear *m)
 /* ---- trains and networks ------------------------------------------------------- >>mps-networks-impl */
 
 /* Label k is the bond before axis k, label d + k the leg of axis k. */
-tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
+tn_net *tn_net_from_tt(tn_ctx *ctx, const tn_tt *tt, const int *input)
 {
     int     k, j, outs = 0, legs = 0;
     bool    whole = true;
     tn_net *net;
-    if (!tt) return NULL;
+    if (!tni_usable(ctx, tt ? tt->core[0] : NULL, "net_from_tt", "the train")) return NULL;
     if (tt->count > 4096)
-        return tni_fail(tt->ctx, TN_ERR_ARG, "net_from_tt: the train has %lld axes, expected at most 4096",
+        return tni_fail(ctx, TN_ERR_ARG, "net_from_tt: the train has %lld axes, expected at most 4096",
                         (long long)tt->count), (tn_net *)NULL;
     int d = (int)tt->count;
     for (k = 0; input && k < d; k++) outs += input[k] < 0;
-    if (!(net = tni_net_make(tt->ctx, d, outs, d - outs))) return NULL;
+    if (!(net = tni_net_make(ctx, d, outs, d - outs))) return NULL;
     for (outs = k = 0; k < d; k++) {
         const int to = input ? input[k] : k;
         if (to < 0) { net->out[outs++].label = d + k; continue; }
@@ -36841,7 +36861,7 @@ tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
     }
     for (k = 0; k < d && whole; k++) {
         int label[3] = {k, d + k, (k + 1) % d};
-        whole = tni_net_put(net, k, tni_net_copy(tt->ctx, tt->core[k], 1), label);
+        whole = tni_net_put(net, k, tni_net_copy(ctx, tt->core[k], 1), label);
     }
     return tni_net_done(net, whole, "net_from_tt");
 }
@@ -38420,7 +38440,7 @@ typedef struct tni_scan {
     tn_status         status;
 } tni_scan;
 
-typedef struct tni_list { void *items; size_t count, room, each; } tni_list;
+typedef struct tni_list { void *items; size_t count, max, each; } tni_list;
 
 static inline void *tni_list_at(const tni_list *l, size_t i) { return (char *)l->items + i * l->each; }
 
@@ -38479,8 +38499,8 @@ TNI_FN tni_file_name tni_file_name_of(const char *name, const char *path, bool c
 {
     tni_file_name out;
     const char   *s = name ? name : path ? path : calls ? "callback" : "memory";
-    size_t        n = strlen(s), room = sizeof out.s - 4;
-    tni_print(out.s, sizeof out.s, "%s%s", n > room ? "..." : "", n > room ? s + n - room : s);
+    size_t        n = strlen(s), max = sizeof out.s - 4;
+    tni_print(out.s, sizeof out.s, "%s%s", n > max ? "..." : "", n > max ? s + n - max : s);
     return out;
 }
 
@@ -39122,7 +39142,7 @@ TNI_FN void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
 /* Memory takes the bytes that fit; the close reports the rest. */
 static void tni_memory_put(const tni_writer *w, const void *src, size_t bytes)
 {
-    size_t left = w->at < w->sink.room ? w->sink.room - (size_t)w->at : 0;
+    size_t left = w->at < w->sink.bytes ? w->sink.bytes - (size_t)w->at : 0;
     if (w->sink.data && left > 0) memcpy((char *)w->sink.data + w->at, src, bytes < left ? bytes : left);
 }
 
@@ -39146,20 +39166,20 @@ TNI_FN tn_status tni_writer_close(tni_writer *w)
     if (w->sink.path) tni_writer_close_path(w);
     else {
         if (w->sink.used) *w->sink.used = (size_t)w->at;
-        if (w->sink.data && w->at > w->sink.room) {
-            char room[40];
-            tni_print(room, sizeof room, "room is %zu bytes", w->sink.room);
-            tni_writer_fail(w, TN_ERR_FILE, "the file is larger than the memory", room);
+        if (w->sink.data && w->at > w->sink.bytes) {
+            char size[40];
+            tni_print(size, sizeof size, "%zu bytes", w->sink.bytes);
+            tni_writer_fail(w, TN_ERR_FILE, "the file is larger than the memory", size);
         }
     }
     return w->status;
 }
 
-tn_sink tn_sink_memory(void *data, size_t room, size_t *used)
+tn_sink tn_sink_memory(void *data, size_t bytes, size_t *used)
 {
     tn_sink s = TNI_ZERO;
     s.data = data;
-    s.room = room;
+    s.bytes = bytes;
     s.used = used;
     return s;
 }
@@ -39175,36 +39195,36 @@ tn_sink tn_sink_calls(tn_store_fn store, void *user)
 /* ---- files in a program's own format ------------------------------------ >>io-file-impl */
 
 #ifndef TN_NO_STDIO
-struct tn_file {
+struct tn_writer {
     tni_owned  owned;                   /* first: the context destroys it by this */
     tni_writer writer;
     size_t     bytes;                   /* of this struct and the path, which follows it */
 };
 
-static void tni_file_destroy(tni_owned *owned) { tn_file_close((tn_file *)(void *)owned, false); }
+static void tni_writer_abandon(tni_owned *owned) { tn_writer_close((tn_writer *)(void *)owned, false); }
 
-tn_file *tn_file_create(tn_ctx *ctx, const char *path)
+tn_writer *tn_writer_open(tn_ctx *ctx, const char *path)
 {
-    const size_t bytes = sizeof(tn_file) + strlen(path ? path : "") + 1;
-    tn_file     *f = ctx ? (tn_file *)tni_alloc(ctx, bytes, "file_create") : NULL;
+    const size_t bytes = sizeof(tn_writer) + strlen(path ? path : "") + 1;
+    tn_writer     *f = ctx ? (tn_writer *)tni_alloc(ctx, bytes, "writer_open") : NULL;
     if (!f) return NULL;
     f->bytes = bytes;
     tn_sink sink = tn_sink_path(strcpy((char *)(f + 1), path ? path : ""));
     tni_writer_open(&f->writer, ctx, &sink);
-    tni_own(ctx, &f->owned, tni_file_destroy);
+    tni_own(ctx, &f->owned, tni_writer_abandon);
     if (f->writer.status == TN_OK) return f;
-    tn_file_close(f, false);
+    tn_writer_close(f, false);
     return NULL;
 }
 
-tn_status tn_file_write(tn_file *f, const void *src, size_t bytes)
+tn_status tn_writer_write(tn_writer *f, const void *src, size_t bytes)
 {
     if (!f) return TN_ERR_ARG;
     tni_put(&f->writer, src, bytes);
     return f->writer.status;
 }
 
-tn_status tn_file_close(tn_file *f, bool keep)
+tn_status tn_writer_close(tn_writer *f, bool keep)
 {
     if (!f) return TN_ERR_ARG;
     tn_ctx   *ctx = f->writer.ctx;
@@ -39584,14 +39604,14 @@ TNI_FN bool tni_scan_string(tni_scan *s, const char **out)
 
 TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
 {
-    if (l->count == l->room) {
-        size_t room = l->room * 2 + 8, bytes;
-        void  *items = tni_mul_size(room, l->each, &bytes) ? tni_alloc(ctx, bytes, what) : NULL;
+    if (l->count == l->max) {
+        size_t max = l->max * 2 + 8, bytes;
+        void  *items = tni_mul_size(max, l->each, &bytes) ? tni_alloc(ctx, bytes, what) : NULL;
         if (!items) return NULL;
         if (l->count > 0) memcpy(items, l->items, l->count * l->each);
-        tni_free(ctx, l->items, l->room * l->each);
+        tni_free(ctx, l->items, l->max * l->each);
         l->items = items;
-        l->room = room;
+        l->max = max;
     }
     return memset(tni_list_at(l, l->count++), 0, l->each);
 }
@@ -39685,7 +39705,7 @@ TNI_FN const char *tni_twice(const void *const *p, size_t n)
     return NULL;
 }
 
-TNI_UNUSED TNI_FN void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
+TNI_UNUSED TNI_FN void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->max * l->each); }
 
 /* ---- safetensors -------------------------------------------------------- >>io-safetensors-impl
        u64        n, little-endian, at most 100 MB
@@ -40315,7 +40335,7 @@ static tn_status tni_header_text(tni_scratch *w, const void *const *order, size_
     *bytes = 8 + t.length + 1;
     if (!(*text = (char *)tni_take(w, (int64_t)*bytes, 1))) return TN_ERR_MEMORY;
     tni_store_bits((uint8_t *)*text, t.length, 8);
-    t.dst = *text + 8; t.room = t.length + 1; t.length = 0;
+    t.dst = *text + 8; t.bytes = t.length + 1; t.length = 0;
     tni_text_header(&t, order, n, notes, note_count, sealed);
     return TN_OK;
 }
@@ -40509,19 +40529,19 @@ static void tni_optim_numbers(const tn_optim_desc *d, tni_optim_number n[TNI_OPT
 }
 
 /* Names and values of a file's header, one after the other in one block of memory. */
-typedef struct tni_names { char *text; size_t room, used; } tni_names;
+typedef struct tni_names { char *text; size_t bytes, used; } tni_names;
 
 static const char *tni_names_write(tni_names *p, const char *first, const char *second)
 {
     char *s = p->text + p->used;
-    p->used += tni_print(s, p->room - p->used, "%s%s", first, second) + 1;
+    p->used += tni_print(s, p->bytes - p->used, "%s%s", first, second) + 1;
     return s;
 }
 
 static const char *tni_names_natural(tni_names *p, uint64_t n)
 {
     char *s = p->text + p->used;
-    p->used += tni_print(s, p->room - p->used, "%llu", (unsigned long long)n) + 1;
+    p->used += tni_print(s, p->bytes - p->used, "%llu", (unsigned long long)n) + 1;
     return s;
 }
 
@@ -40590,8 +40610,8 @@ static tn_status tni_link_pass(tni_link *l, int from, int to, void *data, size_t
     return tni_link_failed(l, tni_link_exchange(l, -1, NULL, 0, from, data, bytes));
 }
 
-/* The elements of a vector of process `from` to host memory of the first, `host`, where each process has room for them. All call
-   it. A carrier that cannot send to one process broadcasts them, through `piece`, room of the backend. After an error of one
+/* The elements of a vector of process `from` to host memory of the first, `host`, where each process has memory for them. All
+   call it. A carrier that cannot send to one process broadcasts them, through `piece`, memory of the backend. After an error of one
    process, except of the carrier's, the others get what is there. */
 static tn_status tni_comm_to_first(tn_ctx *ctx, int from, const tn_view *v, tn_tensor *piece, void *host)
 {
@@ -40716,11 +40736,11 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_m
     int64_t         n = o->of.params->count;
     tn_status       s = tni_checkpoint_notes(ctx, notes, note_count);
     if (s != TN_OK) return s;
-    c->names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
-    for (int64_t i = 0; i < n; i++) c->names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
+    c->names.bytes = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
+    for (int64_t i = 0; i < n; i++) c->names.bytes += 3 * (strlen(o->of.params->item[i]->name) + 40);
     c->named = (tn_named_tensor *)tni_take(&w, 3 * n + 2, sizeof *c->named);
     c->notes = (tn_metadata *)tni_take(&w, n + 6 + TNI_OPTIM_NUMBERS + note_count, sizeof *c->notes);
-    c->names.text = (char *)tni_take(&w, 1, c->names.room);
+    c->names.text = (char *)tni_take(&w, 1, c->names.bytes);
     c->moment = (int64_t *)tni_take(&w, 3 * n + 2, sizeof *c->moment);
     if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
     tni_seal seal = TNI_ZERO;
@@ -41073,8 +41093,8 @@ static tn_status tni_restored_lists(tni_restored *r)
     r->value = (tn_tensor **)tni_take_zeroed(&r->w, 3 * r->n, sizeof *r->value);
     for (int64_t i = 0; i < r->n; i++) if (strlen(r->optim->of.params->item[i]->name) > longest)
         longest = strlen(r->optim->of.params->item[i]->name);
-    r->names.room = longest + sizeof "tensornet.born.";
-    r->names.text = (char *)tni_take(&r->w, 1, r->names.room);
+    r->names.bytes = longest + sizeof "tensornet.born.";
+    r->names.text = (char *)tni_take(&r->w, 1, r->names.bytes);
     if (r->w.failed) return TN_ERR_MEMORY;
     for (int k = 0; k < 2; k++) r->m[k] = r->value + (k + 1) * r->n;
     return TN_OK;
@@ -41604,7 +41624,7 @@ struct tn_tokenizer {
     tni_categories categories;
 };
 
-typedef struct tni_encoding { int32_t *ids; tn_span *spans; int64_t n, room; } tni_encoding;
+typedef struct tni_encoding { int32_t *ids; tn_span *spans; int64_t n, max; } tni_encoding;
 
 static const struct { const char *whose, *regex; int digits; } tni_bpe_rules[] = {
     {"none", "", 0},
@@ -41978,7 +41998,7 @@ TNI_FN uint32_t *tni_trie_value(const tni_trie *t, uint32_t node) { return (uint
 TNI_FN void tni_trie_free(tn_ctx *ctx, tni_trie *t)
 {
     tni_map_free(ctx, &t->edges);
-    tni_free(ctx, t->nodes.items, t->nodes.room * t->nodes.each);
+    tni_free(ctx, t->nodes.items, t->nodes.max * t->nodes.each);
 }
 
 /* Nodes 0 (none) and TNI_ROOT. */
@@ -42144,8 +42164,8 @@ int64_t tn_tokenizer_id(const tn_tokenizer *t, const char *token)
 
 TNI_FN void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end)
 {
-    if (e->n < e->room) e->ids[e->n] = (int32_t)id;
-    if (e->n < e->room && e->spans) {
+    if (e->n < e->max) e->ids[e->n] = (int32_t)id;
+    if (e->n < e->max && e->spans) {
         e->spans[e->n].begin = begin;
         e->spans[e->n].end = end;
     }
@@ -42499,18 +42519,18 @@ static void tni_encode_text(const tn_tokenizer *t, const char *text, size_t end,
     }
 }
 
-int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids, int64_t room,
+int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids, int64_t max,
                             tn_span *spans)
 {
     tni_encoding e;
     if (!t) return -1;
-    if (room < 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: room is %lld, expected 0 or more", (long long)room), -1;
-    if (!ids && room > 0)
-        return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected room for %lld", (long long)room), -1;
+    if (max < 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: max is %lld, expected 0 or more", (long long)max), -1;
+    if (!ids && max > 0)
+        return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected memory for %lld ids", (long long)max), -1;
     if (!text && bytes > 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: text is NULL, expected %zu bytes", bytes), -1;
     if (bos == TN_BOS_FIRST && t->bos < 0)
         return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: bos is TN_BOS_FIRST, but the tokenizer has no [BOS]"), -1;
-    e.ids = ids; e.spans = spans; e.room = room; e.n = 0;
+    e.ids = ids; e.spans = spans; e.max = max; e.n = 0;
     if (bos == TN_BOS_FIRST) tni_encode_put(&e, t->bos, 0, 0);
     if (t->bpe.is) { if (!tni_bpe_encode(t, text, 0, bytes, 0, &e)) return -1; }
     else if (!t->bytes) tni_encode_text(t, text, bytes, &e);
@@ -42586,15 +42606,15 @@ static void tni_speech_begin(tni_speech *v)
     v->before = '\n';
 }
 
-int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room)
+int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t bytes)
 {
     tni_speech v;
     if (!t) return -1;
     if (n < 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: n is %lld, expected 0 or more", (long long)n), -1;
-    if (!dst && room > 0)
-        return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected room for %zu bytes", room), -1;
+    if (!dst && bytes > 0)
+        return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected %zu bytes", bytes), -1;
     if (!ids && n > 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: ids is NULL, expected %lld", (long long)n), -1;
-    v.out.dst = dst; v.out.room = room; v.out.length = 0;
+    v.out.dst = dst; v.out.bytes = bytes; v.out.length = 0;
     tni_text_add(&v.out, "", 0);
     tni_speech_begin(&v);
     for (int64_t i = 0; i < n; i++) {
@@ -43040,9 +43060,9 @@ static bool tni_tokens_keep(tni_json *j, const tni_value *root, tn_tokenizer *t)
     tni_list        *l = &t->bpe.layout;
     tni_text         out = {NULL, 0, 0};
     tni_tokens_layout(j, root, vocab, merges, &out);
-    l->room = out.length + 1;
-    if (!(l->items = tni_alloc(t->owned.ctx, l->room, "tokenizer"))) { l->room = 0; return false; }
-    out.dst = (char *)l->items; out.room = l->room; out.length = 0;
+    l->max = out.length + 1;
+    if (!(l->items = tni_alloc(t->owned.ctx, l->max, "tokenizer"))) { l->max = 0; return false; }
+    out.dst = (char *)l->items; out.bytes = l->max; out.length = 0;
     tni_tokens_layout(j, root, vocab, merges, &out);
     l->count = out.length;
     return true;
@@ -43261,7 +43281,7 @@ tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
     size_t      bytes = p.t.length + 1;
     tni_scratch work = tni_scratch_begin(ctx, "tokenizer");
     memset(&p, 0, sizeof p);
-    p.t.room = bytes;
+    p.t.bytes = bytes;
     if (!(p.t.dst = (char *)tni_take(&work, 1, bytes))) return TN_ERR_MEMORY;
     tni_pretty_any(&p, t);
     tni_writer_open(&w, ctx, &sink);
@@ -43728,7 +43748,7 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
         return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: n is %lld, expected 0 to %lld from token %lld on", s->file.name.s,
                         (long long)n, (long long)(s->count - first), (long long)first);
     if (!ids && n > 0)
-        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: ids is NULL, expected room for %lld", s->file.name.s, (long long)n);
+        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: ids is NULL, expected memory for %lld", s->file.name.s, (long long)n);
     for (int64_t most = TNI_SHARD_CHUNK / (int64_t)s->width; n > 0; first += k, n -= k, ids += k) {
         uint64_t  at = TNI_SHARD_HEADER + (uint64_t)first * s->width;
         tn_status status;
@@ -44686,10 +44706,10 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, t
     if (error) memset(error, 0, sizeof *error);
     if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
     tn_ctx *ctx = m->head.w->ctx;
-    int64_t room = tni_plus(tni_area(5, m->desc.layers), 1);
+    int64_t max = tni_plus(tni_area(5, m->desc.layers), 1);
     tni_scratch work = tni_scratch_begin(ctx, "transformer_compact");
-    w = (tn_tensor **)tni_take(&work, room, sizeof *w);
-    name = (char (*)[64])tni_take(&work, room, sizeof *name);
+    w = (tn_tensor **)tni_take(&work, max, sizeof *w);
+    name = (char (*)[64])tni_take(&work, max, sizeof *name);
     if (work.failed) return tni_scratch_end(&work, TN_ERR_MEMORY);
     for (int64_t l = 0; l < m->desc.layers; l++) {
         const tn_transformer_block *b = &m->blocks[l];
@@ -45855,7 +45875,7 @@ static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *patt
             i += 2;
         } else tni_text_add(&t, pattern + i, 1);
     }
-    return t.length < t.room;
+    return t.length < t.bytes;
 }
 
 /* The first of the alternatives that the file has; without any, *name is the first alternative's. */
@@ -46530,15 +46550,16 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
             || tni_circuit_refused(ctx, op, m->desc.norm_place == TN_PLACE_POST, "post norms",
                                    "tokens reach a later block through them, expected directions of the stream"))
             return NULL;
-        if (normed && !(d->factor > 0 && d->factor < HUGE_VAL))
-            return tni_fail(ctx, TN_ERR_ARG, "%s: factor is %g, expected a number > 0: the denominator of norm1 in block %lld "
-                            "depends on the text", op, d->factor, (long long)d->block), (tn_tensor *)NULL;
+        if (normed && !(d->norm_scale > 0 && d->norm_scale < HUGE_VAL))
+            return tni_fail(ctx, TN_ERR_ARG, "%s: norm_scale is %g, expected a number > 0: the denominator of norm1 in block %lld "
+                            "depends on the text", op, d->norm_scale, (long long)d->block), (tn_tensor *)NULL;
     }
     x = x0 = tni_circuit_stream(ctx, m, position);
     if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0, NULL);
     x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
     if (x && constant) x = tn_append_one(ctx, x);
-    return x && d->block > 0 ? tn_matmul(ctx, x, tni_circuit_basis(ctx, m, &b->norm1, constant, normed ? d->factor : 1)) : x;
+    if (!x || d->block == 0) return x;
+    return tn_matmul(ctx, x, tni_circuit_basis(ctx, m, &b->norm1, constant, normed ? d->norm_scale : 1));
 }
 
 /* x w^T, and b times the last column of x where there is a bias */
@@ -47001,10 +47022,10 @@ tn_status tn_circuit_block_of(tn_ctx *ctx, const tn_transformer *m, const tn_cir
     if (!d) return tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op);
     if (!tni_circuit_given(ctx, m, d->block, op) || !tni_circuit_writes(ctx, m, d->block, op)
         || !tni_circuit_bilinear(ctx, m, d->block, op)) return TN_ERR_ARG;
-    double f1 = m->desc.no_norm ? 1 : d->factor1;
-    double f2 = m->desc.no_norm ? 1 : d->factor2;
+    double f1 = m->desc.no_norm ? 1 : d->norm1_scale;
+    double f2 = m->desc.no_norm ? 1 : d->norm2_scale;
     if (!(f1 > 0 && f1 < HUGE_VAL && f2 > 0 && f2 < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "%s: factor1 is %g and factor2 %g, expected numbers > 0: the model has norms, "
+        return tni_fail(ctx, TN_ERR_ARG, "%s: norm1_scale is %g and norm2_scale %g, expected numbers > 0: the model has norms, "
                         "whose denominators have to be held constant", op, f1, f2);
     tni_scope scope = tni_scope_begin(ctx);
     tn_status s = tni_circuit_block(ctx, m, d, f1, f2, out);
@@ -47844,15 +47865,15 @@ static bool tni_frozen_block(tn_circuit_frozen *f, int64_t l, tn_tensor **x, tn_
     tn_tensor *out = y ? tn_attention_forward(ctx, &block->attn, y, NULL) : NULL;
     if (!out || !tni_frozen_attention(ctx, m, block, y, out, b)) return false;
     b->run1 = tn_tensor_keep(tn_reshape_2d(*x, f->tokens, -1));
-    b->in1 = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm1, *x));
+    b->norm1_scale = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm1, *x));
     *x = tni_model_join(ctx, m, block, *x, out, 0, NULL, NULL, NULL);
     y = *x ? tni_model_normed(ctx, m, &block->norm2, *x, NULL, "") : NULL;
     out = y ? tn_mlp_forward(ctx, &block->mlp, y) : NULL;
     if (!out || !tni_frozen_mlp(ctx, m, block, y, out, b)) return false;
     b->run2 = tn_tensor_keep(tn_reshape_2d(*x, f->tokens, -1));
-    b->in2 = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm2, *x));
+    b->norm2_scale = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm2, *x));
     *x = tni_model_join(ctx, m, block, *x, out, 1, NULL, NULL, NULL);
-    return *x && b->run1 && b->in1 && b->run2 && b->in2;
+    return *x && b->run1 && b->norm1_scale && b->run2 && b->norm2_scale;
 }
 
 /* x [..,n], with c as its last column: [..,n+1] */
@@ -47917,7 +47938,7 @@ static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
     if (!x0 || !tni_frozen_sources(f, ids)) return false;
     for (int64_t l = 0; l < m->desc.layers; l++) if (!tni_frozen_block(f, l, &x, x0)) return false;
     f->run = tn_tensor_keep(tn_reshape_2d(x, f->tokens, -1));
-    f->scale = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &m->norm, x));
+    f->norm_scale = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &m->norm, x));
     f->u = tn_tensor_keep(tni_frozen_in(ctx, &m->norm, m->head.w, NULL));
     if (m->desc.softcap > 0) {
         x = f->run ? tni_model_normed(ctx, m, &m->norm, f->run, NULL, "") : NULL;
@@ -47926,7 +47947,7 @@ static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
         f->cap = raw && x ? tn_tensor_keep(tni_quotient_of_act(ctx, x, raw, 1)) : NULL;
         if (!f->cap) return false;
     }
-    return f->run && f->scale && f->u;
+    return f->run && f->norm_scale && f->u;
 }
 
 /* [r x; c] for x with c as its last column.   x [..,n+1]  r [T,1] */
@@ -47983,7 +48004,7 @@ static bool tni_frozen_gates(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor 
 /* The residual stream x [T,n+1] at the beginning of block b -> at its end */
 static tn_tensor *tni_frozen_forward(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor *x)
 {
-    tn_tensor *in[4], *y = tni_frozen_read(ctx, x, b->in1);
+    tn_tensor *in[4], *y = tni_frozen_read(ctx, x, b->norm1_scale);
     if (!y || !tni_frozen_set(&b->x1, x)) return NULL;
     in[0] = y; in[1] = b->v;
     if (!tni_frozen_set(&b->values, tn_einsum(ctx, "sn,hvn->shv", 2, in))) return NULL;
@@ -47991,7 +48012,7 @@ static tn_tensor *tni_frozen_forward(tn_ctx *ctx, tn_circuit_frozen_block *b, tn
     tn_tensor *a = tn_einsum(ctx, "hts,shv,ohv->to", 3, in);
     if (a && b->ob) a = tn_add(ctx, a, b->ob);
     x = tn_add(ctx, x, tni_frozen_with(ctx, a, 0));
-    y = tni_frozen_read(ctx, x, b->in2);
+    y = tni_frozen_read(ctx, x, b->norm2_scale);
     if (!y || !tni_frozen_set(&b->x2, x) || !tni_frozen_gates(ctx, b, y)) return NULL;
     return tn_add(ctx, x, tni_frozen_with(ctx, b->added, 0));
 }
@@ -48029,7 +48050,7 @@ static bool tni_frozen_states(tn_circuit_frozen *f)
         x = tni_frozen_forward(ctx, b, x);
     }
     if (!x || !tni_frozen_set(&f->x, x)) return false;
-    tn_tensor *z = tn_affine(ctx, tni_frozen_read(ctx, x, f->scale), f->u, NULL);
+    tn_tensor *z = tn_affine(ctx, tni_frozen_read(ctx, x, f->norm_scale), f->u, NULL);
     if (z && f->cap) z = tn_mul(ctx, z, f->cap);
     if (!z || !tni_frozen_set(&f->logits, z)) return false;
     x = tni_model_normed(ctx, m, &m->norm, f->run, NULL, "");
@@ -48087,7 +48108,7 @@ void tn_circuit_frozen_destroy(tn_circuit_frozen *f)
     tn_tensor_destroy(f->source);
     if (f->block) tni_free(f->ctx, f->block, (size_t)f->layers * sizeof *f->block);
     tni_free(f->ctx, f->id, (size_t)f->tokens * sizeof *f->id);
-    tni_result_end(f, sizeof *f, offsetof(tn_circuit_frozen, scale), 6);
+    tni_result_end(f, sizeof *f, offsetof(tn_circuit_frozen, norm_scale), 6);
 }
 
 #endif /* TN_NO_CIRCUITS */
@@ -48214,7 +48235,7 @@ static bool tni_expand_attention(const tni_expansion *e, int64_t l, tni_part_lis
     const bool    path = e->by == TN_CIRCUIT_BY_PATH;
     const int64_t n = e->f->model->desc.dim, heads = e->f->model->desc.heads;
     tni_part_list     y, z, out;
-    if (!tni_expand_read(e, x, b->in1, &y) || !tni_expand_heads(e, l, &y, &z)
+    if (!tni_expand_read(e, x, b->norm1_scale, &y) || !tni_expand_heads(e, l, &y, &z)
         || !tni_parts_make(e->ctx, &out, path ? x->count + heads * z.count : z.count)) return false;
     for (int64_t i = 0; i < x->count; i++) {
         if (!x->at[i]) continue;
@@ -48250,7 +48271,7 @@ static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
     const tn_circuit_frozen_block *b = &e->f->block[l];
     const bool path = e->by == TN_CIRCUIT_BY_PATH;
     tni_part_list  y, z, h, out;
-    if (!tni_expand_read(e, x, b->in2, &y) || !tni_expand_hidden(e, b, &y, 0, &h)) return false;
+    if (!tni_expand_read(e, x, b->norm2_scale, &y) || !tni_expand_hidden(e, b, &y, 0, &h)) return false;
     for (int64_t k = 1; k < b->w->shape[0]; k++)
         if (!tni_expand_hidden(e, b, &y, k, &z) || !tni_parts_product(e, NULL, &h, &z, &h)) return false;
     if (!tni_parts_make(e->ctx, &out, path ? x->count + h.count : h.count)) return false;
@@ -48308,7 +48329,7 @@ TNI_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circu
     if (!y) return NULL;
     *whole = tn_item(y);
     if (f->cap) w = tn_mul(ctx, w, tn_slice(f->cap, 0, t, t + 1));
-    y = tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->scale, 0, t, t + 1));
+    y = tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->norm_scale, 0, t, t + 1));
     return y ? tn_reshape(y, 1, &all) : NULL;
 }
 
@@ -48339,7 +48360,7 @@ static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tenso
     const tn_circuit_frozen_block *b = &e->f->block[e->f->layers - 1];
     const int64_t n = e->f->model->desc.dim, encoders = b->w->shape[0], one = 1, flat = -1;
     tn_ctx       *ctx = e->ctx;
-    tn_tensor    *y = tni_frozen_read(ctx, x, tn_slice(b->in2, 0, t, t + 1)), *un = tn_slice(u, 0, 0, n);
+    tn_tensor    *y = tni_frozen_read(ctx, x, tn_slice(b->norm2_scale, 0, t, t + 1)), *un = tn_slice(u, 0, 0, n);
     tn_tensor    *part[2], *in[3];
     in[0] = un; in[1] = b->p;
     part[0] = tn_einsum(ctx, "o,oh->h", 2, in);
@@ -48425,7 +48446,7 @@ TNI_FN double tni_values_sum(const tn_tensor *t)
 tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_target *target, const tn_circuit_parts_desc *desc,
                               tn_circuit_parts *out)
 {
-    const double  most = desc && desc->most > 0 ? (double)desc->most : 1e6;
+    const double  most = desc && desc->max_parts > 0 ? (double)desc->max_parts : 1e6;
     tni_expansion e;
     if (out) memset(out, 0, sizeof *out);
     if (!f || !f->ctx) return TN_ERR_ARG;
@@ -48444,7 +48465,7 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
                             tni_takes_form(f->model->blocks[l].attn.desc.kind) ? " with a norm" : "");
     double count = tni_parts_count(f, e.by, e.patterns);
     if (!(count <= most))
-        return tni_fail(f->ctx, TN_ERR_MEMORY, "circuit_parts: there are %g parts, expected at most %g, desc.most", count,
+        return tni_fail(f->ctx, TN_ERR_MEMORY, "circuit_parts: there are %g parts, expected at most %g, desc.max_parts", count,
                         most);
     tni_scope  scope = tni_scope_begin(f->ctx);
     tn_tensor *u = tni_target_covector(f, target, "circuit_parts", &out->whole);
@@ -48541,7 +48562,7 @@ int64_t tn_circuit_part_name(const tn_circuit_parts *p, int64_t i, char *dst, si
 
    All in double on the host. Stage 2l is the input of block l's attention, 2l + 1 that of its MLP, 2 layers the end. */
 
-#define TNI_FLAT(X) X(pattern) X(in1) X(in2) X(v) X(o) X(ob) X(w) X(p) X(pb) X(gate) X(values) X(added)
+#define TNI_FLAT(X) X(pattern) X(norm1_scale) X(norm2_scale) X(v) X(o) X(ob) X(w) X(p) X(pb) X(gate) X(values) X(added)
 #define TNI_FLAT_MEMBER(name) double *name;
 typedef struct tni_flat_block { TNI_FLAT(TNI_FLAT_MEMBER) } tni_flat_block;
 #undef TNI_FLAT_MEMBER
@@ -48654,7 +48675,7 @@ static bool tni_search_covector(tni_path_search *s, int64_t i, double *work)
         memset(work, 0, (size_t)s->d_v * sizeof *work);
         for (int64_t k = 0; k < n; k++) tni_axpy(work, c[k] * r, b->o + k * width + h * s->d_v, s->d_v);
         for (int64_t k = 0; k < s->d_v; k++) tni_axpy(made, work[k], b->v + (h * s->d_v + k) * (n + 1), n + 1);
-        r = b->in1[node->position];
+        r = b->norm1_scale[node->position];
     } else {
         const tn_circuit_frozen_block *given = &s->f->block[node->block];
         int64_t                        hidden = given->p->shape[1];
@@ -48665,7 +48686,7 @@ static bool tni_search_covector(tni_path_search *s, int64_t i, double *work)
             for (int64_t k = 0; k <= hidden; k++)
                 tni_axpy(made, work[k] * b->gate[(e * T + node->position) * (hidden + 1) + k],
                          b->w + (e * (hidden + 1) + k) * (n + 1), n + 1);
-        r = b->in2[node->position];
+        r = b->norm2_scale[node->position];
     }
     for (int64_t k = 0; k < n; k++) made[k] *= r;
     if (!(at = (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths"))) return false;
@@ -48844,7 +48865,7 @@ tn_status tn_circuit_paths_find(const tn_circuit_frozen *f, const tn_circuit_tar
         out->error = out->found + out->rest - out->whole;
         out->node = (tn_circuit_node *)s.nodes.items;
         out->nodes = (int64_t)s.nodes.count;
-        out->room = (int64_t)s.nodes.room;
+        out->max_nodes = (int64_t)s.nodes.max;
         s.nodes.items = NULL;
     }
     if (u) tni_search_end(&s);
@@ -48858,7 +48879,7 @@ void tn_circuit_paths_destroy(tn_circuit_paths *p)
 {
     if (!p) return;
     if (p->frozen) {
-        tni_free(p->frozen->ctx, p->node, (size_t)p->room * sizeof *p->node);
+        tni_free(p->frozen->ctx, p->node, (size_t)p->max_nodes * sizeof *p->node);
         tni_free(p->frozen->ctx, p->path, (size_t)p->count * sizeof *p->path);
         tni_free(p->frozen->ctx, p->frontier, (size_t)p->open * sizeof *p->frontier);
     }
@@ -48898,13 +48919,13 @@ static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block
     const int64_t n = b->p->shape[0];
     tn_tensor    *in[4], *part[2], *un = tn_slice(c, -1, 0, n);
     part[0] = tn_matmul(ctx, un, b->p);
-    part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, TNI_DIMS(b->in1->shape[0], 1), 0);
+    part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, TNI_DIMS(b->norm1_scale->shape[0], 1), 0);
     part[1] = part[1] ? tn_reshape_2d(part[1], -1, 1) : NULL;
     in[0] = tn_concat(ctx, 2, part, 1); in[1] = b->gate; in[2] = b->w;
-    c = tn_add(ctx, c, tni_frozen_read(ctx, tn_einsum(ctx, "th,eth,ehn->tn", 3, in), b->in2));
+    c = tn_add(ctx, c, tni_frozen_read(ctx, tn_einsum(ctx, "th,eth,ehn->tn", 3, in), b->norm2_scale));
     un = tn_slice(c, -1, 0, n);
     in[0] = un; in[1] = b->o; in[2] = b->pattern; in[3] = b->v;
-    part[0] = tni_frozen_read(ctx, tn_einsum(ctx, "to,ohv,hts,hvn->sn", 4, in), b->in1);
+    part[0] = tni_frozen_read(ctx, tn_einsum(ctx, "to,ohv,hts,hvn->sn", 4, in), b->norm1_scale);
     if (b->ob) {
         tn_tensor *one = tn_sum_axis(ctx, tn_mul(ctx, un, b->ob), -1);
         part[1] = tn_mul(ctx, tni_frozen_factors(ctx, n, 0, 1), one ? tn_reshape_2d(one, -1, 1) : NULL);
@@ -49035,13 +49056,13 @@ static tn_tensor *tni_ablate_predicted(const tn_circuit_frozen *f, int64_t l, in
     tn_ctx       *ctx = f->ctx;
     tn_tensor    *y, *product = NULL, *in[3];
     if (h >= 0) {
-        y = tni_rows_differ(ctx, tni_ablate_normed(f, &block->norm1, b->x1, b->in1, at, d));
+        y = tni_rows_differ(ctx, tni_ablate_normed(f, &block->norm1, b->x1, b->norm1_scale, at, d));
         y = tn_affine(ctx, y, tni_layer_part(b->v, h), NULL);
         in[0] = y; in[1] = tn_slice(b->o, 1, h, h + 1);
         in[2] = tn_slice(tn_slice(tn_slice(b->pattern, 0, h, h + 1), 1, to, to + 1), 2, at, at + 1);
         return tn_einsum(ctx, "tv,ohv,hts->to", 3, in);
     }
-    y = tni_ablate_normed(f, &block->norm2, b->x2, b->in2, at, d);
+    y = tni_ablate_normed(f, &block->norm2, b->x2, b->norm2_scale, at, d);
     for (int64_t e = 0; e < b->w->shape[0]; e++) {
         tn_tensor *z = tn_affine(ctx, y, tni_layer_part(b->w, e), NULL);
         product = e ? tn_mul(ctx, product, z) : z;
@@ -49058,7 +49079,7 @@ static double tni_ablate_end(const tn_circuit_frozen *f, const tn_circuit_target
     tn_ctx    *ctx = f->ctx;
     tn_tensor *y;
     if (frozen) {
-        y = tn_affine(ctx, tni_ablate_normed(f, &f->model->norm, f->x, f->scale, t, d), f->u, NULL);
+        y = tn_affine(ctx, tni_ablate_normed(f, &f->model->norm, f->x, f->norm_scale, t, d), f->u, NULL);
         if (f->cap) y = tn_mul(ctx, y, tn_slice(f->cap, 0, t, t + 1));
     } else {
         y = tni_rows_without(ctx, tn_slice(f->run, 0, t, t + 1), d, 0);
@@ -49118,18 +49139,18 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
     if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_ablate: count is %lld, expected 1 or more",
                                    (long long)count);
     if (!tni_frozen_whole(f, "circuit_paths_ablate")) return TN_ERR_ARG;
-    int64_t     room = tni_min(count, tni_max(p->count, 1));
+    int64_t     max = tni_min(count, tni_max(p->count, 1));
     tni_scratch w = tni_scratch_begin(f->ctx, "circuit_paths_ablate");
-    double     *v = tni_take_zeros(&w, room, 2);
-    int32_t    *leaf = (int32_t *)tni_take(&w, room, sizeof *leaf);
+    double     *v = tni_take_zeros(&w, max, 2);
+    int32_t    *leaf = (int32_t *)tni_take(&w, max, sizeof *leaf);
     tni_scope   scope = tni_scope_begin(f->ctx);
     bool        done = !w.failed;
-    for (int64_t i = 0; i < p->count && k < room && done; i++) {
+    for (int64_t i = 0; i < p->count && k < max && done; i++) {
         const tn_circuit_node *node = &p->node[p->path[i]];
         if (f->constant && node->block == f->sources - 1) continue;
         leaf[k] = (int32_t)p->path[i];
         tni_scope each = tni_scope_begin(f->ctx);
-        done = tni_ablate_path(p, p->path[i], &v[k], &v[room + k]);
+        done = tni_ablate_path(p, p->path[i], &v[k], &v[max + k]);
         tni_scope_end(f->ctx, each);
         k++;
     }
@@ -49137,9 +49158,9 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
         out->count = k;
         out->path = tni_owned_counts(f->ctx, k, leaf);
         out->predicted = tni_owned_from(f->ctx, 1, &k, v);
-        out->measured = tni_owned_from(f->ctx, 1, &k, v + room);
-        out->r2 = tni_ablate_r2(v, v + room, k, 0);
-        out->r2_shuffled = tni_ablate_r2(v, v + room, k, k / 2);
+        out->measured = tni_owned_from(f->ctx, 1, &k, v + max);
+        out->r2 = tni_ablate_r2(v, v + max, k, 0);
+        out->r2_shuffled = tni_ablate_r2(v, v + max, k, k / 2);
         done = out->path && out->predicted && out->measured;
     }
     tni_scope_end(f->ctx, scope);
@@ -49436,7 +49457,7 @@ static bool tni_bound_prune(const tni_bound *b, tn_circuit_frozen *f)
     for (int64_t h = 0; h < b->heads; h++)
         if ((b->dropped >> h & 1) && tni_fill(tn_slice(z->pattern, 0, h, h + 1), 0) != TN_OK) return false;
     return tn_circuit_frozen_update(f) == TN_OK
-        && tni_frozen_set(&z->in2, tni_frozen_scale(b->ctx, norm, tn_slice(z->x2, 1, 0, b->n)))
+        && tni_frozen_set(&z->norm2_scale, tni_frozen_scale(b->ctx, norm, tn_slice(z->x2, 1, 0, b->n)))
         && tn_circuit_frozen_update(f) == TN_OK;
 }
 
@@ -49451,14 +49472,14 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     tn_ctx    *ctx = b->ctx;
     tn_tensor *y = tn_slice(z->run1, 0, 0, c), *u = tn_slice(f->u, 1, 0, n);
     double    *o = NULL, *x = NULL, shift = 0;
-    tni_scratch room = tni_scratch_begin(ctx, "circuit_bound");
+    tni_scratch scratch = tni_scratch_begin(ctx, "circuit_bound");
     y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, TNI_DIMS(1, c, n)), NULL, "") : NULL;
     bool       done = y && tni_bound_known(b, y, known) && tni_bound_mass(b, tn_slice(y, 1, last, c), known, mass);
     tn_tensor *in[3] = {tn_slice(z->pattern, 1, last, c), z->values, z->o};
     tn_tensor *out = done ? tn_einsum(ctx, "hts,shv,ohv->ho", 3, in) : NULL;
     in[0] = out; in[1] = u;
     tn_tensor *w = tn_einsum(ctx, "ho,vo->hv", 2, in);
-    done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_take_numbers(&room, out)) != NULL;
+    done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_take_numbers(&scratch, out)) != NULL;
     w = done ? tn_affine(ctx, tn_slice(f->x, 0, last, c), f->u, NULL) : NULL;
     done = w && tn_read(w, TN_F64, e->logit, V) == TN_OK;
     in[0] = tn_slice(tn_slice(z->gate, 1, last, c), 2, 0, b->hidden);
@@ -49466,7 +49487,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     w = done ? tn_einsum(ctx, "eth,ehn->hn", 2, in) : NULL;
     w = w ? tn_scale(ctx, tn_matmul(ctx, b->up, w), 2) : NULL;                  /* gates have the factor 1/2 */
     done = w && tn_read(w, TN_F64, e->gradient, V * n) == TN_OK;
-    x = done ? tni_take_numbers(&room, z->x2) : NULL;
+    x = done ? tni_take_numbers(&scratch, z->x2) : NULL;
     if (x) {
         for (int64_t h = 0; h < b->heads; h++) if (mass[h] != 0) shift += mass[h] * tni_bound_reach(b, h, o + h * n);
         e->eta = tni_bound_eta(b, x + last * (n + 1), shift);
@@ -49474,7 +49495,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
         if (seen <= c + 1) done = tni_bound_exact(b, f, e, seen > c);
         else tni_bound_pairs(b, e, mass);
     }
-    tni_scratch_release(&room, NULL);
+    tni_scratch_release(&scratch, NULL);
     return x && done;
 }
 
@@ -49862,7 +49883,7 @@ static tn_cp *tni_align_ov(tn_ctx *ctx, const tn_transformer *m, int64_t block, 
     d.block = block;
     d.head = head;
     d.tokens = tokens;
-    d.factor = 1;                                           /* has no influence on a cosine */
+    d.norm_scale = 1;                                           /* has no influence on a cosine */
     tn_circuit *c = tn_circuit_ov(ctx, m, &d);
     tn_tensor  *f = c ? tn_transpose(c->right[0], 0, 1) : NULL;
     tn_cp      *cp = f ? tn_cp_create(ctx, 1, c->left[0], &f, TN_CP_INPUT_PLAIN) : NULL;

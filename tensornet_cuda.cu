@@ -3249,16 +3249,16 @@ TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
     }
     bool adds = tnc_gemm_adds_bias(s, c, z, &made.in[2], &bytes[2]);
     if (bytes[0] + bytes[1] + bytes[2] + bytes[3] > 0) {
-        char *room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2] + bytes[3]);
-        if (!room) return TN_ERR_MEMORY;
+        char *scratch = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2] + bytes[3]);
+        if (!scratch) return TN_ERR_MEMORY;
         for (int i = 0; i < 3; i++) {
             if (bytes[i] == 0) continue;
-            made.in[i].data = room;
-            room += bytes[i];
+            made.in[i].data = scratch;
+            scratch += bytes[i];
             if (i < 2) tnc_gemm_convert(s, c->in[i], made.in[i]);
             else tnc_copy_views(s, &c->in[2], &made.in[2]);
         }
-        if (keep) z->data = room;
+        if (keep) z->data = scratch;
     }
     tnc_matrices product = tnc_matrices_of(&made);
     if (!adds) product.bias = NULL;
@@ -3538,14 +3538,14 @@ static tn_status tnc_sort_ids(tnc *s, const int32_t *ids, int64_t n, int64_t wor
     tnc_sort     sort;
     uint32_t    *key[2], *row[2], *count[2];
     int          passes = 1;
-    char        *room = (char *)tnc_scratch(s, 4 * each + 2 * TNC_SORT_COUNTERS * sizeof(uint32_t) + rest);
-    if (!room) return TN_ERR_MEMORY;
+    char        *scratch = (char *)tnc_scratch(s, 4 * each + 2 * TNC_SORT_COUNTERS * sizeof(uint32_t) + rest);
+    if (!scratch) return TN_ERR_MEMORY;
     for (int pass = 0; pass < 2; pass++) {
-        key[pass] = (uint32_t *)(void *)(room + 2 * (size_t)pass * each);
-        row[pass] = (uint32_t *)(void *)(room + (2 * (size_t)pass + 1) * each);
-        count[pass] = (uint32_t *)(void *)(room + 4 * each) + pass * TNC_SORT_COUNTERS;
+        key[pass] = (uint32_t *)(void *)(scratch + 2 * (size_t)pass * each);
+        row[pass] = (uint32_t *)(void *)(scratch + (2 * (size_t)pass + 1) * each);
+        count[pass] = (uint32_t *)(void *)(scratch + 4 * each) + pass * TNC_SORT_COUNTERS;
     }
-    *after = room + 4 * each + 2 * TNC_SORT_COUNTERS * sizeof(uint32_t);
+    *after = scratch + 4 * each + 2 * TNC_SORT_COUNTERS * sizeof(uint32_t);
     while (passes < 4 && words >> 8 * passes) passes++;
     memset(&sort, 0, sizeof sort);
     sort.n = n;
@@ -4030,7 +4030,7 @@ template <typename T> struct tnc_entropy {
     double        *part;
     int32_t       *fault;
     int64_t        rows;
-    int            C, lanes, room;          /* room: vectors of a row kept in shared memory */
+    int            C, lanes, max;          /* max: vectors of a row kept in shared memory */
 };
 
 /* Adds V numbers to a running maximum and sum. While the maximum is -inf they add 0. */
@@ -4056,7 +4056,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
     enum { AHEAD = 4 };
     TNC_DYN_SHARED(P, shared);
     const int lanes = a.lanes, each = (int)blockDim.x / lanes, lane = tnc_lane(lanes);
-    P        *held = shared + (int)threadIdx.x / lanes * a.room;
+    P        *held = shared + (int)threadIdx.x / lanes * a.max;
     double    loss = 0;
     for (int64_t base = (int64_t)blockIdx.x * each; base < a.rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < a.rows ? mine : a.rows - 1;
@@ -4079,7 +4079,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
             for (int k = 0; k < AHEAD; k++) {
                 R v[V];
                 if (i + k * lanes >= n) break;
-                if (i + k * lanes < a.room) held[i + k * lanes] = piece[k];
+                if (i + k * lanes < a.max) held[i + k * lanes] = piece[k];
                 tnc_unpack(v, piece[k]);
                 tnc_entropy_add<true>(v, &most, &sum);
             }
@@ -4106,7 +4106,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
             TNC_UNROLL_BY(2)
             for (int i = lane; i < n; i += lanes) {
                 R v[V];
-                tnc_unpack(v, i < a.room ? held[i] : tnc_fetch<V>(body + i * V));
+                tnc_unpack(v, i < a.max ? held[i] : tnc_fetch<V>(body + i * V));
                 TNC_EACH {
                     v[k] = tnc_exp<true>(v[k] - top) * scale - (head + i * V + k == label ? share : R(0));
                     if (!good) v[k] = 0;
@@ -4130,10 +4130,10 @@ template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_ent
     a.part = (double *)tnc_scratch(s, blocks * sizeof(double));
     if (!a.part) return TN_ERR_MEMORY;
     a.lanes = at.lanes;
-    a.room = 0;
+    a.max = 0;
     if (V > 1 && a.dz) {
-        a.room = pieces <= half || pieces > whole ? tnc_bound(pieces, 0, (int)half) : pieces;
-        shared = (size_t)a.room * 16 * (size_t)(at.threads / at.lanes);
+        a.max = pieces <= half || pieces > whole ? tnc_bound(pieces, 0, (int)half) : pieces;
+        shared = (size_t)a.max * 16 * (size_t)(at.threads / at.lanes);
         tnc_shared_for(s, tnc_entropy_kernel<T, V>, shared);
     }
     TNC_LAUNCH((tnc_entropy_kernel<T, V>), blocks, at.threads, shared, s->stream, a);
@@ -4468,13 +4468,13 @@ template <typename R> static tn_status tnc_chain_launch(tnc *s, tnc_chains<R> a,
 {
     const int    tile = a.d > 16 ? 4 : 1, side = (a.d + tile - 1) / tile;
     const int    threads = 32 * tnc_bound(tnc_ceil((int64_t)side * side, 32), 1, 8);
-    const size_t room = (size_t)(backward ? 4 : 3) * (size_t)a.d * (size_t)a.d * sizeof(R);
+    const size_t bytes = (size_t)(backward ? 4 : 3) * (size_t)a.d * (size_t)a.d * sizeof(R);
     const unsigned blocks = (unsigned)tnc_bound(a.batch, 1, 1 << 30);
     void (*kernel)(tnc_chains<R>) = backward ? tile > 1 ? tnc_chain_backward_kernel<R, 4> : tnc_chain_backward_kernel<R, 1>
                                             : tile > 1 ? tnc_chain_kernel<R, 4> : tnc_chain_kernel<R, 1>;
-    a.shared = room + 2048 <= s->shared_max;
-    if (a.shared) tnc_shared_for(s, kernel, room);
-    TNC_LAUNCH(kernel, blocks, threads, a.shared ? room : 0, s->stream, a);
+    a.shared = bytes + 2048 <= s->shared_max;
+    if (a.shared) tnc_shared_for(s, kernel, bytes);
+    TNC_LAUNCH(kernel, blocks, threads, a.shared ? bytes : 0, s->stream, a);
     return TN_OK;
 }
 
@@ -4774,13 +4774,13 @@ template <typename R> static tn_status tnc_scan_launch(tnc *s, tnc_scans<R> a, b
 {
     const int    tile = a.d > 16 ? 4 : 1, side = (a.d + tile - 1) / tile;
     const int    threads = 32 * tnc_bound(tnc_ceil((int64_t)side * side, 32), 1, 8);
-    const size_t room = (size_t)(backward ? 4 : 3) * (size_t)a.d * (size_t)a.d * sizeof(R);
+    const size_t bytes = (size_t)(backward ? 4 : 3) * (size_t)a.d * (size_t)a.d * sizeof(R);
     const unsigned blocks = (unsigned)tnc_bound(a.batch, 1, 1 << 30);
     void (*kernel)(tnc_scans<R>) = backward ? tile > 1 ? tnc_scan_backward_kernel<R, 4> : tnc_scan_backward_kernel<R, 1>
                                             : tile > 1 ? tnc_scan_kernel<R, 4> : tnc_scan_kernel<R, 1>;
-    a.shared = room + 2048 <= s->shared_max;
-    if (a.shared) tnc_shared_for(s, kernel, room);
-    TNC_LAUNCH(kernel, blocks, threads, a.shared ? room : 0, s->stream, a);
+    a.shared = bytes + 2048 <= s->shared_max;
+    if (a.shared) tnc_shared_for(s, kernel, bytes);
+    TNC_LAUNCH(kernel, blocks, threads, a.shared ? bytes : 0, s->stream, a);
     return TN_OK;
 }
 
@@ -6530,8 +6530,8 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
    the whole kernel. After it come the mbarriers of a tnc_ring. */
 template <class PLAN, int KEPT> struct tnc_ring_plan {
     enum {
-        threads = 384, fixed = 2 * KEPT + 1024 + 128, room = (227 * 1024 - fixed) / (2 * PLAN::stage),
-        stages = room > 4 ? 4 : room, bytes = fixed + stages * 2 * PLAN::stage
+        threads = 384, fixed = 2 * KEPT + 1024 + 128, fit = (227 * 1024 - fixed) / (2 * PLAN::stage),
+        stages = fit > 4 ? 4 : fit, bytes = fixed + stages * 2 * PLAN::stage
     };
 };
 
@@ -7484,30 +7484,30 @@ static inline tnc_linear tnc_linear_permute(const tnc_linear *t, int m)
 }
 
 /* One F32 (F64) state per head for the carry, and one per chunk. */
-template <typename R> static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, R)
+template <typename R> static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t bytes, bool kept, R)
 {
     tnc_linear_group g;
     const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_TILE);                   /* grid.y is at most 65535 */
     const double     state = (double)t->D * t->D * t->NE * (double)sizeof(R);
     g.states = kept || t->chunks > 1 || !t->causal;
     g.segments = 1;
-    g.heads = tnc_linear_clamp(g.states ? (double)room / 4 / state : 65535, t->heads < 65535 ? t->heads : 65535);
-    g.chunks = tnc_linear_clamp((double)room / state / (double)g.heads - 1, t->chunks < most ? t->chunks : most);
+    g.heads = tnc_linear_clamp(g.states ? (double)bytes / 4 / state : 65535, t->heads < 65535 ? t->heads : 65535);
+    g.chunks = tnc_linear_clamp((double)bytes / state / (double)g.heads - 1, t->chunks < most ? t->chunks : most);
     g.bytes = g.states ? (size_t)(state * (double)g.heads * (double)(g.chunks + 1)) : 0;
     return g;
 }
 
-/* Computes all results of the rows x, group by group. room: scratch of the size that g says. state: the state operand of the
+/* Computes all results of the rows x, group by group. scratch: of the size that g says. state: the state operand of the
    call, to which the keys are added, or NULL. */
 template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<R> *pass, int passes,
-                                                   tnc_linear_group g, R *room, R *state)
+                                                   tnc_linear_group g, R *scratch, R *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE, tile = TNC_LINEAR_TILE;
     int           i;
     for (int64_t head = 0; head < t.heads; head += g.heads) {
         const int64_t  heads = t.heads - head < g.heads ? t.heads - head : g.heads;
         const unsigned wide = tnc_grid(s, heads * size, 256);
-        R             *carry = room, *S = room + g.heads * size;
+        R             *carry = scratch, *S = scratch + g.heads * size;
         auto read = [&](int64_t from, int64_t chunks, const R *states, int64_t each) {
             for (i = 0; i < passes; i++) {
                 const dim3 grid((unsigned)tnc_ceil(t.w[pass[i].m], tile), (unsigned)(chunks * t.chunk / tile),
@@ -8065,13 +8065,13 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
    other; totals of the segments. If the tiles of the heads do not fill a GPU, the chunks are divided into segments that run
    in parallel, and every chunk is summed twice, first for the segments after its own. 264 blocks: twice the multiprocessors
    of an H200, and a constant, so that the sums do not depend on the device. */
-TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
+TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t bytes, bool kept, tnc_bf16)
 {
     tnc_linear_group g;
     const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS);
     const double     state = (double)t->D * t->D * t->NE;
     g.states = kept || t->chunks > 1 || !t->causal;
-    g.heads = tnc_linear_clamp(g.states ? (double)room / 32 / state : 65535, t->heads < 65535 ? t->heads : 65535);
+    g.heads = tnc_linear_clamp(g.states ? (double)bytes / 32 / state : 65535, t->heads < 65535 ? t->heads : 65535);
     int64_t blocks = g.heads * (t->D / 16) * (t->D / tnc_scan_x(*t)) * (t->NE / tnc_scan_columns(*t, g.heads));
     g.segments = tnc_linear_clamp(264 / (double)blocks, 32);
     if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work: no gain */
@@ -8079,7 +8079,7 @@ TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool
     /* bytes per number, without the copies */
     double each = 8 + 4 * (double)g.segments;
     g.chunks = tnc_linear_clamp((double)(TNC_SCAN_TERMS / t->chunk), t->chunks < most ? t->chunks : most);
-    if (t->causal) g.chunks = tnc_linear_clamp(((double)room / state / (double)g.heads - each) / 2, g.chunks);
+    if (t->causal) g.chunks = tnc_linear_clamp(((double)bytes / state / (double)g.heads - each) / 2, g.chunks);
     each += 2 * (double)(t->causal ? g.chunks : 1);                                 /* else one state for all */
     g.bytes = g.states ? (size_t)(state * (double)g.heads * each) : 0;
     return g;
@@ -8132,15 +8132,15 @@ static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_t
 #undef TNC_CASE
 }
 
-/* The same for tensor cores. room: two carries, the totals of the segments, the BF16 states. */
+/* The same for tensor cores. scratch: two carries, the totals of the segments, the BF16 states. */
 TNC_FN void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<float> *pass, int passes, tnc_linear_group g,
-                             tnc_bf16 *room, float *state)
+                             tnc_bf16 *scratch, float *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE;
     for (int64_t head = 0; head < t.heads; head += g.heads) {
         const int64_t    heads = t.heads - head < g.heads ? t.heads - head : g.heads;
         const unsigned   wide = tnc_grid(s, heads * size, 256);
-        float           *carry = (float *)room, *left = carry + g.heads * size, *totals = left + g.heads * size;
+        float           *carry = (float *)scratch, *left = carry + g.heads * size, *totals = left + g.heads * size;
         tnc_bf16        *S = (tnc_bf16 *)(totals + g.segments * g.heads * size);
         tnc_linear_tiles q;
         memset(&q, 0, sizeof q);
@@ -8379,13 +8379,13 @@ template <typename E>
 static char *tnc_linear_scratch(tnc *s, const tnc_linear *t, bool kept, size_t fixed, tnc_linear_group *g)
 {
     const double state = (double)t->D * t->D * t->NE * (double)sizeof(double);
-    size_t       room = TNC_LINEAR_SCRATCH;
-    while (room > s->memory / 16) room /= 2;
+    size_t       bytes = TNC_LINEAR_SCRATCH;
+    while (bytes > s->memory / 16) bytes /= 2;
     if (state * 64 > 9e18) {                                                        /* more bytes than a size_t can count */
         tnc_error(s, TN_ERR_MEMORY, "the state has %d x %d x %d numbers, more than memory can hold", t->D, t->D, t->NE);
         return NULL;
     }
-    *g = tnc_linear_groups(t, room, kept, E());
+    *g = tnc_linear_groups(t, bytes, kept, E());
     return (char *)tnc_scratch(s, fixed + g->bytes + 256);
 }
 
@@ -8408,7 +8408,7 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
     tnc_linear_pass<R> pass[3];
     tnc_linear_group g;
     size_t           fixed = sums && !backward ? tnc_linear_bytes(q.heads * q.x.T * q.w[2], sizeof(R)) : 0;
-    char            *room;
+    char            *scratch;
     for (int i = 0; i < 6; i++) {
         const tn_view   *from = i % 3 < 2 ? &c->in[i / 3] : i == 2 ? &c->in[5] : &c->in[2];
         tnc_linear_item *item = &items[i];
@@ -8426,11 +8426,11 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
         item->offset = fixed;
         if (item->pack) fixed += tnc_linear_bytes(q.heads * item->T * item->pitch, sizeof(E));
     }
-    if (!(room = tnc_linear_scratch<E>(s, &q, c->out[2].data && !backward, fixed, &g))) return TN_ERR_MEMORY;
+    if (!(scratch = tnc_linear_scratch<E>(s, &q, c->out[2].data && !backward, fixed, &g))) return TN_ERR_MEMORY;
     for (int i = 0; i < 6; i++) {
         tnc_linear_item *item = &items[i];
         if (item->pack) {
-            E *to = (E *)(room + item->offset);
+            E *to = (E *)(scratch + item->offset);
             TNC_LAUNCH((tnc_linear_pack<T, E>), tnc_grid(s, q.heads * item->T, 8), 256, 0, s->stream, item->set,
                        tnc_linear_view(&c->in[3], q.H, 0, sizeof(T)), item->mode, tnc_linear_scale_of<R>(c, backward), q.H,
                        q.heads, item->T, item->width, item->pitch, to);
@@ -8458,7 +8458,7 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
                 p->scaled = !sums;
                 p->scale = tnc_linear_scale_of<R>(c, false);
                 if (sums) {
-                    p->out = tnc_linear_packed(room, q.H, q.x.T, q.w[2]);
+                    p->out = tnc_linear_packed(scratch, q.H, q.x.T, q.w[2]);
                     p->width = q.w[2];
                     p->f32 = true;
                 }
@@ -8467,10 +8467,10 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
             n++;
         }
         if (n > 0)
-            tnc_linear_sweep(s, side ? k : q, pass, n, g, (E *)(room + fixed), (R *)(backward ? NULL : c->out[2].data));
+            tnc_linear_sweep(s, side ? k : q, pass, n, g, (E *)(scratch + fixed), (R *)(backward ? NULL : c->out[2].data));
     }
     if (sums && !backward)
-        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, q.heads * q.x.T * q.w[2], 256), 256, 0, s->stream, (const R *)room,
+        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, q.heads * q.x.T * q.w[2], 256), 256, 0, s->stream, (const R *)scratch,
                    q.H,
                    q.heads, q.x.T, q.w[2], (R)c->f[3], tnc_linear_view(&c->out[0], q.H, 0, sizeof(T)), (R *)c->out[1].data);
     return TN_OK;

@@ -63,7 +63,7 @@ int main(void)
     }
 
     /* As a train it can be read: entropies, overlaps, probabilities, samples. Rounding removes what the bonds do not need. */
-    tn_tt     *tt = tn_tt_from_mps(&mps), *less = tn_tt_round(tt, &(tn_tt_desc){.relative = 0.01}), *wanted = exact(ctx);
+    tn_tt     *tt = tn_tt_from_mps(ctx, &mps), *less = tn_tt_round(tt, &(tn_tt_desc){.relative = 0.01}), *wanted = exact(ctx);
     tn_tensor *entropies = tn_tt_entropies(tt);
     double     nats[BITS - 1], overlap, sign, norm, other, p[2];
     int64_t    index[DRAWN][BITS], right = 0;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct captured { tn_call *call; int64_t count, room; } captured;
+typedef struct captured { tn_call *call; int64_t count, max; } captured;
 
 typedef struct capture_state {
     void     *cpu;
@@ -89,11 +89,11 @@ static inline tn_status capture_run(void *state, const tn_call *call)
         return refused;
     }
     if (!g) return capture_row(call->kernel)(s->cpu, call);
-    if (g->count == g->room) {
-        tn_call *more = (tn_call *)realloc(g->call, sizeof *more * (size_t)(g->room * 2 + 64));
+    if (g->count == g->max) {
+        tn_call *more = (tn_call *)realloc(g->call, sizeof *more * (size_t)(g->max * 2 + 64));
         if (!more) return TN_ERR_MEMORY;
         g->call = more;
-        g->room = g->room * 2 + 64;
+        g->max = g->max * 2 + 64;
     }
     g->call[g->count++] = *call;
     return TN_OK;

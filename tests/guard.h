@@ -36,7 +36,7 @@ static struct {
     int               damage;                /* strips that were not as they were, and bytes that no row may touch */
     bool              stage, shift, quiet;
     char             *buffer[GUARD_SPANS];   /* staging memory of the device, of the state that used it last */
-    size_t            room[GUARD_SPANS];
+    size_t            size[GUARD_SPANS];
     void             *buffer_of;
     uint64_t          ran[TN_KERNEL_COUNT][TN_I32 + 1], refused[TN_KERNEL_COUNT];
 } guard;
@@ -210,13 +210,13 @@ static inline void guard_mark(const tn_view *v, unsigned char *map_at_element_0)
 static inline char *guard_buffer(void *state, int k, size_t bytes)
 {
     if (guard.buffer_of != state)
-        for (int i = 0; i < GUARD_SPANS; i++) { guard.buffer[i] = NULL; guard.room[i] = 0; }
+        for (int i = 0; i < GUARD_SPANS; i++) { guard.buffer[i] = NULL; guard.size[i] = 0; }
     guard.buffer_of = state;
-    if (guard.room[k] >= bytes) return guard.buffer[k];
-    if (guard.buffer[k]) guard.inner->release(state, guard.buffer[k], guard.room[k]);
-    guard.room[k] = bytes + bytes / 2;
-    guard.buffer[k] = (char *)guard.inner->alloc(state, guard.room[k]);
-    if (!guard.buffer[k]) guard.room[k] = 0;
+    if (guard.size[k] >= bytes) return guard.buffer[k];
+    if (guard.buffer[k]) guard.inner->release(state, guard.buffer[k], guard.size[k]);
+    guard.size[k] = bytes + bytes / 2;
+    guard.buffer[k] = (char *)guard.inner->alloc(state, guard.size[k]);
+    if (!guard.buffer[k]) guard.size[k] = 0;
     return guard.buffer[k];
 }
 
@@ -224,9 +224,9 @@ static inline void guard_buffers_drop(void *state)
 {
     if (guard.buffer_of != state) return;
     for (int i = 0; i < GUARD_SPANS; i++) {
-        if (guard.buffer[i]) guard.inner->release(state, guard.buffer[i], guard.room[i]);
+        if (guard.buffer[i]) guard.inner->release(state, guard.buffer[i], guard.size[i]);
         guard.buffer[i] = NULL;
-        guard.room[i] = 0;
+        guard.size[i] = 0;
     }
     guard.buffer_of = NULL;
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # sh tests/python.sh package|asan|notebook|analyses: tools/python, installed by pip without a network from a copy of the tree.
-# `package`: its tests, with a C program that computes the same, every function with wrong arguments, and the documents; `asan`:
-# these tests and calls with build/asan/libtensornet.so; `notebook`: examples/guide.ipynb; `analyses`:
-# examples/studies/analyses.py. PYTHON is a Python with NumPy (data/python after `sh tools/setup.sh --python`).
+# `package`: its tests, with a C program that computes the same, every function with wrong arguments, programs of earlier
+# versions, and the documents; `asan`: these tests and calls with build/asan/libtensornet.so; `notebook`: examples/guide.ipynb;
+# `analyses`: examples/studies/analyses.py. PYTHON is a Python with NumPy (data/python after `sh tools/setup.sh --python`).
 set -eu
 step=$1
 for python in "${PYTHON:-}" data/python/bin/python /usr/bin/python3 python3; do
@@ -56,6 +56,7 @@ package | asan)
     $sanitizer "$python" tests/python/calls.py || fail "tests/python/calls.py"
     $sanitizer "$python" tests/python/test_tensornet.py "$folder/program" "$folder/layout.txt"
     [ "$step" = package ] || exit 0
+    for program in tests/kept/*/*.py; do "$python" "$program" || fail "$program, written for an earlier version"; done
     # Documents: their blocks are one program, and the text below each is what it prints.
     for page in README.md docs/howto.md; do
         rm -f "$folder/page".*

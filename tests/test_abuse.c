@@ -424,7 +424,7 @@ TEST(the_desc_of_the_layer_itself)
     mlp.desc.in = mlp.desc.hidden = quadratic.desc.in = quadratic.desc.out = modifier.desc.in = modifier.desc.hidden = 3;
     attention.desc.dim = attention.desc.heads = tna.desc.in = tna.desc.bond = mps.desc.sites = mps.desc.bond = mps.desc.dim = 3;
     tt.desc.count = 1;
-    tt.desc.in[0] = tt.desc.out[0] = tt.desc.rank = 3;
+    tt.desc.in[0] = tt.desc.out[0] = tt.desc.bond = 3;
     deep.desc.vocab = deep.desc.sites = deep.desc.dim = deep.desc.bond = deep.desc.layers = deep.desc.out = deep.desc.head_bond = 3;
     model.desc.vocab = model.desc.layers = model.desc.dim = model.desc.heads = model.desc.context = 3;
     mps.desc.map = TN_LOCAL_GIVEN;
@@ -451,8 +451,8 @@ TEST(a_status_is_that_of_the_context)
     const int64_t   extent[2] = {3, 3}, other[3] = {3, 3, 3};
     tn_tn_attention layer;
     double          inner;
-    CHECK_STATUS(tn_tn_attention_from_linear(params, "a", q, k, k, false, &layer), TN_ERR_DTYPE);
-    CHECK_ERROR(ctx, TN_ERR_DTYPE, "tn_attention_from_linear: q is");
+    CHECK_STATUS(tn_tn_attention_from_linear_attention(params, "a", q, k, k, false, &layer), TN_ERR_DTYPE);
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "tn_attention_from_linear_attention: q is");
     CHECK_STATUS(tn_tt_inner(tn_tt_random(ctx, 2, extent, 2, 1), tn_tt_random(ctx, 3, other, 2, 1), &inner), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "tt_inner: b has 3 axes, expected 2 as a");
     tn_ctx_destroy(ctx);

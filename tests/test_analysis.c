@@ -514,7 +514,7 @@ TEST(certificates_hold)
     WORST("mean beyond its bound", worst_mean, 0);
 }
 
-TEST(dictionary_and_modified_features)
+TEST(feature_interactions_and_modification)
 {
     double worst = 0;
     for (int constant = 0; constant < 2; constant++) {
@@ -526,16 +526,16 @@ TEST(dictionary_and_modified_features)
         tn_tensor *a1 = constant ? tn_append_one(ctx, a) : a;
         tn_tensor *u = tn_reshape(random_2d(ctx, &seed, 1, 2), 1, (const int64_t *)&cp->out);
         tn_tensor *moment = tn_scale(ctx, tn_matmul(ctx, tn_transpose(a1, 0, 1), a1), 1.0 / (double)rows);
-        tn_tensor *c = tn_cp_dictionary(cp, u, d, moment);
+        tn_tensor *c = tn_cp_feature_interactions(cp, u, d, moment);
         REQUIRE(c && c->shape[0] == all && c->shape[1] == all);
         tn_tensor *x = tn_matmul(ctx, a, d);                         /* sum_i a_i d_i */
         double    *y = outputs_of(cp, x), *v = host(c), *w = host(u), sum = 0, mean = 0;
         for (int64_t i = 0; i < all * all; i++) sum += v[i];
         for (int64_t i = 0; i < rows; i++) mean += (y[2 * i] * w[0] + y[2 * i + 1] * w[1]) / (double)rows;
         test_raise(&worst, fabs(sum - mean));
-        c = tn_cp_dictionary(cp, u, tn_transpose(random_2d(ctx, &seed, n, m), 0, 1), NULL);
+        c = tn_cp_feature_interactions(cp, u, tn_transpose(random_2d(ctx, &seed, n, m), 0, 1), NULL);
         CHECK(c != NULL);                                            /* a strided dictionary */
-        c = tn_cp_dictionary(cp, u, d, NULL);
+        c = tn_cp_feature_interactions(cp, u, d, NULL);
         double *q = host(tn_cp_interaction(cp, u)), *rows_of = host(d);
         v = host(c);
         for (int64_t i = 0; i < m; i++)
@@ -546,11 +546,11 @@ TEST(dictionary_and_modified_features)
                 test_raise(&worst, fabs(direct - v[i * all + j]));
             }
         CHECK_CTX(ctx);
-        CHECK(!tn_cp_dictionary(cp, u, random_2d(ctx, &seed, 2, 7), NULL));
-        CHECK_ERROR(ctx, TN_ERR_SHAPE, "dictionary: d is");
+        CHECK(!tn_cp_feature_interactions(cp, u, random_2d(ctx, &seed, 2, 7), NULL));
+        CHECK_ERROR(ctx, TN_ERR_SHAPE, "feature_interactions: d is");
         {                                                            /* |u_l - (W d_i) * u_l| */
             tn_tensor *W = random_2d(ctx, &seed, 3, n), *U = random_2d(ctx, &seed, 3, 6);
-            double *M = host(tn_modified_features(ctx, W, d, U)), *f = host(U);
+            double *M = host(tn_feature_modification(ctx, W, d, U)), *f = host(U);
             double *g = host(tn_affine(ctx, d, W, NULL));
             for (int64_t i = 0; i < m; i++)
                 for (int64_t l = 0; l < 6; l++) {
@@ -558,8 +558,8 @@ TEST(dictionary_and_modified_features)
                     for (int64_t k = 0; k < 3; k++) square += pow(f[k * 6 + l] - g[i * 3 + k] * f[k * 6 + l], 2);
                     test_raise(&worst, fabs(sqrt(square) - M[i * 6 + l]));
                 }
-            CHECK(!tn_modified_features(ctx, W, W, d));
-            CHECK_ERROR(ctx, TN_ERR_SHAPE, "modified_features: w is [3,5]");
+            CHECK(!tn_feature_modification(ctx, W, W, d));
+            CHECK_ERROR(ctx, TN_ERR_SHAPE, "feature_modification: w is [3,5]");
         }
         CLOSE_CTX(ctx);
     }
@@ -880,13 +880,13 @@ TEST(refits_are_least_squares)
 #ifdef TN_NO_TRAINING
 TEST_MAIN(topk_is_a_stable_sort, topk_refuses, eye, tables, views_of_layers, patterns_and_heads_make_the_layer,
           heads_make_the_pattern, products_refuse, unfoldings_of_mode_products, signal_against_its_nulls,
-          certificates_hold, dictionary_and_modified_features, modifiers_make_the_layer, mixed_differences,
+          certificates_hold, feature_interactions_and_modification, modifiers_make_the_layer, mixed_differences,
           canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
           alignment_finds_the_units, refits_are_least_squares)
 #else
 TEST_MAIN(topk_is_a_stable_sort, topk_has_a_gradient, topk_refuses, eye, tables, views_of_layers,
           patterns_and_heads_make_the_layer, heads_make_the_pattern, products_refuse, unfoldings_of_mode_products,
-          signal_against_its_nulls, certificates_hold, dictionary_and_modified_features, modifiers_make_the_layer,
+          signal_against_its_nulls, certificates_hold, feature_interactions_and_modification, modifiers_make_the_layer,
           mixed_differences, canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
           alignment_finds_the_units, refits_are_least_squares)
 #endif

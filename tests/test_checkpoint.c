@@ -407,7 +407,7 @@ TEST(bad_calls)
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), NULL, -1), TN_ERR_ARG);
     CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "checkpoint: -1 notes");
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, 100, &saved.used), NULL, 0), TN_ERR_FILE);
-    CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "the file is larger than the memory: room is ");
+    CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "the file is larger than the memory: ");
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_calls(no_store, &left), NULL, 0), TN_ERR_FILE);
     CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "could not be written");
     CHECK_STATUS(tn_checkpoint_read(a.optim, tn_source_path("no/such/file")), TN_ERR_FILE);

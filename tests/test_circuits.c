@@ -298,7 +298,7 @@ TEST(tokens_of_a_later_block)
         at.block = 1; at.head = 1; at.query = 2;
         REQUIRE((r = tn_circuit_qk(w.ctx, &m, &at)) != NULL);
         at.tokens = true;
-        if (norms) at.factor = 0.5;
+        if (norms) at.norm_scale = 0.5;
         REQUIRE((c = tn_circuit_qk(w.ctx, &m, &at)) != NULL);
         tn_tensor *x = norms ? tn_scale(w.ctx, m.embed.w, 0.5) : m.embed.w;
         for (int s = 0; s < 2; s++) {
@@ -447,7 +447,7 @@ static void compare_block(world *w, const tn_transformer_desc *d, double worst[3
     tn_tensor *x = any(w, 3, 1, T, DIM), *sum[3] = {NULL, NULL, NULL}, *in[3];
     tn_tensor *mixed[HEADS + 1], *values[HEADS];
     const int64_t square[2] = {T, T}, dim = DIM;
-    od.factor1 = 0.8; od.factor2 = 1.25;
+    od.norm1_scale = 0.8; od.norm2_scale = 1.25;
     od.compact = true;
     if (!random_model(w, d, &m) || !CHECK_STATUS(tn_circuit_block_of(w->ctx, &m, &od, &o), TN_OK)) return;
     tn_tensor *n = held(w, &m, &m.blocks[0].norm1, x, 0.8);
@@ -687,7 +687,7 @@ TEST(pairs_of_tokens)
         tn_circuit_block      o;
         const int64_t        shape[2] = {DIM + 1, DIM + 1};
         tn_tensor           *dictionary = any(&w, 2, 4, DIM + 1, 0), *unit = tn_eye(w.ctx, DIM);
-        od.factor1 = od.factor2 = 1;
+        od.norm1_scale = od.norm2_scale = 1;
         CHECK_STATUS(tn_circuit_block_of(w.ctx, &m, &od, &o), TN_OK);
         tn_tensor *u = tn_reshape(tn_slice(unit, 0, 2, 3), 1, &unit->shape[1]);
         tn_tensor *map = tn_reshape(tn_slice(o.m, 0, 1, 2), 2, shape);
@@ -981,8 +981,8 @@ static void refuse(world *w, const tn_transformer_desc *d, const tn_circuit_desc
     tn_circuit_block o;
     tn_circuit_block_desc od = ZERO;
     bool none = false;
-    od.factor1 = what == 'f' ? 0 : 1;
-    od.factor2 = 1;
+    od.norm1_scale = what == 'f' ? 0 : 1;
+    od.norm2_scale = 1;
     if (!random_model(w, d, &m)) return;
     if (what == 'q') none = tn_circuit_qk(w->ctx, &m, at) == NULL;
     if (what == 'o') none = tn_circuit_ov(w->ctx, &m, at) == NULL;
@@ -1002,8 +1002,8 @@ TEST(refusals_by_name)
     later.block = 1;
     later.tokens = true;
     REQUIRE(open_on(&w, TN_F64, 37, 1, NULL));
-    refuse(&w, &d, &later, 'q', "factor is 0, expected a number > 0: the denominator of norm1 in block 1");
-    refuse(&w, &d, &at, 'f', "factor1 is 0 and factor2 1");
+    refuse(&w, &d, &later, 'q', "norm_scale is 0, expected a number > 0: the denominator of norm1 in block 1");
+    refuse(&w, &d, &at, 'f', "norm1_scale is 0 and norm2_scale 1");
     d.qk_norm = true;
     refuse(&w, &d, &later, 'q', "circuit_qk: the model has QK-norm: in later blocks it depends on the text");
     refuse(&w, &d, &at, 'a', "the layer has qk_norm");

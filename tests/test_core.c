@@ -105,7 +105,7 @@ TEST(numbers_parse)
 }
 
 /* Decimal digits of m 2^e, exactly, with a digit behind them if it is not 0, as text. */
-static void write_exactly(char *text, size_t room, uint64_t m, int e, char behind)
+static void write_exactly(char *text, size_t bytes, uint64_t m, int e, char behind)
 {
     static unsigned char d[1400];
     int n = 0, carry, exponent = 0;
@@ -120,9 +120,9 @@ static void write_exactly(char *text, size_t room, uint64_t m, int e, char behin
         if (carry > 0) d[n++] = (unsigned char)carry;
         if (e < 0) exponent--;
     }
-    for (int i = n - 1; i >= 0 && at + 16 < room; i--) text[at++] = (char)('0' + d[i]);
+    for (int i = n - 1; i >= 0 && at + 16 < bytes; i--) text[at++] = (char)('0' + d[i]);
     if (behind) { text[at++] = behind; exponent--; }
-    snprintf(text + at, room - at, "e%d", exponent);
+    snprintf(text + at, bytes - at, "e%d", exponent);
 }
 
 /* Exactly between two doubles, and a hair above. */

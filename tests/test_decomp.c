@@ -26,22 +26,22 @@ static double *symmetric(int64_t n, double (*f)(int64_t i, int64_t j, int64_t n)
     return a;
 }
 
-/* Who computes: the level that TN_SIMD names, or the best. room: [HOST_ROOM], for one thread at a time */
-enum { EXTENT = 1024, HOST_ROOM = 2 * TNI_HOST_MOST + 8 };
+/* Who computes: the level that TN_SIMD names, or the best. scratch: [HOST_SCRATCH], for one thread at a time */
+enum { EXTENT = 1024, HOST_SCRATCH = 2 * TNI_HOST_MOST + 8 };
 
-static tni_host host_in(double *room)
+static tni_host host_in(double *scratch)
 {
     char    why[TN_WHY];
     tn_simd simd = TN_SIMD_AUTO;
     if (tni_simd_from_environment(&simd, why) != TN_OK) test_fail(__FILE__, __LINE__, "TN_SIMD", why, "a level");
-    return tni_host_of(tni_cpu_simd(simd), &tni_alone, EXTENT, room);
+    return tni_host_of(tni_cpu_simd(simd), &tni_alone, EXTENT, scratch);
 }
 
 static const tni_host *host_memory(void)
 {
-    static double   room[HOST_ROOM];
+    static double   scratch[HOST_SCRATCH];
     static tni_host h;
-    h = host_in(room);
+    h = host_in(scratch);
     return &h;
 }
 
@@ -154,8 +154,8 @@ typedef struct eigen { double *values, *vectors; tn_status status; } eigen;
 
 static eigen eigen_of(const double *a, int64_t n)
 {
-    double  *copy = same(a, n * n), *work = doubles(tni_eigh_work(n)), *room = doubles(HOST_ROOM);
-    tni_host h = host_in(room);
+    double  *copy = same(a, n * n), *work = doubles(tni_eigh_work(n)), *scratch = doubles(HOST_SCRATCH);
+    tni_host h = host_in(scratch);
     eigen    e;
     e.values = doubles(n);
     e.vectors = doubles(n * n);
@@ -335,7 +335,7 @@ TEST(eigh_refuses)
         eigen f = eigen_of(a, 7);
         CHECK_STATUS(f.status, TN_ERR_NONFINITE);
     }
-    r.list = list; r.room = 64; r.strip = strip; r.z = z; r.n = r.stride = 5;
+    r.list = list; r.max = 64; r.strip = strip; r.z = z; r.n = r.stride = 5;
     CHECK_STATUS(tni_ql(5, d, e, 0, 0, &r), TN_ERR_CONVERGENCE);
 }
 

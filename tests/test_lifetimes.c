@@ -230,8 +230,8 @@ static void states(life *l)
     double            number = 0, sign, p[12];
     int64_t           index[12];
     md.sites = 3; md.bond = 4; md.out = 3; md.label = 1;
-    ld.count = 2; ld.rank = 2; ld.in[0] = ld.in[1] = ld.out[1] = 2; ld.out[0] = 3;
-    fd.rank = 2;
+    ld.count = 2; ld.bond = 2; ld.in[0] = ld.in[1] = ld.out[1] = 2; ld.out[0] = 3;
+    fd.max_bond = 2;
     CHECK_STATUS(tn_mps_init(ps, "mps", &md, &mps), TN_OK);
     md.periodic = true;
     CHECK_STATUS(tn_mps_init(ps, "ring", &md, &ring), TN_OK);
@@ -241,10 +241,10 @@ static void states(life *l)
     f[0] = numbers(l, 4, 5, -1);
     f[1] = numbers(l, 4, 3, -1);
     tn_cp *cp = tn_cp_create(l->ctx, 2, numbers(l, 2, 4, -1), f, TN_CP_INPUT_PLAIN);
-    tt[0] = tn_tt_from_mps(&mps);
+    tt[0] = tn_tt_from_mps(l->ctx, &mps);
     tt[1] = tn_tt_random(l->ctx, 4, extents, 3, 1);
-    tt[2] = tn_tt_from_cp(cp, 1);
-    tt[3] = tn_tt_from_tt_linear(&linear);
+    tt[2] = tn_tt_from_cp(l->ctx, cp, 1);
+    tt[3] = tn_tt_from_tt_linear(l->ctx, &linear);
     tt[4] = tn_tt_from_matrix(l->ctx, numbers(l, 6, 4, -1), 2, three, two, NULL);
     tt[5] = tn_tt_apply(tt[4], tt[4]);                       /* axes of 6 and 4, as a matrix of one row: inner products */
     tt[6] = tn_tt_swap(tt[1], 1, NULL);
@@ -287,8 +287,8 @@ static void tensor_networks(life *l)
     CHECK_STATUS(tn_tn_attention_init(ps, "layer", &d, &layer), TN_OK);
     CHECK_STATUS(tn_deep_init(ps, "deep", &dd, &deep), TN_OK);
     CHECK_STATUS(tn_tn_attention_from_rules(ps, "rules", &rule, 1, TN_BOUNDARY_CLOSED, &exact), TN_OK);
-    CHECK_STATUS(tn_tn_attention_from_linear(ps, "linear", numbers(l, 2, 3, -1), numbers(l, 2, 3, -1), numbers(l, 2, 3, -1),
-                                             false, &exact), TN_OK);
+    CHECK_STATUS(tn_tn_attention_from_linear_attention(ps, "linear", numbers(l, 2, 3, -1), numbers(l, 2, 3, -1),
+                                                       numbers(l, 2, 3, -1), false, &exact), TN_OK);
     CHECK_STATUS(tn_tn_attention_from_permutations(ps, "exchanges", 2, &exact), TN_OK);
     tn_net *network = tn_net_from_tn_attention(l->ctx, &exact, 4, 1);
     CHECK(network != NULL);
@@ -655,8 +655,8 @@ static void networks(life *l)
     t[1] = numbers(l, 3, 2, 1);
     nets[5] = tn_net_from_cores(ctx, 2, t);
     for (int k = 0; k < 2; k++) {
-        tn_tt  *tt = k ? tn_tt_from_attention(ctx, &attention, 1) : tn_tt_from_cp(cp[0], 1);
-        tn_net *chain = tn_net_from_tt(tt, NULL);
+        tn_tt  *tt = k ? tn_tt_from_attention(ctx, &attention, 1) : tn_tt_from_cp(ctx, cp[0], 1);
+        tn_net *chain = tn_net_from_tt(ctx, tt, NULL);
         CHECK(tt && chain);
         tn_net_destroy(chain);
         tn_tt_destroy(tt);
@@ -815,12 +815,12 @@ static void analyses(life *l)
     if (whole(l, s, c.cp, c.rank, c.error, c.bound)) tn_certificate_destroy(&c);
     s = tn_cp_certify(cp, 0.1, 1, tn_matmul(l->ctx, f[0] ? tn_transpose(f[0], 0, 1) : NULL, f[0]), &c);
     whole(l, s, c.cp, c.rank, c.mean, c.bound);
-    tn_tensor *q = tn_cp_dictionary(cp, numbers(l, 3, -1, -1), numbers(l, 5, 9, -1), numbers(l, 5, 5, -1));
+    tn_tensor *q = tn_cp_feature_interactions(cp, numbers(l, 3, -1, -1), numbers(l, 5, 9, -1), numbers(l, 5, 5, -1));
     tn_cp     *canonical = tn_cp_canonical(cp);
     s = tn_cp_align(cp, canonical, &aligned, &cosines);
     whole(l, s, aligned, cosines, aligned, cosines);
     tn_cp *fewer = tn_cp_refit(cp, &two, NULL);
-    CHECK(q && canonical && fewer && tn_modified_features(l->ctx, f[0], f[1], numbers(l, 4, 2, -1)));
+    CHECK(q && canonical && fewer && tn_feature_modification(l->ctx, f[0], f[1], numbers(l, 4, 2, -1)));
     tn_signal_destroy(&signal);
     tn_certificate_destroy(&c);
     tn_tensor_destroy(q);
@@ -1017,9 +1017,9 @@ static void arrays(life *l)
     made[3] = tn_idx_read(l->ctx, tn_source_memory(idx, sizeof idx), 1 / 255.0);
     if (l->files) {
         const char *path = path_of("npy");
-        tn_file    *file_of_a_program = tn_file_create(l->ctx, path);
-        CHECK_STATUS(tn_file_write(file_of_a_program, idx, sizeof idx), TN_OK);
-        CHECK_STATUS(tn_file_close(file_of_a_program, true), TN_OK);
+        tn_writer  *file_of_a_program = tn_writer_open(l->ctx, path);
+        CHECK_STATUS(tn_writer_write(file_of_a_program, idx, sizeof idx), TN_OK);
+        CHECK_STATUS(tn_writer_close(file_of_a_program, true), TN_OK);
         CHECK_STATUS(tn_npy_save(matrix, path), TN_OK);
         made[n++] = tn_npy_load(l->ctx, path);
         FILE *out = fopen(path, "wb");
@@ -1180,7 +1180,7 @@ static void circuits(life *l)
     tn_circuit_destroy(c[2]);
     tn_circuit_destroy(c[0]);
     tn_circuit_destroy(c[1]);
-    od.factor1 = od.factor2 = 1;
+    od.norm1_scale = od.norm2_scale = 1;
     od.compact = true;
     s = tn_circuit_block_of(l->ctx, &m, &od, &o);
     whole(l, s, o.b, o.doubled, o.m, o.compact);

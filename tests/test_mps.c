@@ -257,14 +257,14 @@ TEST(born_layers_are_normalised)
         tn_tensor *y = tn_mps_log_probability(w.ctx, &m, x);
         for (int i = 0; i < 81; i++) sum += exp(host(y)[i]);
         test_raise(&worst, fabs(sum - 1));
-        tn_tt *tt = tn_tt_from_mps(&m);
+        tn_tt *tt = tn_tt_from_mps(w.ctx, &m);
         CHECK_STATUS(tn_tt_log_norm(tt, &norm), TN_OK);
         test_raise(&apart, fabs(2 * norm - tn_item(tn_mps_log_partition(w.ctx, &m))));
         tn_tt_destroy(tt);
         d.out = 2;                                               /* with a label the sum is over its elements, too */
         d.label = k < 2 ? k : (int64_t)TN_MPS_FIRST;
         CHECK_STATUS(tn_mps_init(w.params, k & 2 ? k & 1 ? "e" : "f" : k & 1 ? "g" : "h", &d, &m), TN_OK);
-        tt = tn_tt_from_mps(&m);
+        tt = tn_tt_from_mps(w.ctx, &m);
         CHECK_STATUS(tn_tt_log_norm(tt, &norm), TN_OK);
         test_raise(&apart, fabs(2 * norm - tn_item(tn_mps_log_partition(w.ctx, &m))));
         tn_tt_destroy(tt);
@@ -292,7 +292,7 @@ TEST(norms_count_the_label)
         d.label = label[k / 4];
         snprintf(name, sizeof name, "m%d", k);
         CHECK_STATUS(tn_mps_init(w.params, name, &d, &m), TN_OK);
-        tn_tt *tt = tn_tt_from_mps(&m);
+        tn_tt *tt = tn_tt_from_mps(w.ctx, &m);
         CHECK_STATUS(tn_tt_log_norm(tt, &norm), TN_OK);
         test_raise(&worst, fabs(2 * norm - tn_item(tn_mps_log_partition(w.ctx, &m))));
         tn_tt_destroy(tt);
@@ -576,7 +576,7 @@ TEST(layers_and_trains_are_the_same_chain)
         const tn_mps_desc *d = &c.layer.desc;
         double     phi[20], sum;
         if (d->sites == 0) { chain_end(&w, &c); continue; }
-        tn_tt *tt = tn_tt_from_mps(&c.layer);
+        tn_tt *tt = tn_tt_from_mps(w.ctx, &c.layer);
         if (!CHECK(tt && tt->count == d->sites + (d->out > 0))) break;
         for (int i = 0; i < 6; i++) {                       /* some strings: unit vectors, so elements of the train */
             int64_t index[6], at = 0;
@@ -612,7 +612,7 @@ TEST(trains_go_into_layers)
     for (int p = 0; p < 2; p++) CHECK(tn_params_at(w.params, p)->decay_scale == 0 && tn_params_at(w.params, p)->adamw);
     tn_tt *tt = train(&w, 5, extents, 3);
     CHECK_STATUS(tn_mps_assign_tt(&m, tt), TN_OK);
-    tn_tt *back = tn_tt_from_mps(&m);
+    tn_tt *back = tn_tt_from_mps(w.ctx, &m);
     WORST("train, layer, train", distance(tt, back, 1), 1e-13);
     tn_record(w.ctx);
     CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, tn_mps_forward(w.ctx, &m, any(&w, 2, 7, 4, 0, 0, 1), NULL))), TN_OK);
@@ -633,7 +633,7 @@ TEST(trains_go_into_layers)
     CHECK_STATUS(tn_mps_assign_tt(NULL, tt), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_assign_tt: the layer's core is NULL");
     tn_tt_destroy(back);
-    back = tn_tt_from_mps(&m);
+    back = tn_tt_from_mps(w.ctx, &m);
     WORST("a layer that refused a train", distance(tt, back, 1), 1e-13);
     tn_tt_destroy(tt);
     tn_tt_destroy(back);
@@ -929,9 +929,9 @@ TEST(trains_refuse)
     CHECK(!tn_tt_round(tt, &d));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_round: relative is 1, expected 0 or more and below 1, which would keep nothing");
     d.relative = 0;
-    d.rank = -1;
+    d.max_bond = -1;
     CHECK(!tn_tt_round(tt, &d));
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_round: rank is -1");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_round: max_bond is -1");
     CHECK(!tn_tt_canonical(tt, 3, NULL));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_canonical: site is 3, expected 0 to 2");
     CHECK(!tn_tt_random(w.ctx, 2, none, 2, 1));
@@ -992,7 +992,7 @@ TEST(operators_are_trains)
             double     got[360];
             for (int k = 0; k < order; k++) f[k] = any(&w, 2, 4, 2 + k, 0, 0, 1);
             tn_cp *cp = tn_cp_create(w.ctx, order, p, f, TN_CP_INPUT_PLAIN);
-            tn_tt *tt = tn_tt_from_cp(cp, place);
+            tn_tt *tt = tn_tt_from_cp(w.ctx, cp, place);
             if (!CHECK(cp && tt && tt->count == order + 1)) return;
             for (int k = 0; k < order; k++) all *= 2 + k;
             memcpy(got, dense(tt, &n), (size_t)all * sizeof *got);
@@ -1112,10 +1112,10 @@ TEST(tt_linear_is_its_matrix)
         int64_t           in = 1, out = 1;
         char              name[16];
         for (int i = 0; i < k; i++) { in *= d.in[i] = 2 + i; out *= d.out[i] = 3 - i; }
-        d.count = k; d.rank = 4; d.bias = true;
+        d.count = k; d.bond = 4; d.bias = true;
         snprintf(name, sizeof name, "m%d", k);
         CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &m), TN_OK);
-        tn_tt *tt = tn_tt_from_tt_linear(&m);
+        tn_tt *tt = tn_tt_from_tt_linear(w.ctx, &m);
         tn_tensor *matrix = tn_tt_matrix(tt, d.out, d.in);
         tn_tensor *x = tn_tensor_keep(any(&w, 3, 2, 3, in, 0, 1));
         tn_assign(m.b, any(&w, 1, out, 0, 0, 0, 1));
@@ -1131,12 +1131,12 @@ TEST(tt_linear_is_its_matrix)
         tt = tn_tt_from_matrix(w.ctx, matrix, k, d.out, d.in, &exact);         /* by SVDs, and into another layer */
         tn_tensor_destroy(matrix);
         snprintf(name, sizeof name, "s%d", k);
-        d.rank = 1;
+        d.bond = 1;
         CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &copy), TN_OK);
         CHECK_STATUS(tn_tt_linear_assign_tt(&copy, tt), k == 1 ? TN_OK : TN_ERR_SHAPE);
         if (k > 1) CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "expected bonds up to 1");
         snprintf(name, sizeof name, "c%d", k);
-        d.rank = 7;                                          /* more than the train has */
+        d.bond = 7;                                          /* more than the train has */
         CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &copy), TN_OK);
         CHECK_STATUS(tn_tt_linear_assign_tt(&copy, tt), TN_OK);
         tn_assign(copy.b, m.b);
@@ -1161,16 +1161,16 @@ TEST(tt_linear_is_its_matrix)
         tn_tt_linear_desc d = ZERO;
         tn_tt_linear      m;
         double            norm;
-        d.count = 2; d.rank = 1; d.in[0] = d.in[1] = d.out[0] = 2; d.out[1] = -3;
+        d.count = 2; d.bond = 1; d.in[0] = d.in[1] = d.out[0] = 2; d.out[1] = -3;
         CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
         CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: out[1] is -3, expected 1 to 2^31 - 2");
         d.in[1] = 0;
         CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
         CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: in[1] is 0, expected 1 to 2^31 - 2");
         for (int i = 0; i < 3; i++) d.in[i] = d.out[i] = 8;
-        d.count = 3; d.rank = 5;
+        d.count = 3; d.bond = 5;
         CHECK_STATUS(tn_tt_linear_init(w.params, "big", &d, &m), TN_OK);
-        tn_tt *tt = tn_tt_from_tt_linear(&m);
+        tn_tt *tt = tn_tt_from_tt_linear(w.ctx, &m);
         CHECK_STATUS(tn_tt_norm(tt, &norm), TN_OK);                            /* 512 x 512 elements of variance 1/512 */
         CHECK_NEAR(norm * norm / 512, 1, 0.3);
         tn_tt_destroy(tt);
@@ -1194,11 +1194,11 @@ TEST(tt_linear_has_its_variance)
         tn_tt_linear_desc d = ZERO;
         tn_tt_linear      m;
         double            square = 0;
-        d.count = 2; d.rank = 16;
+        d.count = 2; d.bond = 16;
         for (int i = 0; i < 2; i++) d.in[i] = d.out[i] = 8;
         d.std = k ? 0.5 : 0;
         CHECK_STATUS(tn_tt_linear_init(w.params, k ? "a" : "b", &d, &m), TN_OK);
-        tn_tt *tt = tn_tt_from_tt_linear(&m);
+        tn_tt *tt = tn_tt_from_tt_linear(w.ctx, &m);
         tn_tensor *matrix = tn_tt_matrix(tt, d.out, d.in);
         if (!CHECK(matrix && tn_tensor_count(matrix) == 4096)) return;
         for (int i = 0; i < 4096; i++) square += host(matrix)[i] * host(matrix)[i] / 4096;
@@ -1227,11 +1227,11 @@ TEST(bilinear_layers_are_trains)
     tn_net *net = tn_net_from_cp(w.ctx, cp);
     REQUIRE(cp && net);
     for (int place = 0; place < 3; place++) {
-        tn_tt *tt = tn_tt_from_cp(cp, place);
+        tn_tt *tt = tn_tt_from_cp(w.ctx, cp, place);
         int    input[3] = {0, 0, 0};
         double cosine = 0, inner, norm;
         input[place] = -1;
-        tn_net *other = tn_net_from_tt(tt, input);
+        tn_net *other = tn_net_from_tt(w.ctx, tt, input);
         if (!CHECK(tt && other && other->legs == 2 && other->outs == 1)) break;
         other->constant = net->constant;
         CHECK_STATUS(tn_net_cosine(net, other, TN_NET_SYMMETRIC, &cosine), TN_OK);
@@ -1242,8 +1242,12 @@ TEST(bilinear_layers_are_trains)
         tn_net_destroy(other);
         tn_tt_destroy(tt);
     }
-    CHECK(!tn_tt_from_cp(cp, 3));
+    CHECK(!tn_tt_from_cp(w.ctx, cp, 3));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_from_cp: place is 3");
+    CHECK(!tn_net_from_tt(w.ctx, NULL, NULL));
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "net_from_tt: the train is NULL");
+    CHECK(!tn_tt_from_mps(w.ctx, NULL) && !tn_tt_from_tt_linear(w.ctx, NULL) && !tn_tt_from_cp(NULL, cp, 1));
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_from_mps: the layer is NULL");
     tn_net_destroy(net);
     tn_cp_destroy(cp);
     close_world(&w);
@@ -1265,7 +1269,7 @@ TEST(attention_is_a_train)
         CHECK_STATUS(tn_attention_init(w.params, k ? "b" : "a", &d, &layer), TN_OK);
         tn_tt *tt = tn_tt_from_attention(w.ctx, &layer, 2);
         tn_net *net = tn_net_from_attention(w.ctx, &layer, 2);
-        tn_net *other = tn_net_from_tt(tt, input);
+        tn_net *other = tn_net_from_tt(w.ctx, tt, input);
         if (!CHECK(tt && net && other)) return;
         CHECK(tt->core[1]->shape[0] == 4 && tt->core[2]->shape[0] == 2 && tt->core[5]->shape[0] == 6);
         CHECK_STATUS(tn_net_cosine(net, other, TN_NET_AS_GIVEN, &cosine), TN_OK);
@@ -1293,8 +1297,8 @@ TEST(nets_of_layers)
     if (!open_on(&w, TN_F64, 20, 1, NULL)) return;
     d.sites = 4; d.bond = 3; d.out = 2; d.dim = 3; d.map = TN_LOCAL_GIVEN; d.random = true;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
-    tn_tt *tt = tn_tt_from_mps(&m);
-    tn_net    *net = tn_net_from_tt(tt, input);
+    tn_tt *tt = tn_tt_from_mps(w.ctx, &m);
+    tn_net    *net = tn_net_from_tt(w.ctx, tt, input);
     tn_tensor *x = any(&w, 3, 5, 4, 3, 0, 1);
     for (int k = 0; k < 4; k++) leg[k] = tn_reshape_2d(tn_copy(w.ctx, tn_slice(x, 1, k, k + 1)), 5, 3);
     tn_tensor *y = tn_net_apply_each(w.ctx, net, leg);
@@ -1303,7 +1307,7 @@ TEST(nets_of_layers)
     tn_net_destroy(net);
     input[0] = input[1];
     input[2] = 1;                                            /* the label as an input: another extent */
-    CHECK(!tn_net_from_tt(tt, input));
+    CHECK(!tn_net_from_tt(w.ctx, tt, input));
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_from_tt: leg 2 has extent 2, expected 3 as leg 0 of the same input");
     tn_tt_destroy(tt);
     close_world(&w);
@@ -1329,7 +1333,7 @@ static double fitted(world *w, int rule, int64_t bits, int64_t step, int64_t lab
     int64_t        extents[16], index[16];
     double        *phi = doubles(count * bits * 2), y[4096], worst = 0, got;
     tn_tt_fit_desc d = ZERO;
-    d.rank = 2;
+    d.max_bond = 2;
     d.sweeps = sweeps;
     if (!CHECK(phi && count <= 4096)) return HUGE_VAL;
     for (int64_t i = 0; i < count; i++) {
@@ -1388,7 +1392,7 @@ TEST(sweeps_tell_their_error)
     tn_tensor *phi = tn_tensor_keep(any(&w, 3, 300, 5, 3, 0, 1));
     tn_tensor *y = tn_tensor_keep(any(&w, 2, 300, 4, 0, 0, 1));
     tn_tt *tt = tn_tt_random(w.ctx, 6, extents, 4, 1);
-    f.rank = 4;
+    f.max_bond = 4;
     for (f.sweeps = 1; f.sweeps <= 3; f.sweeps++) {
         double sum = 0;
         tn_ctx_reset(w.ctx);
@@ -1452,7 +1456,7 @@ TEST(sweeps_begin_with_the_train)
     tt = tn_tt_scale(sum, 0.5);
     tn_tt_destroy(sum);
     f.steps = 1;
-    f.rank = 6;
+    f.max_bond = 6;
     tn_tt *fit = tn_tt_fit(tt, 7, phi, y, &f, &error);
     CHECK(fit != NULL && size > 1e6);
     WORST("a fit that begins exact", error / size, 1e-6);
@@ -1523,7 +1527,7 @@ TEST(sweeps_keep_what_fits)
     tn_tensor *phi = any(&w, 3, 600, 7, 3, 0, 40);                      /* large, so that states have exponents */
     tn_tensor *y = tn_mps_forward(w.ctx, &m, phi, NULL);
     for (int i = 0; i < 1200; i++) size += host(y)[i] * host(y)[i] / 1200;
-    f.rank = 6;                                              /* bonds that the label has passed have both extents */
+    f.max_bond = 6;                                              /* bonds that the label has passed have both extents */
     f.steps = 1;
     f.ridge = 1e-14;
     tn_tt *fit = tn_tt_fit(tt, 3, phi, y, &f, &error);
@@ -1559,7 +1563,7 @@ TEST(sweeps_find_the_rank)
                 y[n++] = x[i][j];
             }
         f.relative = k ? 0.5 : 0;
-        f.rank = k ? 0 : 2;
+        f.max_bond = k ? 0 : 2;
         tn_tt *fit = tn_tt_fit(tt, 1, tn_tensor_from(w.ctx, 3, data, TN_F64, phi), tn_tensor_from(w.ctx, 2, out, TN_F64, y), &f,
                                &error);
         if (!CHECK(fit != NULL)) break;
@@ -1584,7 +1588,7 @@ TEST(sweeps_with_labels_at_ends)
     tn_tt_fit_desc f = ZERO;
     double         form = 0, apart = 0, error, norm;
     if (!open_on(&w, TN_F64, 23, 1, NULL)) return;
-    f.rank = 2;
+    f.max_bond = 2;
     for (int64_t label = 0; label <= 4; label++) {
         int64_t     extents[5] = {2, 2, 2, 2, 2};
         tn_mps_desc d = ZERO;

@@ -1175,7 +1175,7 @@ TEST(what_is_wrong_is_named)
     target.token = 0;
     CHECK_STATUS(tn_circuit_paths_find(&f, &target, &qd, &q), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "budget is -1");
-    pd.most = 100;
+    pd.max_parts = 100;
     CHECK_STATUS(tn_circuit_parts_of(&f, &target, &pd, &p), TN_ERR_MEMORY);
     CHECK_ERROR(w.ctx, TN_ERR_MEMORY, "there are 16002 parts, expected at most 100");
     pd.patterns = true;
@@ -1196,7 +1196,7 @@ TEST(what_is_wrong_is_named)
     REQUIRE(tn_circuit_paths_find(&f, &target, NULL, &q) == TN_OK);
     CHECK_STATUS(tn_circuit_paths_ablate(&q, 0, &gone), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "count is 0, expected 1 or more");
-    CHECK_STATUS(tn_write(tn_slice(f.block[0].in1, 0, 0, 1), TN_F64, &nan_value, 1), TN_OK);
+    CHECK_STATUS(tn_write(tn_slice(f.block[0].norm1_scale, 0, 0, 1), TN_F64, &nan_value, 1), TN_OK);
     CHECK_STATUS(tn_circuit_frozen_update(&f), TN_ERR_NONFINITE);
     tn_ctx_clear_error(w.ctx);
     CHECK_STATUS(tn_circuit_paths_ablate(&q, 1, &gone), TN_ERR_ARG);

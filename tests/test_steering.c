@@ -396,7 +396,7 @@ TEST(tokens_do_not_depend_on_the_stream)
         tn_circuit_desc at = ZERO;
         tn_tensor      *ov[2];
         at.block = 1;
-        at.factor = 1;
+        at.norm_scale = 1;
         at.tokens = true;
         at.head = l / 3;
         ov[0] = table_of(&w, tn_circuit_ov(w.ctx, &a, &at));

@@ -215,7 +215,7 @@ TEST(files_that_fail)
     char          room[16];
     size_t        used = 0;
     CHECK_STATUS(tn_tokenizer_write(t, tn_sink_memory(room, sizeof room, &used)), TN_ERR_FILE);
-    CHECK_ERROR(ctx, TN_ERR_FILE, "the file is larger than the memory: room is ");
+    CHECK_ERROR(ctx, TN_ERR_FILE, "the file is larger than the memory: ");
     CHECK(used > sizeof room);
     CHECK_STATUS(tn_tokenizer_write(t, tn_sink_calls(refuse_store, NULL)), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "callback");
@@ -408,9 +408,9 @@ TEST(room_and_bad_calls)
     CHECK_INT(tn_tokenizer_encode(t, NULL, 1, TN_BOS_NONE, NULL, 0, NULL), -1);
     CHECK_ERROR(ctx, TN_ERR_ARG, "encode: text is NULL, expected 1 bytes");
     CHECK_INT(tn_tokenizer_encode(t, "a", 1, TN_BOS_NONE, NULL, 5, NULL), -1);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "encode: ids is NULL, expected room for 5");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "encode: ids is NULL, expected memory for 5 ids");
     CHECK_INT(tn_tokenizer_encode(t, "a", 1, TN_BOS_NONE, all, -1, NULL), -1);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "encode: room is -1, expected 0 or more");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "encode: max is -1, expected 0 or more");
     CHECK_INT(tn_tokenizer_encode(NULL, "a", 1, TN_BOS_NONE, all, 1, NULL), -1);
     CHECK_INT(tn_tokenizer_decode(NULL, all, 1, NULL, 0), -1);
     CHECK_INT(tn_tokenizer_count(NULL), 0);
@@ -604,7 +604,7 @@ TEST(decoding_of_several_texts)
     CHECK_INT(tn_tokenizer_decode(t, NULL, 1, out, 1), -1);
     CHECK_ERROR(ctx, TN_ERR_ARG, "decode: ids is NULL, expected 1");
     CHECK_INT(tn_tokenizer_decode(t, id, 1, NULL, 1), -1);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "decode: dst is NULL, expected room for 1 bytes");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "decode: dst is NULL, expected 1 bytes");
     tn_ctx_destroy(ctx);
 }
 
@@ -970,7 +970,7 @@ TEST(shards_that_are_none)
     CHECK_STATUS(tn_shard_write(ctx, tn_sink_memory(file, size, &used), id, 5, 300), TN_ERR_DATA);
     CHECK_ERROR(ctx, TN_ERR_DATA, "token 2 is id 300, but the vocabulary has 300");
     CHECK_STATUS(tn_shard_write(ctx, tn_sink_memory(file, 1033, &used), id, 5, 301), TN_ERR_FILE);
-    CHECK_ERROR(ctx, TN_ERR_FILE, "the file is larger than the memory: room is ");
+    CHECK_ERROR(ctx, TN_ERR_FILE, "the file is larger than the memory: ");
     CHECK_STATUS(tn_shard_write(ctx, tn_sink_calls(refuse_store, NULL), id, 5, 301), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "callback");
     CHECK_STATUS(tn_shard_write(ctx, tn_sink_memory(file, size, &used), NULL, 1, 301), TN_ERR_ARG);

@@ -632,10 +632,10 @@ TEST(linear_attention)
                     want[j * O + a] += value * score;
                 }
             }
-        CHECK_STATUS(tn_tn_attention_from_linear(ps, "", tensor_of(ctx, 1, M, D, q), tensor_of(ctx, 1, M, D, k),
+        CHECK_STATUS(tn_tn_attention_from_linear_attention(ps, "", tensor_of(ctx, 1, M, D, q), tensor_of(ctx, 1, M, D, k),
                                                  tensor_of(ctx, 1, O, D, v), causal, &layer), TN_ERR_SHAPE);
-        CHECK_ERROR(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: q is [1,2,3], expected [1,1]");
-        CHECK_STATUS(tn_tn_attention_from_linear(ps, "", tn_reshape_2d(tensor_of(ctx, 1, M, D, q), M, D),
+        CHECK_ERROR(ctx, TN_ERR_SHAPE, "tn_attention_from_linear_attention: q is [1,2,3], expected [1,1]");
+        CHECK_STATUS(tn_tn_attention_from_linear_attention(ps, "", tn_reshape_2d(tensor_of(ctx, 1, M, D, q), M, D),
                                                  tn_reshape_2d(tensor_of(ctx, 1, M, D, k), M, D),
                                                  tn_reshape_2d(tensor_of(ctx, 1, O, D, v), O, D), causal, &layer), TN_OK);
         CHECK_INT(layer.desc.bond, O * M + 1);
@@ -963,8 +963,8 @@ TEST(wrong_input)
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "tn_attention_from_rules: count is 0, expected 1 to 2^31 - 2");
     CHECK_STATUS(tn_tn_attention_from_permutations(ps, "p", -3, &ring), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "tn_attention_from_permutations: in is -3, expected 1 to 46339");
-    CHECK_STATUS(tn_tn_attention_from_linear(ps, "l", NULL, NULL, NULL, false, NULL), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
+    CHECK_STATUS(tn_tn_attention_from_linear_attention(ps, "l", NULL, NULL, NULL, false, NULL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention_from_linear_attention: layer is NULL");
     CHECK_STATUS(tn_tn_attention_rule(ctx, &layer, 2, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention_rule: n is 2, expected 3 to 14");
     tn_ctx_destroy(ctx);

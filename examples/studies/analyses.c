@@ -136,13 +136,13 @@ static char *read_text(const char *path, size_t *bytes)
 {
     FILE  *f = fopen(path, "rb");
     char  *text = NULL;
-    size_t room = 1 << 16;
+    size_t size = 1 << 16;
     if (!f) stop("the text cannot be read; --text names it");
-    for (*bytes = 0; !text || *bytes == room / 2; ) {           /* until a read does not fill the room */
-        text = realloc(text, room);
+    for (*bytes = 0; !text || *bytes == size / 2; ) {           /* until a read does not fill the size */
+        text = realloc(text, size);
         if (!text) stop("no memory for the text");
-        *bytes += fread(text + *bytes, 1, room - *bytes, f);
-        room *= 2;
+        *bytes += fread(text + *bytes, 1, size - *bytes, f);
+        size *= 2;
     }
     if (ferror(f)) stop("the text cannot be read; --text names it");
     fclose(f);

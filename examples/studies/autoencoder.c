@@ -8,7 +8,8 @@
    trained for the least |x - y|^2. The bilinear encoder is a quadratic form in x for each latent, which can be read as any
    interaction matrix; it begins as the linear one, with V = 0 and a = 1. Both see the same data in the same order. Printed
    beside them: the unexplained variance of the k largest principal components, which may not choose k of m, and of the
-   dictionary before training. The rows d_i, of length 1, are a basis for tn_cp_dictionary and tn_modified_features.
+   dictionary before training. The rows d_i, of length 1, are a basis for tn_cp_feature_interactions and
+   tn_feature_modification.
 
    Three kinds of activations:
      --run FOLDER --block L     what the MLP of a block of a language model reads, on the first --tokens of the run's text (or
@@ -420,7 +421,7 @@ static void print_interactions(tn_ctx *ctx, const language *l, const reading_of_
     int32_t       at[4];
     double        value[4];
     tn_tensor    *ids, *u = tn_slice(tn_circuit_unembedding(ctx, &l->model), 0, token, token + 1);
-    tn_tensor    *c = tn_cp_dictionary(b->mlp, tn_reshape(u, 1, &l->model.desc.dim), f->dictionary, b->moment);
+    tn_tensor    *c = tn_cp_feature_interactions(b->mlp, tn_reshape(u, 1, &l->model.desc.dim), f->dictionary, b->moment);
     check(ctx);
     tn_tensor *top = tn_topk(ctx, tn_slice(c, 0, own, own + 1), 1, n < 4 ? n : 4, TN_ORDER_MAGNITUDE, &ids);
     if (tn_read(top, TN_F64, value, 4) != TN_OK || tn_read(ids, TN_I32, at, 4) != TN_OK) check(ctx);
@@ -451,7 +452,7 @@ static void print_remainder(tn_ctx *ctx, const language *l, const activations *a
     mean = tn_affine(ctx, mean, tn_circuit_unembedding(ctx, &l->model), NULL);
     for (int64_t t = 0; t < l->model.desc.vocab; t += l->model.desc.vocab / 8 + 1) {
         tn_tensor *u = tn_slice(tn_circuit_unembedding(ctx, &l->model), 0, t, t + 1);
-        tn_tensor *c = tn_cp_dictionary(b->mlp, tn_reshape(u, 1, &l->model.desc.dim), f->dictionary, b->moment);
+        tn_tensor *c = tn_cp_feature_interactions(b->mlp, tn_reshape(u, 1, &l->model.desc.dim), f->dictionary, b->moment);
         check(ctx);
         double sum = tn_item(tn_sum(ctx, c));
         double whole = tn_item(tn_slice(mean, 0, t, t + 1));
@@ -475,7 +476,7 @@ static reading_of_block read_block(tn_ctx *ctx, const options *o, const language
     tn_tensor *v = tn_copy(ctx, tn_slice(b.mlp->f[1], 1, 0, l->model.desc.dim));
     if (tn_svd(ctx, v, NULL, &b.output) != TN_OK) check(ctx);
     tn_tensor *rows = tn_slice(f->dictionary, 0, 0, f->count - 1);
-    b.modified = tn_tensor_keep(tn_modified_features(ctx, tn_copy(ctx, w), rows, b.output.u));
+    b.modified = tn_tensor_keep(tn_feature_modification(ctx, tn_copy(ctx, w), rows, b.output.u));
     check(ctx);
     return b;
 }

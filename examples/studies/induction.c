@@ -199,7 +199,7 @@ static void read_second_block(tn_ctx *ctx, const tn_transformer *model, const op
     const int sets = kind_of(o->attention) == TN_ATTENTION_BILINEAR ? 2 : 1;
     double    best = -HUGE_VAL, table[VOCAB * VOCAB];
     for (int64_t h = 0; h < o->heads; h++) {
-        tn_circuit *ov = tn_circuit_ov(ctx, model, &(tn_circuit_desc){ .block = 1, .head = h, .tokens = true, .factor = 1 });
+        tn_circuit *ov = tn_circuit_ov(ctx, model, &(tn_circuit_desc){.block = 1, .head = h, .tokens = true, .norm_scale = 1});
         if (tn_circuit_copying(ov, NULL, &f->copying[h]) != TN_OK) check(ctx);
         tn_circuit_destroy(ov);
         for (int64_t g = 0; g < o->heads; g++) {

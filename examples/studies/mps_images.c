@@ -68,7 +68,7 @@ static void reader_init(tn_ctx *ctx, tn_params *params, const options *o, reader
 /* The entropies of all cuts, as a curve and as a picture of the path; returns the largest. */
 static double entropies_of(tn_ctx *ctx, const options *o, const reader *r)
 {
-    tn_tt     *tt = tn_tt_from_mps(&r->mps);
+    tn_tt     *tt = tn_tt_from_mps(ctx, &r->mps);
     tn_tensor *e = tn_tt_entropies(tt);
     double     entropy[PIXELS], cut[PIXELS], picture[PIXELS] = {0}, largest = 0;
     int32_t    pixel[PIXELS];

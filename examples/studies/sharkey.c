@@ -191,15 +191,15 @@ static void features(tn_ctx *ctx, tn_tensor *w1, tn_tensor *w2, tn_tensor *x)
     tn_tensor *u = tn_reshape(number(ctx, 1, OUT), 1, &whole);
     y = tn_scale(ctx, tn_matmul(ctx, tn_transpose(a, 0, 1), a), 1 / 50.0);
     z = tn_cp_apply(ctx, cp, tn_matmul(ctx, a, d));
-    claim(ctx, "dictionary", tn_sum(ctx, tn_cp_dictionary(cp, u, d, y)),
+    claim(ctx, "dictionary", tn_sum(ctx, tn_cp_feature_interactions(cp, u, d, y)),
           tn_scale(ctx, tn_sum(ctx, tn_mul(ctx, z, u)), 1 / 50.0));
 
     printf("equation 16, the default output features that an input feature modifies most, and the reverse\n");
     if (tn_svd(ctx, w2, NULL, &svd) != TN_OK) check(ctx);
-    y = tn_modified_features(ctx, w1, d, svd.u);
+    y = tn_feature_modification(ctx, w1, d, svd.u);
     z = tn_mul(ctx, tn_transpose(tn_affine(ctx, tn_slice(d, 0, 0, 1), w1, NULL), 0, 1), svd.u);
     z = tn_sub(ctx, svd.u, z);
-    claim(ctx, "modified_features", tn_slice(y, 0, 0, 1), tn_sqrt(ctx, tn_sum_axis(ctx, tn_mul(ctx, z, z), 0)));
+    claim(ctx, "feature_modification", tn_slice(y, 0, 0, 1), tn_sqrt(ctx, tn_sum_axis(ctx, tn_mul(ctx, z, z), 0)));
     double *q = read_all(tn_topk(ctx, y, 1, 1, TN_ORDER_LARGEST, &z));
     free(q);
     q = read_all(z);

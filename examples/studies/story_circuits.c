@@ -291,8 +291,8 @@ static void show_freezing(tn_ctx *ctx, const counts *c, const tn_transformer *m)
             if (pass == 0) {
                 tn_tensor *after;
                 tn_tensor *x = stream(ctx, m, ids, &after);
-                d.factor1 += mean_factor(ctx, x, m->desc.norm_eps) / WINDOWS;
-                d.factor2 += mean_factor(ctx, after, m->desc.norm_eps) / WINDOWS;
+                d.norm1_scale += mean_factor(ctx, x, m->desc.norm_eps) / WINDOWS;
+                d.norm2_scale += mean_factor(ctx, after, m->desc.norm_eps) / WINDOWS;
                 loss[0] += tn_item(tn_transformer_loss(ctx, m, ids, next)) / WINDOWS;
             } else loss[1] += loss_of_tensors(ctx, m, &o, ids, next) / WINDOWS;
             tn_arena_release(ctx, mark);
@@ -321,7 +321,7 @@ typedef struct texts {
     points               *block;
     double                loss;
     kind                 *kinds;
-    int64_t               count, room;
+    int64_t               count, max;
 } texts;
 
 /* Part 0 .. heads - 1 of a block is a head, part heads its MLP. */
@@ -419,9 +419,9 @@ static void find_kinds(texts *t, kind k, tn_tensor *d)
     const int last = k.parts ? k.part[k.parts - 1] : -1;
     int       next = last < 0 || is_mlp(t, last) ? last + 1 : last - (int)head_of(t, last) + (int)t->m->desc.heads;
     k.predicted[NORMS_FOLLOW] = predicted_end(t, d, NORMS_FOLLOW);
-    if (t->count == t->room) {
-        t->room = 2 * t->room + 64;
-        t->kinds = grown(t->kinds, t->room, sizeof *t->kinds);
+    if (t->count == t->max) {
+        t->max = 2 * t->max + 64;
+        t->kinds = grown(t->kinds, t->max, sizeof *t->kinds);
     }
     t->kinds[t->count++] = k;
     for (k.parts++; next < all; next++) {

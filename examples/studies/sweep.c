@@ -96,7 +96,7 @@ static int64_t learn(tn_ctx *ctx, const options *o, const char *name, rule_fn ru
     tn_tt *random = tn_tt_random(ctx, bits + 1, extents, start, (uint64_t)o->seed);
     tn_tt *tt = tn_tt_fit(random, label, tn_tensor_from(ctx, 3, shape, TN_F32, phi),
                           tn_tensor_from(ctx, 2, (int64_t[]){count, 1}, TN_F32, y),
-                          &(tn_tt_fit_desc){ .sweeps = sweeps, .rank = 2 }, &error);
+                          &(tn_tt_fit_desc){ .sweeps = sweeps, .max_bond = 2 }, &error);
     check(ctx);
     int64_t wrong = wrong_of(tt, bits, label, rule, &worst);
     printf("%s: %lld strings, %lld sweep%s, %.2f s: error %.1e on them, %lld wrong of all %lld, largest error %.1e\n", name,

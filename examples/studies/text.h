@@ -29,7 +29,7 @@ enum { RECIPE = 2, WARMUP = 20 };
 
 typedef struct tokens {
     int32_t *id;                    /* [count]                                     */
-    int64_t  count, room;
+    int64_t  count, max;
     double   bytes;                 /* of the documents                            */
     double   unknown;               /* of them, which an [UNK] replaces            */
 } tokens;
@@ -52,7 +52,7 @@ static inline char *read_text(const char *path, int64_t *bytes)
 {
     FILE   *f = fopen(path, "rb");
     char   *text = NULL;
-    int64_t room = 0;
+    int64_t max = 0;
     size_t  n;
     if (!f) {
         fprintf(stderr, PROGRAM ": cannot open %s%s\n", path,
@@ -61,8 +61,8 @@ static inline char *read_text(const char *path, int64_t *bytes)
     }
     *bytes = 0;
     do {
-        if (*bytes == room) text = grown(text, room = room ? 2 * room : 1 << 20, 1);
-        n = fread(text + *bytes, 1, (size_t)(room - *bytes), f);
+        if (*bytes == max) text = grown(text, max = max ? 2 * max : 1 << 20, 1);
+        n = fread(text + *bytes, 1, (size_t)(max - *bytes), f);
         *bytes += (int64_t)n;
     } while (n > 0);
     if (ferror(f)) stop("the text cannot be read to its end");
@@ -88,9 +88,9 @@ static inline void append_document(tn_ctx *ctx, const tn_tokenizer *t, tokens *t
     int64_t  n = tn_tokenizer_encode(t, text, (size_t)bytes, TN_BOS_FIRST, NULL, 0, NULL);
     tn_span *span = grown(NULL, n, sizeof *span);
     check(ctx);
-    if (to->count + n > to->room) {
-        to->room = 2 * (to->count + n);
-        to->id = grown(to->id, to->room, sizeof *to->id);
+    if (to->count + n > to->max) {
+        to->max = 2 * (to->count + n);
+        to->id = grown(to->id, to->max, sizeof *to->id);
     }
     tn_tokenizer_encode(t, text, (size_t)bytes, TN_BOS_FIRST, to->id + to->count, n, span);
     check(ctx);

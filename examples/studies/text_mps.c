@@ -287,7 +287,7 @@ int main(int argc, char **argv)
     double nats = nats_held_out(ctx, &t, &mps);
     printf("   the machine: %.4f\n\n   It writes:\n", nats);
     tn_ctx_reset(ctx);
-    tn_tt *tt = tn_tt_from_mps(&mps);
+    tn_tt *tt = tn_tt_from_mps(ctx, &mps);
     if (tn_tt_sample(tt, WRITTEN, 0, (uint64_t)o.seed, sample[0]) != TN_OK) check(ctx);
     for (int64_t i = 0; i < WRITTEN; i++) {
         printf("   ");

@@ -137,10 +137,10 @@ TNI_FN int tni_lowest_bit(uint64_t bits)
 }
 
 /* The number of a label, new ones in order; the table is open hashing of number + 1. */
-static int tni_label_number(tn_plan *p, int *table, int64_t room, int name)
+static int tni_label_number(tn_plan *p, int *table, int64_t size, int name)
 {
-    int64_t i = ((uint32_t)name * 2654435761u) % room;
-    for (; table[i] != 0; i = (i + 1) % room)
+    int64_t i = ((uint32_t)name * 2654435761u) % size;
+    for (; table[i] != 0; i = (i + 1) % size)
         if (p->name[table[i] - 1] == name) return table[i] - 1;
     p->name[p->labels] = name;
     table[i] = ++p->labels;
@@ -148,12 +148,12 @@ static int tni_label_number(tn_plan *p, int *table, int64_t room, int name)
 }
 
 /* "j", "label 7" or "..." */
-static const char *tni_label_text(const tn_plan *p, int label, char room[32])
+static const char *tni_label_text(const tn_plan *p, int label, char text[32])
 {
     if (p->name[label] < 0) return "...";
-    if (p->expr) tni_print(room, 32, "%c", (char)p->name[label]);
-    else tni_print(room, 32, "label %d", p->name[label]);
-    return room;
+    if (p->expr) tni_print(text, 32, "%c", (char)p->name[label]);
+    else tni_print(text, 32, "label %d", p->name[label]);
+    return text;
 }
 
 /* Sets the extent of a label from axis i of operand k, or compares it. from[label] - 1 is the operand that set it. */
@@ -172,12 +172,12 @@ static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
                               (long long)now, k);
 }
 
-static bool tni_bind_result(tn_plan *p, int *table, int64_t room)
+static bool tni_bind_result(tn_plan *p, int *table, int64_t size)
 {
     char text[32];
     int  known = p->labels;
     for (int i = 0; i < p->out.rank; i++) {
-        const int name = p->out.label[i], label = tni_label_number(p, table, room, name);
+        const int name = p->out.label[i], label = tni_label_number(p, table, size, name);
         if (label >= known)
             return tni_subscript_fail(p, p->out.at[i], "%s of the result, expected a label of an operand",
                                       tni_label_text(p, label, text));
@@ -196,10 +196,10 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
 {
     const int64_t n = p->n;
     int     axes = 1;
-    int64_t room;
+    int64_t size;
     for (int k = 0; k < p->n; k++) axes += p->operand[k].rank;
     axes += p->out.rank;
-    for (room = 16; room < 2 * axes; room *= 2) {}
+    for (size = 16; size < 2 * axes; size *= 2) {}
     p->name = (int *)tni_take_zeroed(&p->memory, axes, sizeof *p->name);
     p->extent = (int64_t *)tni_take_zeroed(&p->memory, axes, sizeof *p->extent);
     p->part = (int64_t *)tni_take_zeroed(&p->memory, axes, sizeof *p->part);
@@ -207,13 +207,13 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
     p->child = (int *)tni_take_zeroed(&p->memory, 4 * n, sizeof *p->child);
     p->order = (int *)tni_take_zeroed(&p->memory, n, sizeof *p->order);
     p->seconds = (double *)tni_take_zeroed(&p->memory, 2 * n, sizeof *p->seconds);
-    int *table = (int *)tni_take_zeroed(&p->memory, room, sizeof *table);
+    int *table = (int *)tni_take_zeroed(&p->memory, size, sizeof *table);
     int *from = (int *)tni_take_zeroed(&p->memory, 2 * axes, sizeof *from);
     if (p->memory.failed) return false;
     int *uses = from + axes;
     for (int k = 0; k < p->n; k++)
         for (int i = 0; i < p->operand[k].rank; i++) {
-            const int label = tni_label_number(p, table, room, p->operand[k].label[i]);
+            const int label = tni_label_number(p, table, size, p->operand[k].label[i]);
             if (!tni_bind_extent(p, k, i, label, from)) return false;
             p->operand[k].label[i] = label;
         }
@@ -221,7 +221,7 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
     p->keep = (uint64_t *)tni_take_zeroed(&p->memory, p->words, sizeof *p->keep);
     p->all = (uint64_t *)tni_take_zeroed(&p->memory, n * p->words, sizeof *p->all);
     p->legs = (uint64_t *)tni_take_zeroed(&p->memory, 2 * n * p->words, sizeof *p->legs);
-    if (p->memory.failed || !tni_bind_result(p, table, room)) return false;
+    if (p->memory.failed || !tni_bind_result(p, table, size)) return false;
     for (int k = 0; k < p->n; k++) {
         uint64_t *all = p->all + (size_t)k * (size_t)p->words;
         for (int i = 0; i < p->operand[k].rank; i++) {

@@ -159,19 +159,19 @@ static void tni_exact_write(const tni_exact *x, tn_plan *p, size_t s, int node, 
 }
 
 /* Memory for a search of up to m leaves. */
-static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_scratch *room, int m, int16_t **seen)
+static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_scratch *pile, int m, int16_t **seen)
 {
     const int64_t sets = (int64_t)1 << m;
-    x->class_of = (int16_t *)tni_take_zeroed(room, p->labels + 1, sizeof *x->class_of);
-    x->all = (tni_classes *)tni_take_zeroed(room, sets, sizeof *x->all);
-    x->legs = (tni_classes *)tni_take_zeroed(room, sets, sizeof *x->legs);
-    x->size = (double *)tni_take_zeroed(room, sets, sizeof *x->size);
-    x->score = (tni_score *)tni_take_zeroed(room, sets, sizeof *x->score);
-    x->part = (uint16_t *)tni_take_zeroed(room, sets, sizeof *x->part);
-    *seen = (int16_t *)tni_take_zeroed(room, 2 * sets, sizeof **seen);
+    x->class_of = (int16_t *)tni_take_zeroed(pile, p->labels + 1, sizeof *x->class_of);
+    x->all = (tni_classes *)tni_take_zeroed(pile, sets, sizeof *x->all);
+    x->legs = (tni_classes *)tni_take_zeroed(pile, sets, sizeof *x->legs);
+    x->size = (double *)tni_take_zeroed(pile, sets, sizeof *x->size);
+    x->score = (tni_score *)tni_take_zeroed(pile, sets, sizeof *x->score);
+    x->part = (uint16_t *)tni_take_zeroed(pile, sets, sizeof *x->part);
+    *seen = (int16_t *)tni_take_zeroed(pile, 2 * sets, sizeof **seen);
     x->write_cost = tni_write_cost(p);
     x->by_size = p->desc.minimize == TN_PLAN_SIZE;
-    return !room->failed;
+    return !pile->failed;
 }
 
 /* The best tree of m leaves whose product has the labels `keep`; true if it is better than `most`, and is then written. */
@@ -377,25 +377,25 @@ static tni_score tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, i
 }
 
 /* More than 14 operands: random-greedy trees, annealed and improved; the best is kept. */
-static bool tni_search(tn_plan *p, tni_scratch *room)
+static bool tni_search(tn_plan *p, tni_scratch *pile)
 {
     const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 8;
     const int    sweeps = (int)tni_max(200, tni_min(1000, 200000 / n));
     const int64_t nodes = 2 * n, words = p->words;
     tni_score    best = {HUGE_VAL, HUGE_VAL};
-    double      *cost = (double *)tni_take_zeroed(room, nodes, sizeof *cost);
-    uint64_t    *legs = (uint64_t *)tni_take_zeroed(room, words, sizeof *legs);
-    uint64_t    *best_legs = (uint64_t *)tni_take_zeroed(room, nodes * words, sizeof *best_legs);
-    int         *best_child = (int *)tni_take_zeroed(room, 2 * nodes, sizeof *best_child);
+    double      *cost = (double *)tni_take_zeroed(pile, nodes, sizeof *cost);
+    uint64_t    *legs = (uint64_t *)tni_take_zeroed(pile, words, sizeof *legs);
+    uint64_t    *best_legs = (uint64_t *)tni_take_zeroed(pile, nodes * words, sizeof *best_legs);
+    int         *best_child = (int *)tni_take_zeroed(pile, 2 * nodes, sizeof *best_child);
     int16_t     *seen;
     tni_exact    x;
     tni_greedy   g = TNI_ZERO;
     g.most = 16 * n + 1024;
-    g.live = (int *)tni_take_zeroed(room, nodes, sizeof *g.live);
-    g.uses = (int *)tni_take_zeroed(room, p->labels + 1, sizeof *g.uses);
-    g.pair = (tni_couple *)tni_take_zeroed(room, g.most, sizeof *g.pair);
-    g.size = (double *)tni_take_zeroed(room, nodes, sizeof *g.size);
-    if (!tni_exact_begin(&x, p, room, 10, &seen)) return false;
+    g.live = (int *)tni_take_zeroed(pile, nodes, sizeof *g.live);
+    g.uses = (int *)tni_take_zeroed(pile, p->labels + 1, sizeof *g.uses);
+    g.pair = (tni_couple *)tni_take_zeroed(pile, g.most, sizeof *g.pair);
+    g.size = (double *)tni_take_zeroed(pile, nodes, sizeof *g.size);
+    if (!tni_exact_begin(&x, p, pile, 10, &seen)) return false;
     for (int sample = 0; sample < samples; sample++) {
         g.rng.key = p->desc.seed;
         g.rng.call = sample;
@@ -452,12 +452,12 @@ TNI_FN bool tni_plan_tree(tn_plan *p)
     tn_ctx      *ctx = p->ctx;
     tni_arena   *heads = &ctx->heads[ctx->head];
     const size_t at = heads->at, used = heads->used;       /* the search's memory is free again afterwards */
-    tni_scratch  room = tni_scratch_begin(ctx, "plan");
+    tni_scratch  pile = tni_scratch_begin(ctx, "plan");
     tni_exact    x;
     int          leaf[TNI_EXACT], spare[TNI_EXACT], count = 0;
     tni_score    none = {HUGE_VAL, HUGE_VAL};
     bool         ok = true;
-    room.arena = true;
+    pile.arena = true;
     p->root = p->n > 1 ? p->n : 0;
     for (int k = 0; k < TNI_EXACT; k++) {
         leaf[k] = k;
@@ -468,10 +468,10 @@ TNI_FN bool tni_plan_tree(tn_plan *p)
         memcpy(p->legs + 2 * (size_t)p->words, p->keep, (size_t)p->words * sizeof *p->legs);
     } else if (p->n > TNI_EXACT) {
         p->root = 2 * p->n - 2;
-        ok = tni_search(p, &room);
+        ok = tni_search(p, &pile);
     } else if (p->n > 2) {
         int16_t *seen;
-        ok = tni_exact_begin(&x, p, &room, p->n, &seen);
+        ok = tni_exact_begin(&x, p, &pile, p->n, &seen);
         if (ok) tni_exact_tree(&x, p, p->n, leaf, p->keep, p->root, spare, none, seen);
     }
     heads->at = at;

@@ -53,7 +53,7 @@ typedef struct tni_run_of {
     const tn_plan *p;
     tn_tensor *const *operand;
     tn_tensor     *y, *workspace;       /* one for all slices; none while recording */
-    size_t         room;                /* bytes of the workspace */
+    size_t         bytes;               /* of the workspace */
     int64_t       *at;                  /* elements before the slice, in each operand; then in the result */
     bool           add;                 /* to what earlier slices have written */
 } tni_run_of;
@@ -188,15 +188,15 @@ TNI_FN tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
 /* Runs the slice that begins at `from` by the program g, or if that is NULL by one that is made for its extents. If this
    needs more than the workspace, because operands that are not contiguous are copied or because of its extents, its two
    halves along the longest label of the largest buffer are run instead. */
-static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_scratch *room, const tni_program *g, int64_t *from,
+static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_scratch *pile, const tni_program *g, int64_t *from,
                                 int64_t *extent)
 {
     const tn_mark mark = tn_arena_mark(p->ctx);
     const bool    made = !g;
     tn_status     s = TN_ERR_MEMORY;
     int           longest = -1;
-    if (made) g = tni_plan_program(p, room, extent, false);
-    if (g && g->bytes > r->room) {
+    if (made) g = tni_plan_program(p, pile, extent, false);
+    if (g && g->bytes > r->bytes) {
         const uint64_t *largest = tni_program_largest(g);
         for (int i = 0; i < p->labels; i++)
             if (largest && tni_set_has(largest, i) && extent[i] > (longest < 0 ? 1 : extent[longest])) longest = i;
@@ -204,10 +204,10 @@ static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_scratch *room, co
         else {
             const int64_t whole = extent[longest], half = whole / 2;
             extent[longest] = half;
-            s = tni_plan_slice(p, r, room, NULL, from, extent);
+            s = tni_plan_slice(p, r, pile, NULL, from, extent);
             from[longest] += half;
             extent[longest] = whole - half;
-            if (s == TN_OK) s = tni_plan_slice(p, r, room, NULL, from, extent);
+            if (s == TN_OK) s = tni_plan_slice(p, r, pile, NULL, from, extent);
             from[longest] -= half;
             extent[longest] = whole;
         }
@@ -222,16 +222,16 @@ static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_scratch *room, co
 }
 
 /* Runs all slices; y has the plan's shape. Slices at the ends of labels are smaller: the program of the last one is kept. */
-static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_scratch *room, const tni_program *g)
+static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_scratch *pile, const tni_program *g)
 {
     const int64_t      labels = p->labels + 1;
-    int64_t           *from = (int64_t *)tni_take_zeroed(room, labels, sizeof *from);
-    int64_t           *extent = (int64_t *)tni_take_zeroed(room, labels, sizeof *extent);
-    int64_t           *last = (int64_t *)tni_take_zeroed(room, labels, sizeof *last);
+    int64_t           *from = (int64_t *)tni_take_zeroed(pile, labels, sizeof *from);
+    int64_t           *extent = (int64_t *)tni_take_zeroed(pile, labels, sizeof *extent);
+    int64_t           *last = (int64_t *)tni_take_zeroed(pile, labels, sizeof *last);
     const tni_program *kept = NULL;
     const tn_mark      mark = tn_arena_mark(p->ctx);
     tn_status          s = TN_OK;
-    if (room->failed) return TN_ERR_MEMORY;
+    if (pile->failed) return TN_ERR_MEMORY;
     do {
         bool whole = true;
         for (int i = 0; i < p->labels; i++) {
@@ -241,9 +241,9 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_scratch *room, c
         if (!whole && (!kept || memcmp(last, extent, (size_t)labels * sizeof *last) != 0)) {
             if (!p->ctx->tape) tn_arena_release(p->ctx, mark);
             memcpy(last, extent, (size_t)labels * sizeof *last);
-            if (!(kept = tni_plan_program(p, room, extent, false))) return TN_ERR_MEMORY;
+            if (!(kept = tni_plan_program(p, pile, extent, false))) return TN_ERR_MEMORY;
         }
-        s = tni_plan_slice(p, r, room, whole ? g : kept, from, extent);
+        s = tni_plan_slice(p, r, pile, whole ? g : kept, from, extent);
     } while (s == TN_OK && tni_slice_next(p, from));
     return s;
 }
@@ -285,28 +285,28 @@ TNI_FN tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_pro
     bool       recorded = false, sliced = false;
     tn_tensor *y = tni_made(ctx, p->out.rank, p->out.shape), *wide = NULL;
     tn_mark    mark = tn_arena_mark(ctx);
-    tni_scratch room = tni_scratch_begin(ctx, p->op);
+    tni_scratch pile = tni_scratch_begin(ctx, p->op);
     tni_run_of r = TNI_ZERO;
     tn_status  s = TN_ERR_MEMORY;
     if (!y) return NULL;
-    room.arena = true;
+    pile.arena = true;
     r.p = p;
     r.operand = t;
     r.y = y;
-    r.at = (int64_t *)tni_take_zeroed(&room, p->n + 1, sizeof *r.at);
+    r.at = (int64_t *)tni_take_zeroed(&pile, p->n + 1, sizeof *r.at);
     for (int k = 0; k < p->n; k++) recorded = recorded || (tni_recording(ctx) && tni_wants_grad(t[k]));
     for (int k = 0; k < p->labels; k++) sliced = sliced || p->part[k] != p->extent[k];
     if (!g || (recorded && (sliced || g->in_place)))
-        g = tni_plan_program(p, &room, recorded ? p->extent : p->part, recorded);
-    r.room = g ? g->bytes : 0;
-    if (p->desc.max_bytes > 0 && r.room > p->desc.max_bytes) {                 /* copies that the plan does not have */
-        r.room = p->desc.max_bytes;
+        g = tni_plan_program(p, &pile, recorded ? p->extent : p->part, recorded);
+    r.bytes = g ? g->bytes : 0;
+    if (p->desc.max_bytes > 0 && r.bytes > p->desc.max_bytes) {                 /* copies that the plan does not have */
+        r.bytes = p->desc.max_bytes;
         sliced = true;
     }
     if (sliced && !recorded && y->dtype != ctx->desc.dtype) r.y = wide = tn_tensor_nd(ctx, TN_REAL, y->rank, y->shape);
-    if (!recorded) r.workspace = tn_tensor_1d(ctx, TN_REAL, (int64_t)(r.room / tni_dtype_size(ctx->desc.dtype)));
+    if (!recorded) r.workspace = tn_tensor_1d(ctx, TN_REAL, (int64_t)(r.bytes / tni_dtype_size(ctx->desc.dtype)));
     if (g && r.at && r.y && (recorded || r.workspace))
-        s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &room, g);
+        s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &pile, g);
     if (s == TN_OK && wide) s = tni_copy(y, wide);
     if (!recorded && !ctx->tape) tn_arena_release(ctx, mark);
     if (p->desc.clock) p->runs++;

@@ -162,10 +162,10 @@ static double tni_term_cosine(const tni_units *a, int64_t i, const tni_units *b,
 }
 
 /* The assignment of rows to columns of c [n,n] with the largest sum: column[row]. Each row in turn gets a shortest
-   augmenting path by reduced costs. room: [3,n] doubles, marks: [3,n] integers */
-static void tni_assign(int64_t n, const double *c, int64_t *column, double *room, int64_t *marks)
+   augmenting path by reduced costs. scratch: [3,n] doubles, marks: [3,n] integers */
+static void tni_assign(int64_t n, const double *c, int64_t *column, double *scratch, int64_t *marks)
 {
-    double  *value = room, *slack = room + n, *price = room + 2 * n;
+    double  *value = scratch, *slack = scratch + n, *price = scratch + 2 * n;
     int64_t *row = marks, *back = marks + n, *seen = marks + 2 * n, next;
     for (int64_t j = 0; j < n; j++) { row[j] = -1; value[j] = price[j] = 0; }
     for (int64_t i = 0; i < n; i++) {
@@ -220,13 +220,13 @@ static tn_status tni_align(const tn_cp *a, const tni_units *ua, tni_units *ub, d
 {
     const int64_t h = a->terms, n = a->in[0];
     tni_scratch   w = tni_scratch_begin(a->ctx, "align");
-    double       *c = tni_take_f64(&w, h, h), *room = tni_take_f64(&w, h, 3);
+    double       *c = tni_take_f64(&w, h, h), *scratch = tni_take_f64(&w, h, 3);
     int64_t      *marks = (int64_t *)tni_take(&w, tni_area(h, 3), sizeof *marks);
     double       *raw[2] = {tni_take_numbers(&w, a->f[0]), tni_take_numbers(&w, a->f[1])};
     bool          crossed;
     for (int64_t i = 0; i < h && !w.failed; i++)
         for (int64_t j = 0; j < h; j++) c[i * h + j] = tni_term_cosine(ua, i, ub, j, &crossed);
-    if (!w.failed) tni_assign(h, c, column, room, marks);
+    if (!w.failed) tni_assign(h, c, column, scratch, marks);
     for (int64_t i = 0; i < h && !w.failed; i++) {
         double *rows[2] = {raw[0] + i * n, raw[1] + i * n};
         cosine[i] = tni_term_cosine(ua, i, ub, column[i], &crossed);

@@ -62,12 +62,12 @@ TN_API void      tn_certificate_destroy(tn_certificate *c);        /* frees the 
    u [out]  d [m,n]  moment [m,m] or NULL -> owned [m,m]
    With `constant` n does not count the one, and the one is the last feature: m + 1 in C and in the moment, which is then
    that of [a;1]. Order 2 only.   Sharkey 2023, equation 15 */
-TN_API tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment);
+TN_API tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment);
 /* Computes how strongly input features modify the default output features of a layer (W x) * (V x): for the feature d_i the
    output feature u_l, a column of u, becomes (W d_i) * u_l, and M[i,l] = |u_l - (W d_i) * u_l|. Columns of u are for example
    the left singular vectors of V, or its independent components. tn_topk along axis 1 finds what d_i modifies most, along
    axis 0 which features modify u_l most.   w [h,n]  d [m,n]  u [h,l] -> [m,l]   Sharkey 2023, equation 16 */
-TN_API tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u);
+TN_API tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u);
 /* Computes the modifier of an MLP of any kind on data: layer(x) = P (m(x) * features) + p. With one encoder m = act(z)/z,
    and act'(0) where z = 0, for the features z = W x + b; with two m = act(W x + b) for the features V x + c; with more m is
    the product of all encoders but the last. `features` may be NULL. With one encoder m is computed on the host and is not

@@ -8,18 +8,19 @@
 #ifndef TN_NO_ANALYSIS
 /* ---- features ----------------------------------------------------------- >>analysis-features-impl */
 
-tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
+tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
 {
-    if (!tni_cp_is_bilinear(cp, "dictionary")) return NULL;
+    if (!tni_cp_is_bilinear(cp, "feature_interactions")) return NULL;
     tn_ctx *ctx = cp->ctx;
-    if (!tni_is_matrix(ctx, d, "dictionary", "d") || !tni_is_vector(ctx, u, cp->out, "dictionary", "u")) return NULL;
+    if (!tni_is_matrix(ctx, d, "feature_interactions", "d")
+        || !tni_is_vector(ctx, u, cp->out, "feature_interactions", "u")) return NULL;
     int64_t m = d->shape[0] + cp->constant;
     if (d->shape[1] != cp->in[0] - cp->constant)
-        return tni_fail(ctx, TN_ERR_SHAPE, "dictionary: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
                         (long long)cp->in[0] - cp->constant), (tn_tensor *)NULL;
-    if (moment && !tni_is_matrix(ctx, moment, "dictionary", "moment")) return NULL;
+    if (moment && !tni_is_matrix(ctx, moment, "feature_interactions", "moment")) return NULL;
     if (moment && (moment->shape[0] != m || moment->shape[1] != m))
-        return tni_fail(ctx, TN_ERR_SHAPE, "dictionary: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
                         (long long)m), (tn_tensor *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
     tn_tensor *t = tni_view_of((tn_tensor *)d);
@@ -33,12 +34,12 @@ tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor
 }
 
 /* |u_l - g * u_l|^2 = sum_h (1 - g_h)^2 u_hl^2,  g = W d */
-tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u)
+tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u)
 {
-    if (!tni_is_real(ctx, w, "modified_features", "w") || !tni_is_real(ctx, d, "modified_features", "d")
-        || !tni_is_real(ctx, u, "modified_features", "u")) return NULL;
+    if (!tni_is_real(ctx, w, "feature_modification", "w") || !tni_is_real(ctx, d, "feature_modification", "d")
+        || !tni_is_real(ctx, u, "feature_modification", "u")) return NULL;
     if (w->rank != 2 || d->rank != 2 || u->rank != 2 || d->shape[1] != w->shape[1] || u->shape[0] != w->shape[0])
-        return tni_fail(ctx, TN_ERR_SHAPE, "modified_features: w is %s, d is %s, u is %s, expected [h,n], [m,n] and [h,l]",
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_modification: w is %s, d is %s, u is %s, expected [h,n], [m,n] and [h,l]",
                         TNI_SHAPE(w), TNI_SHAPE(d), TNI_SHAPE(u)), (tn_tensor *)NULL;
     tn_tensor *rest = tn_sub(ctx, tn_full(ctx, 0, NULL, 1), tn_affine(ctx, d, w, NULL));
     rest = rest ? tn_matmul(ctx, tn_mul(ctx, rest, rest), tn_mul(ctx, u, u)) : NULL;

@@ -17,13 +17,13 @@ static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block
     const int64_t n = b->p->shape[0];
     tn_tensor    *in[4], *part[2], *un = tn_slice(c, -1, 0, n);
     part[0] = tn_matmul(ctx, un, b->p);
-    part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, TNI_DIMS(b->in1->shape[0], 1), 0);
+    part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, TNI_DIMS(b->norm1_scale->shape[0], 1), 0);
     part[1] = part[1] ? tn_reshape_2d(part[1], -1, 1) : NULL;
     in[0] = tn_concat(ctx, 2, part, 1); in[1] = b->gate; in[2] = b->w;
-    c = tn_add(ctx, c, tni_frozen_read(ctx, tn_einsum(ctx, "th,eth,ehn->tn", 3, in), b->in2));
+    c = tn_add(ctx, c, tni_frozen_read(ctx, tn_einsum(ctx, "th,eth,ehn->tn", 3, in), b->norm2_scale));
     un = tn_slice(c, -1, 0, n);
     in[0] = un; in[1] = b->o; in[2] = b->pattern; in[3] = b->v;
-    part[0] = tni_frozen_read(ctx, tn_einsum(ctx, "to,ohv,hts,hvn->sn", 4, in), b->in1);
+    part[0] = tni_frozen_read(ctx, tn_einsum(ctx, "to,ohv,hts,hvn->sn", 4, in), b->norm1_scale);
     if (b->ob) {
         tn_tensor *one = tn_sum_axis(ctx, tn_mul(ctx, un, b->ob), -1);
         part[1] = tn_mul(ctx, tni_frozen_factors(ctx, n, 0, 1), one ? tn_reshape_2d(one, -1, 1) : NULL);
@@ -154,13 +154,13 @@ static tn_tensor *tni_ablate_predicted(const tn_circuit_frozen *f, int64_t l, in
     tn_ctx       *ctx = f->ctx;
     tn_tensor    *y, *product = NULL, *in[3];
     if (h >= 0) {
-        y = tni_rows_differ(ctx, tni_ablate_normed(f, &block->norm1, b->x1, b->in1, at, d));
+        y = tni_rows_differ(ctx, tni_ablate_normed(f, &block->norm1, b->x1, b->norm1_scale, at, d));
         y = tn_affine(ctx, y, tni_layer_part(b->v, h), NULL);
         in[0] = y; in[1] = tn_slice(b->o, 1, h, h + 1);
         in[2] = tn_slice(tn_slice(tn_slice(b->pattern, 0, h, h + 1), 1, to, to + 1), 2, at, at + 1);
         return tn_einsum(ctx, "tv,ohv,hts->to", 3, in);
     }
-    y = tni_ablate_normed(f, &block->norm2, b->x2, b->in2, at, d);
+    y = tni_ablate_normed(f, &block->norm2, b->x2, b->norm2_scale, at, d);
     for (int64_t e = 0; e < b->w->shape[0]; e++) {
         tn_tensor *z = tn_affine(ctx, y, tni_layer_part(b->w, e), NULL);
         product = e ? tn_mul(ctx, product, z) : z;
@@ -177,7 +177,7 @@ static double tni_ablate_end(const tn_circuit_frozen *f, const tn_circuit_target
     tn_ctx    *ctx = f->ctx;
     tn_tensor *y;
     if (frozen) {
-        y = tn_affine(ctx, tni_ablate_normed(f, &f->model->norm, f->x, f->scale, t, d), f->u, NULL);
+        y = tn_affine(ctx, tni_ablate_normed(f, &f->model->norm, f->x, f->norm_scale, t, d), f->u, NULL);
         if (f->cap) y = tn_mul(ctx, y, tn_slice(f->cap, 0, t, t + 1));
     } else {
         y = tni_rows_without(ctx, tn_slice(f->run, 0, t, t + 1), d, 0);
@@ -237,18 +237,18 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
     if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_ablate: count is %lld, expected 1 or more",
                                    (long long)count);
     if (!tni_frozen_whole(f, "circuit_paths_ablate")) return TN_ERR_ARG;
-    int64_t     room = tni_min(count, tni_max(p->count, 1));
+    int64_t     max = tni_min(count, tni_max(p->count, 1));
     tni_scratch w = tni_scratch_begin(f->ctx, "circuit_paths_ablate");
-    double     *v = tni_take_zeros(&w, room, 2);
-    int32_t    *leaf = (int32_t *)tni_take(&w, room, sizeof *leaf);
+    double     *v = tni_take_zeros(&w, max, 2);
+    int32_t    *leaf = (int32_t *)tni_take(&w, max, sizeof *leaf);
     tni_scope   scope = tni_scope_begin(f->ctx);
     bool        done = !w.failed;
-    for (int64_t i = 0; i < p->count && k < room && done; i++) {
+    for (int64_t i = 0; i < p->count && k < max && done; i++) {
         const tn_circuit_node *node = &p->node[p->path[i]];
         if (f->constant && node->block == f->sources - 1) continue;
         leaf[k] = (int32_t)p->path[i];
         tni_scope each = tni_scope_begin(f->ctx);
-        done = tni_ablate_path(p, p->path[i], &v[k], &v[room + k]);
+        done = tni_ablate_path(p, p->path[i], &v[k], &v[max + k]);
         tni_scope_end(f->ctx, each);
         k++;
     }
@@ -256,9 +256,9 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
         out->count = k;
         out->path = tni_owned_counts(f->ctx, k, leaf);
         out->predicted = tni_owned_from(f->ctx, 1, &k, v);
-        out->measured = tni_owned_from(f->ctx, 1, &k, v + room);
-        out->r2 = tni_ablate_r2(v, v + room, k, 0);
-        out->r2_shuffled = tni_ablate_r2(v, v + room, k, k / 2);
+        out->measured = tni_owned_from(f->ctx, 1, &k, v + max);
+        out->r2 = tni_ablate_r2(v, v + max, k, 0);
+        out->r2_shuffled = tni_ablate_r2(v, v + max, k, k / 2);
         done = out->path && out->predicted && out->measured;
     }
     tni_scope_end(f->ctx, scope);

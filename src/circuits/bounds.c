@@ -289,7 +289,7 @@ static bool tni_bound_prune(const tni_bound *b, tn_circuit_frozen *f)
     for (int64_t h = 0; h < b->heads; h++)
         if ((b->dropped >> h & 1) && tni_fill(tn_slice(z->pattern, 0, h, h + 1), 0) != TN_OK) return false;
     return tn_circuit_frozen_update(f) == TN_OK
-        && tni_frozen_set(&z->in2, tni_frozen_scale(b->ctx, norm, tn_slice(z->x2, 1, 0, b->n)))
+        && tni_frozen_set(&z->norm2_scale, tni_frozen_scale(b->ctx, norm, tn_slice(z->x2, 1, 0, b->n)))
         && tn_circuit_frozen_update(f) == TN_OK;
 }
 
@@ -304,14 +304,14 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     tn_ctx    *ctx = b->ctx;
     tn_tensor *y = tn_slice(z->run1, 0, 0, c), *u = tn_slice(f->u, 1, 0, n);
     double    *o = NULL, *x = NULL, shift = 0;
-    tni_scratch room = tni_scratch_begin(ctx, "circuit_bound");
+    tni_scratch scratch = tni_scratch_begin(ctx, "circuit_bound");
     y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, TNI_DIMS(1, c, n)), NULL, "") : NULL;
     bool       done = y && tni_bound_known(b, y, known) && tni_bound_mass(b, tn_slice(y, 1, last, c), known, mass);
     tn_tensor *in[3] = {tn_slice(z->pattern, 1, last, c), z->values, z->o};
     tn_tensor *out = done ? tn_einsum(ctx, "hts,shv,ohv->ho", 3, in) : NULL;
     in[0] = out; in[1] = u;
     tn_tensor *w = tn_einsum(ctx, "ho,vo->hv", 2, in);
-    done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_take_numbers(&room, out)) != NULL;
+    done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_take_numbers(&scratch, out)) != NULL;
     w = done ? tn_affine(ctx, tn_slice(f->x, 0, last, c), f->u, NULL) : NULL;
     done = w && tn_read(w, TN_F64, e->logit, V) == TN_OK;
     in[0] = tn_slice(tn_slice(z->gate, 1, last, c), 2, 0, b->hidden);
@@ -319,7 +319,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     w = done ? tn_einsum(ctx, "eth,ehn->hn", 2, in) : NULL;
     w = w ? tn_scale(ctx, tn_matmul(ctx, b->up, w), 2) : NULL;                  /* gates have the factor 1/2 */
     done = w && tn_read(w, TN_F64, e->gradient, V * n) == TN_OK;
-    x = done ? tni_take_numbers(&room, z->x2) : NULL;
+    x = done ? tni_take_numbers(&scratch, z->x2) : NULL;
     if (x) {
         for (int64_t h = 0; h < b->heads; h++) if (mass[h] != 0) shift += mass[h] * tni_bound_reach(b, h, o + h * n);
         e->eta = tni_bound_eta(b, x + last * (n + 1), shift);
@@ -327,7 +327,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
         if (seen <= c + 1) done = tni_bound_exact(b, f, e, seen > c);
         else tni_bound_pairs(b, e, mass);
     }
-    tni_scratch_release(&room, NULL);
+    tni_scratch_release(&scratch, NULL);
     return x && done;
 }
 

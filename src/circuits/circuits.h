@@ -39,7 +39,7 @@ typedef struct tn_circuit_desc {
     int     set;                /* of QK: 1 or 2, the scores of one set alone; 0: the product of all            */
     int64_t query, key;         /* positions. With RoPE only query - key matters; learned positions are added to tokens,
                                    OV reads at `key`; without positions they have no effect                     */
-    double  factor;             /* tokens in blocks after the first: the number that replaces 1/denominator of norm1, such as
+    double  norm_scale;         /* tokens in blocks after the first: the number that replaces 1/denominator of norm1, such as
                                    its mean over a text; required there unless the model has no norms           */
 } tn_circuit_desc;
 /* Makes a circuit from arrays, which are copied: left[s] [rows,rank_s] and right[s] [columns,rank_s], sets 1 or 2. Functions
@@ -90,7 +90,7 @@ TN_API tn_tensor  *tn_circuit_unembedding(tn_ctx *ctx, const tn_transformer *mod
 
 typedef struct tn_circuit_block_desc {
     int64_t block;
-    double  factor1, factor2;   /* replace 1/denominator of norm1 and norm2; required if the model has norms            */
+    double  norm1_scale, norm2_scale;   /* replace 1/denominator of norm1 and norm2; required if the model has norms    */
     bool    compact;            /* also the compact form, of dim^3 numbers where heads d_v = dim                        */
 } tn_circuit_block_desc;
 /* A block as tensors: with x~ = [x;1] and M^0 = [I b_O; 0 1], M^h = [O V~; 0 0] for heads h = 1 .. H,
@@ -235,7 +235,7 @@ TN_API void        tn_circuit_sparsity_destroy(tn_circuit_sparsity *sparsity);  
 /* One block. T tokens, n = dim, h hidden units, k encoders (1 unless the MLP is bilinear). */
 typedef struct tn_circuit_frozen_block {
     tn_tensor *pattern;         /* [heads,T,T], times what follows it: the norm of heads, attn_scale, a norm after */
-    tn_tensor *in1, *in2;       /* [T,1] 1/denominator of norm1 and of norm2; ones without norms                 */
+    tn_tensor *norm1_scale, *norm2_scale;   /* [T,1] 1/denominator of norm1 and of norm2; ones without norms     */
     tn_tensor *v, *o;           /* [heads,d_v,n+1], [n,heads,d_v]                                                */
     tn_tensor *ob;              /* [T,n] the output bias, or NULL                                                */
     tn_tensor *qk, *mask;       /* [2s heads d_qk,n+1], [T,T] scale^2 c_t where visible: of squared and bilinear patterns
@@ -259,7 +259,7 @@ typedef struct tn_circuit_frozen {
     int32_t              *id;           /* [T]                                                                   */
     tn_tensor            *source;       /* [sources,T,n+1]                                                       */
     tn_circuit_frozen_block *block;     /* [layers]                                                              */
-    tn_tensor            *scale;        /* [T,1] 1/denominator of the last norm                                  */
+    tn_tensor            *norm_scale;   /* [T,1] 1/denominator of the last norm                                  */
     tn_tensor            *u;            /* [vocab,n+1] the unembedding                                           */
     tn_tensor            *cap;          /* [T,vocab] ratio of the soft cap, or NULL                              */
     tn_tensor            *run;          /* [T,n] what the last norm reads in the run                             */
@@ -271,8 +271,9 @@ typedef struct tn_circuit_frozen {
 /* Freezes a model on a text, ids I32 [1,T], by a run. Costs heads T^2 (d_qk + T) multiply-adds a block: for short texts.
    All tensors are owned by the result. TN_ERR_ARG for what is refused, TN_ERR_SHAPE for ids of another shape. */
 TN_API tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_circuit_frozen *out);
-/* Computes what follows from pattern, in1, in2 and scale again, after the program has written other numbers into them, such
-   as means over many texts; `error` is then what these cause. After a failure only updating or destroying is possible. */
+/* Computes what follows from pattern and the scales of the norms again, after the program has written other numbers into
+   them, such as means over many texts; `error` is then what these cause. After a failure only updating or destroying is
+   possible. */
 TN_API tn_status tn_circuit_frozen_update(tn_circuit_frozen *frozen);
 TN_API void      tn_circuit_frozen_destroy(tn_circuit_frozen *frozen);             /* frees the tensors of the result */
 
@@ -300,7 +301,7 @@ typedef struct tn_circuit_parts_desc {
     tn_circuit_by by;
     bool          patterns;     /* squared and bilinear patterns are not constant but expanded as well, in q, k and v: each
                                    head joins five paths. TN_ERR_ARG where a pattern is not a polynomial         */
-    int64_t       most;         /* at most this many parts, else TN_ERR_MEMORY; 0: 1,000,000                     */
+    int64_t       max_parts;    /* at most this many parts, else TN_ERR_MEMORY; 0: 1,000,000                     */
 } tn_circuit_parts_desc;
 typedef struct tn_circuit_parts {
     tn_circuit_by by;
@@ -336,7 +337,7 @@ typedef struct tn_circuit_paths_desc {
 typedef struct tn_circuit_paths {
     const tn_circuit_frozen *frozen;    /* must live as long as this struct                                      */
     tn_circuit_target target;
-    int64_t  nodes, room, expanded;
+    int64_t  nodes, max_nodes, expanded;
     tn_circuit_node *node;      /* [nodes]                                                                       */
     int64_t  count, open;       /* numbers of paths found and of nodes in the frontier                           */
     int64_t *path;              /* [count] nodes of sources: the paths, by decreasing |value|                    */

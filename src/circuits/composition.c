@@ -343,10 +343,10 @@ tn_status tn_circuit_block_of(tn_ctx *ctx, const tn_transformer *m, const tn_cir
     if (!d) return tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op);
     if (!tni_circuit_given(ctx, m, d->block, op) || !tni_circuit_writes(ctx, m, d->block, op)
         || !tni_circuit_bilinear(ctx, m, d->block, op)) return TN_ERR_ARG;
-    double f1 = m->desc.no_norm ? 1 : d->factor1;
-    double f2 = m->desc.no_norm ? 1 : d->factor2;
+    double f1 = m->desc.no_norm ? 1 : d->norm1_scale;
+    double f2 = m->desc.no_norm ? 1 : d->norm2_scale;
     if (!(f1 > 0 && f1 < HUGE_VAL && f2 > 0 && f2 < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "%s: factor1 is %g and factor2 %g, expected numbers > 0: the model has norms, "
+        return tni_fail(ctx, TN_ERR_ARG, "%s: norm1_scale is %g and norm2_scale %g, expected numbers > 0: the model has norms, "
                         "whose denominators have to be held constant", op, f1, f2);
     tni_scope scope = tni_scope_begin(ctx);
     tn_status s = tni_circuit_block(ctx, m, d, f1, f2, out);

@@ -170,15 +170,15 @@ static bool tni_frozen_block(tn_circuit_frozen *f, int64_t l, tn_tensor **x, tn_
     tn_tensor *out = y ? tn_attention_forward(ctx, &block->attn, y, NULL) : NULL;
     if (!out || !tni_frozen_attention(ctx, m, block, y, out, b)) return false;
     b->run1 = tn_tensor_keep(tn_reshape_2d(*x, f->tokens, -1));
-    b->in1 = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm1, *x));
+    b->norm1_scale = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm1, *x));
     *x = tni_model_join(ctx, m, block, *x, out, 0, NULL, NULL, NULL);
     y = *x ? tni_model_normed(ctx, m, &block->norm2, *x, NULL, "") : NULL;
     out = y ? tn_mlp_forward(ctx, &block->mlp, y) : NULL;
     if (!out || !tni_frozen_mlp(ctx, m, block, y, out, b)) return false;
     b->run2 = tn_tensor_keep(tn_reshape_2d(*x, f->tokens, -1));
-    b->in2 = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm2, *x));
+    b->norm2_scale = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm2, *x));
     *x = tni_model_join(ctx, m, block, *x, out, 1, NULL, NULL, NULL);
-    return *x && b->run1 && b->in1 && b->run2 && b->in2;
+    return *x && b->run1 && b->norm1_scale && b->run2 && b->norm2_scale;
 }
 
 /* x [..,n], with c as its last column: [..,n+1] */
@@ -243,7 +243,7 @@ static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
     if (!x0 || !tni_frozen_sources(f, ids)) return false;
     for (int64_t l = 0; l < m->desc.layers; l++) if (!tni_frozen_block(f, l, &x, x0)) return false;
     f->run = tn_tensor_keep(tn_reshape_2d(x, f->tokens, -1));
-    f->scale = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &m->norm, x));
+    f->norm_scale = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &m->norm, x));
     f->u = tn_tensor_keep(tni_frozen_in(ctx, &m->norm, m->head.w, NULL));
     if (m->desc.softcap > 0) {
         x = f->run ? tni_model_normed(ctx, m, &m->norm, f->run, NULL, "") : NULL;
@@ -252,7 +252,7 @@ static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
         f->cap = raw && x ? tn_tensor_keep(tni_quotient_of_act(ctx, x, raw, 1)) : NULL;
         if (!f->cap) return false;
     }
-    return f->run && f->scale && f->u;
+    return f->run && f->norm_scale && f->u;
 }
 
 /* [r x; c] for x with c as its last column.   x [..,n+1]  r [T,1] */
@@ -309,7 +309,7 @@ static bool tni_frozen_gates(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor 
 /* The residual stream x [T,n+1] at the beginning of block b -> at its end */
 static tn_tensor *tni_frozen_forward(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor *x)
 {
-    tn_tensor *in[4], *y = tni_frozen_read(ctx, x, b->in1);
+    tn_tensor *in[4], *y = tni_frozen_read(ctx, x, b->norm1_scale);
     if (!y || !tni_frozen_set(&b->x1, x)) return NULL;
     in[0] = y; in[1] = b->v;
     if (!tni_frozen_set(&b->values, tn_einsum(ctx, "sn,hvn->shv", 2, in))) return NULL;
@@ -317,7 +317,7 @@ static tn_tensor *tni_frozen_forward(tn_ctx *ctx, tn_circuit_frozen_block *b, tn
     tn_tensor *a = tn_einsum(ctx, "hts,shv,ohv->to", 3, in);
     if (a && b->ob) a = tn_add(ctx, a, b->ob);
     x = tn_add(ctx, x, tni_frozen_with(ctx, a, 0));
-    y = tni_frozen_read(ctx, x, b->in2);
+    y = tni_frozen_read(ctx, x, b->norm2_scale);
     if (!y || !tni_frozen_set(&b->x2, x) || !tni_frozen_gates(ctx, b, y)) return NULL;
     return tn_add(ctx, x, tni_frozen_with(ctx, b->added, 0));
 }
@@ -355,7 +355,7 @@ static bool tni_frozen_states(tn_circuit_frozen *f)
         x = tni_frozen_forward(ctx, b, x);
     }
     if (!x || !tni_frozen_set(&f->x, x)) return false;
-    tn_tensor *z = tn_affine(ctx, tni_frozen_read(ctx, x, f->scale), f->u, NULL);
+    tn_tensor *z = tn_affine(ctx, tni_frozen_read(ctx, x, f->norm_scale), f->u, NULL);
     if (z && f->cap) z = tn_mul(ctx, z, f->cap);
     if (!z || !tni_frozen_set(&f->logits, z)) return false;
     x = tni_model_normed(ctx, m, &m->norm, f->run, NULL, "");
@@ -413,7 +413,7 @@ void tn_circuit_frozen_destroy(tn_circuit_frozen *f)
     tn_tensor_destroy(f->source);
     if (f->block) tni_free(f->ctx, f->block, (size_t)f->layers * sizeof *f->block);
     tni_free(f->ctx, f->id, (size_t)f->tokens * sizeof *f->id);
-    tni_result_end(f, sizeof *f, offsetof(tn_circuit_frozen, scale), 6);
+    tni_result_end(f, sizeof *f, offsetof(tn_circuit_frozen, norm_scale), 6);
 }
 
 #endif /* TN_NO_CIRCUITS */

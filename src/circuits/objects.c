@@ -158,15 +158,16 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
             || tni_circuit_refused(ctx, op, m->desc.norm_place == TN_PLACE_POST, "post norms",
                                    "tokens reach a later block through them, expected directions of the stream"))
             return NULL;
-        if (normed && !(d->factor > 0 && d->factor < HUGE_VAL))
-            return tni_fail(ctx, TN_ERR_ARG, "%s: factor is %g, expected a number > 0: the denominator of norm1 in block %lld "
-                            "depends on the text", op, d->factor, (long long)d->block), (tn_tensor *)NULL;
+        if (normed && !(d->norm_scale > 0 && d->norm_scale < HUGE_VAL))
+            return tni_fail(ctx, TN_ERR_ARG, "%s: norm_scale is %g, expected a number > 0: the denominator of norm1 in block %lld "
+                            "depends on the text", op, d->norm_scale, (long long)d->block), (tn_tensor *)NULL;
     }
     x = x0 = tni_circuit_stream(ctx, m, position);
     if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0, NULL);
     x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
     if (x && constant) x = tn_append_one(ctx, x);
-    return x && d->block > 0 ? tn_matmul(ctx, x, tni_circuit_basis(ctx, m, &b->norm1, constant, normed ? d->factor : 1)) : x;
+    if (!x || d->block == 0) return x;
+    return tn_matmul(ctx, x, tni_circuit_basis(ctx, m, &b->norm1, constant, normed ? d->norm_scale : 1));
 }
 
 /* x w^T, and b times the last column of x where there is a bias */

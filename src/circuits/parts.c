@@ -130,7 +130,7 @@ static bool tni_expand_attention(const tni_expansion *e, int64_t l, tni_part_lis
     const bool    path = e->by == TN_CIRCUIT_BY_PATH;
     const int64_t n = e->f->model->desc.dim, heads = e->f->model->desc.heads;
     tni_part_list     y, z, out;
-    if (!tni_expand_read(e, x, b->in1, &y) || !tni_expand_heads(e, l, &y, &z)
+    if (!tni_expand_read(e, x, b->norm1_scale, &y) || !tni_expand_heads(e, l, &y, &z)
         || !tni_parts_make(e->ctx, &out, path ? x->count + heads * z.count : z.count)) return false;
     for (int64_t i = 0; i < x->count; i++) {
         if (!x->at[i]) continue;
@@ -166,7 +166,7 @@ static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
     const tn_circuit_frozen_block *b = &e->f->block[l];
     const bool path = e->by == TN_CIRCUIT_BY_PATH;
     tni_part_list  y, z, h, out;
-    if (!tni_expand_read(e, x, b->in2, &y) || !tni_expand_hidden(e, b, &y, 0, &h)) return false;
+    if (!tni_expand_read(e, x, b->norm2_scale, &y) || !tni_expand_hidden(e, b, &y, 0, &h)) return false;
     for (int64_t k = 1; k < b->w->shape[0]; k++)
         if (!tni_expand_hidden(e, b, &y, k, &z) || !tni_parts_product(e, NULL, &h, &z, &h)) return false;
     if (!tni_parts_make(e->ctx, &out, path ? x->count + h.count : h.count)) return false;
@@ -224,7 +224,7 @@ TNI_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circu
     if (!y) return NULL;
     *whole = tn_item(y);
     if (f->cap) w = tn_mul(ctx, w, tn_slice(f->cap, 0, t, t + 1));
-    y = tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->scale, 0, t, t + 1));
+    y = tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->norm_scale, 0, t, t + 1));
     return y ? tn_reshape(y, 1, &all) : NULL;
 }
 
@@ -255,7 +255,7 @@ static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tenso
     const tn_circuit_frozen_block *b = &e->f->block[e->f->layers - 1];
     const int64_t n = e->f->model->desc.dim, encoders = b->w->shape[0], one = 1, flat = -1;
     tn_ctx       *ctx = e->ctx;
-    tn_tensor    *y = tni_frozen_read(ctx, x, tn_slice(b->in2, 0, t, t + 1)), *un = tn_slice(u, 0, 0, n);
+    tn_tensor    *y = tni_frozen_read(ctx, x, tn_slice(b->norm2_scale, 0, t, t + 1)), *un = tn_slice(u, 0, 0, n);
     tn_tensor    *part[2], *in[3];
     in[0] = un; in[1] = b->p;
     part[0] = tn_einsum(ctx, "o,oh->h", 2, in);
@@ -341,7 +341,7 @@ TNI_FN double tni_values_sum(const tn_tensor *t)
 tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_target *target, const tn_circuit_parts_desc *desc,
                               tn_circuit_parts *out)
 {
-    const double  most = desc && desc->most > 0 ? (double)desc->most : 1e6;
+    const double  most = desc && desc->max_parts > 0 ? (double)desc->max_parts : 1e6;
     tni_expansion e;
     if (out) memset(out, 0, sizeof *out);
     if (!f || !f->ctx) return TN_ERR_ARG;
@@ -360,7 +360,7 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
                             tni_takes_form(f->model->blocks[l].attn.desc.kind) ? " with a norm" : "");
     double count = tni_parts_count(f, e.by, e.patterns);
     if (!(count <= most))
-        return tni_fail(f->ctx, TN_ERR_MEMORY, "circuit_parts: there are %g parts, expected at most %g, desc.most", count,
+        return tni_fail(f->ctx, TN_ERR_MEMORY, "circuit_parts: there are %g parts, expected at most %g, desc.max_parts", count,
                         most);
     tni_scope  scope = tni_scope_begin(f->ctx);
     tn_tensor *u = tni_target_covector(f, target, "circuit_parts", &out->whole);

@@ -17,7 +17,7 @@
 
    All in double on the host. Stage 2l is the input of block l's attention, 2l + 1 that of its MLP, 2 layers the end. */
 
-#define TNI_FLAT(X) X(pattern) X(in1) X(in2) X(v) X(o) X(ob) X(w) X(p) X(pb) X(gate) X(values) X(added)
+#define TNI_FLAT(X) X(pattern) X(norm1_scale) X(norm2_scale) X(v) X(o) X(ob) X(w) X(p) X(pb) X(gate) X(values) X(added)
 #define TNI_FLAT_MEMBER(name) double *name;
 typedef struct tni_flat_block { TNI_FLAT(TNI_FLAT_MEMBER) } tni_flat_block;
 #undef TNI_FLAT_MEMBER
@@ -130,7 +130,7 @@ static bool tni_search_covector(tni_path_search *s, int64_t i, double *work)
         memset(work, 0, (size_t)s->d_v * sizeof *work);
         for (int64_t k = 0; k < n; k++) tni_axpy(work, c[k] * r, b->o + k * width + h * s->d_v, s->d_v);
         for (int64_t k = 0; k < s->d_v; k++) tni_axpy(made, work[k], b->v + (h * s->d_v + k) * (n + 1), n + 1);
-        r = b->in1[node->position];
+        r = b->norm1_scale[node->position];
     } else {
         const tn_circuit_frozen_block *given = &s->f->block[node->block];
         int64_t                        hidden = given->p->shape[1];
@@ -141,7 +141,7 @@ static bool tni_search_covector(tni_path_search *s, int64_t i, double *work)
             for (int64_t k = 0; k <= hidden; k++)
                 tni_axpy(made, work[k] * b->gate[(e * T + node->position) * (hidden + 1) + k],
                          b->w + (e * (hidden + 1) + k) * (n + 1), n + 1);
-        r = b->in2[node->position];
+        r = b->norm2_scale[node->position];
     }
     for (int64_t k = 0; k < n; k++) made[k] *= r;
     if (!(at = (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths"))) return false;
@@ -320,7 +320,7 @@ tn_status tn_circuit_paths_find(const tn_circuit_frozen *f, const tn_circuit_tar
         out->error = out->found + out->rest - out->whole;
         out->node = (tn_circuit_node *)s.nodes.items;
         out->nodes = (int64_t)s.nodes.count;
-        out->room = (int64_t)s.nodes.room;
+        out->max_nodes = (int64_t)s.nodes.max;
         s.nodes.items = NULL;
     }
     if (u) tni_search_end(&s);
@@ -334,7 +334,7 @@ void tn_circuit_paths_destroy(tn_circuit_paths *p)
 {
     if (!p) return;
     if (p->frozen) {
-        tni_free(p->frozen->ctx, p->node, (size_t)p->room * sizeof *p->node);
+        tni_free(p->frozen->ctx, p->node, (size_t)p->max_nodes * sizeof *p->node);
         tni_free(p->frozen->ctx, p->path, (size_t)p->count * sizeof *p->path);
         tni_free(p->frozen->ctx, p->frontier, (size_t)p->open * sizeof *p->frontier);
     }

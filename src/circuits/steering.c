@@ -271,7 +271,7 @@ static tn_cp *tni_align_ov(tn_ctx *ctx, const tn_transformer *m, int64_t block, 
     d.block = block;
     d.head = head;
     d.tokens = tokens;
-    d.factor = 1;                                           /* has no influence on a cosine */
+    d.norm_scale = 1;                                           /* has no influence on a cosine */
     tn_circuit *c = tn_circuit_ov(ctx, m, &d);
     tn_tensor  *f = c ? tn_transpose(c->right[0], 0, 1) : NULL;
     tn_cp      *cp = f ? tn_cp_create(ctx, 1, c->left[0], &f, TN_CP_INPUT_PLAIN) : NULL;

@@ -279,7 +279,7 @@ struct tn_backend {
     bool        host;                                 /* handles are plain pointers of this process */
     bool        bf16;                                 /* kernels accept BF16 operands, or return TN_ERR_DTYPE before they
                                                          write anything; false: all but COPY and FILL get F32 copies */
-    bool        own_work;                             /* attention kernels use scratch of the backend; false: their last
+    bool        own_scratch;                          /* attention kernels use scratch of the backend; false: their last
                                                          output is a workspace, as the reference kernels need it */
     int64_t     shadow;                               /* GEMM reads a BF16 copy of an F32 matrix B, operand 3, instead of
                                                          rounding B, if B has at least this extent both ways; updates write

@@ -177,7 +177,7 @@ static inline bool tni_mul_size(size_t a, size_t b, size_t *out)
     return b == 0 || a <= SIZE_MAX / b;
 }
 
-typedef struct tni_text { char *dst; size_t room, length; } tni_text;
+typedef struct tni_text { char *dst; size_t bytes, length; } tni_text;
 
 typedef struct tni_shape_text { char s[8 * 21 + 3]; } tni_shape_text;
 
@@ -398,7 +398,7 @@ TNI_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative);
 TNI_FN void tni_text_signed(tni_text *t, int64_t v);
 TNI_FN void tni_text_double(tni_text *t, double v, int digits);
 TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args);
-TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt, ...);
+TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t bytes, const char *fmt, ...);
 TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape);
 TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes);
 TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...);

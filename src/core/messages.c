@@ -6,8 +6,8 @@
 TNI_NOINLINE TNI_FN void tni_text_add(tni_text *t, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++, t->length++)
-        if (t->length + 1 < t->room) t->dst[t->length] = s[i];
-    if (t->room > 0) t->dst[t->length < t->room ? t->length : t->room - 1] = 0;
+        if (t->length + 1 < t->bytes) t->dst[t->length] = s[i];
+    if (t->bytes > 0) t->dst[t->length < t->bytes ? t->length : t->bytes - 1] = 0;
 }
 
 TNI_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative)
@@ -58,9 +58,9 @@ TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
     }
 }
 
-TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt, ...)
+TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t bytes, const char *fmt, ...)
 {
-    tni_text t = {dst, room, 0};
+    tni_text t = {dst, bytes, 0};
     va_list  args;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
@@ -155,9 +155,9 @@ size_t tn_printable(char *text, size_t bytes, bool lines)
 }
 
 /* A message. Its names and values may come from files, and whoever gets it may print it. */
-static void tni_message(char *dst, size_t room, const char *fmt, va_list args)
+static void tni_message(char *dst, size_t bytes, const char *fmt, va_list args)
 {
-    tni_text t = {dst, room, 0};
+    tni_text t = {dst, bytes, 0};
     tni_text_v(&t, fmt, args);
     tn_printable(dst, strlen(dst), false);
 }

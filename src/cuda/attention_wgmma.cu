@@ -299,8 +299,8 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
    the whole kernel. After it come the mbarriers of a tnc_ring. */
 template <class PLAN, int KEPT> struct tnc_ring_plan {
     enum {
-        threads = 384, fixed = 2 * KEPT + 1024 + 128, room = (227 * 1024 - fixed) / (2 * PLAN::stage),
-        stages = room > 4 ? 4 : room, bytes = fixed + stages * 2 * PLAN::stage
+        threads = 384, fixed = 2 * KEPT + 1024 + 128, fit = (227 * 1024 - fixed) / (2 * PLAN::stage),
+        stages = fit > 4 ? 4 : fit, bytes = fixed + stages * 2 * PLAN::stage
     };
 };
 

@@ -262,14 +262,14 @@ static tn_status tnc_sort_ids(tnc *s, const int32_t *ids, int64_t n, int64_t wor
     tnc_sort     sort;
     uint32_t    *key[2], *row[2], *count[2];
     int          passes = 1;
-    char        *room = (char *)tnc_scratch(s, 4 * each + 2 * TNC_SORT_COUNTERS * sizeof(uint32_t) + rest);
-    if (!room) return TN_ERR_MEMORY;
+    char        *scratch = (char *)tnc_scratch(s, 4 * each + 2 * TNC_SORT_COUNTERS * sizeof(uint32_t) + rest);
+    if (!scratch) return TN_ERR_MEMORY;
     for (int pass = 0; pass < 2; pass++) {
-        key[pass] = (uint32_t *)(void *)(room + 2 * (size_t)pass * each);
-        row[pass] = (uint32_t *)(void *)(room + (2 * (size_t)pass + 1) * each);
-        count[pass] = (uint32_t *)(void *)(room + 4 * each) + pass * TNC_SORT_COUNTERS;
+        key[pass] = (uint32_t *)(void *)(scratch + 2 * (size_t)pass * each);
+        row[pass] = (uint32_t *)(void *)(scratch + (2 * (size_t)pass + 1) * each);
+        count[pass] = (uint32_t *)(void *)(scratch + 4 * each) + pass * TNC_SORT_COUNTERS;
     }
-    *after = room + 4 * each + 2 * TNC_SORT_COUNTERS * sizeof(uint32_t);
+    *after = scratch + 4 * each + 2 * TNC_SORT_COUNTERS * sizeof(uint32_t);
     while (passes < 4 && words >> 8 * passes) passes++;
     memset(&sort, 0, sizeof sort);
     sort.n = n;

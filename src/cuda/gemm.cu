@@ -459,16 +459,16 @@ TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
     }
     bool adds = tnc_gemm_adds_bias(s, c, z, &made.in[2], &bytes[2]);
     if (bytes[0] + bytes[1] + bytes[2] + bytes[3] > 0) {
-        char *room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2] + bytes[3]);
-        if (!room) return TN_ERR_MEMORY;
+        char *scratch = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2] + bytes[3]);
+        if (!scratch) return TN_ERR_MEMORY;
         for (int i = 0; i < 3; i++) {
             if (bytes[i] == 0) continue;
-            made.in[i].data = room;
-            room += bytes[i];
+            made.in[i].data = scratch;
+            scratch += bytes[i];
             if (i < 2) tnc_gemm_convert(s, c->in[i], made.in[i]);
             else tnc_copy_views(s, &c->in[2], &made.in[2]);
         }
-        if (keep) z->data = room;
+        if (keep) z->data = scratch;
     }
     tnc_matrices product = tnc_matrices_of(&made);
     if (!adds) product.bias = NULL;

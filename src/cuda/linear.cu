@@ -205,13 +205,13 @@ template <typename E>
 static char *tnc_linear_scratch(tnc *s, const tnc_linear *t, bool kept, size_t fixed, tnc_linear_group *g)
 {
     const double state = (double)t->D * t->D * t->NE * (double)sizeof(double);
-    size_t       room = TNC_LINEAR_SCRATCH;
-    while (room > s->memory / 16) room /= 2;
+    size_t       bytes = TNC_LINEAR_SCRATCH;
+    while (bytes > s->memory / 16) bytes /= 2;
     if (state * 64 > 9e18) {                                                        /* more bytes than a size_t can count */
         tnc_error(s, TN_ERR_MEMORY, "the state has %d x %d x %d numbers, more than memory can hold", t->D, t->D, t->NE);
         return NULL;
     }
-    *g = tnc_linear_groups(t, room, kept, E());
+    *g = tnc_linear_groups(t, bytes, kept, E());
     return (char *)tnc_scratch(s, fixed + g->bytes + 256);
 }
 
@@ -234,7 +234,7 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
     tnc_linear_pass<R> pass[3];
     tnc_linear_group g;
     size_t           fixed = sums && !backward ? tnc_linear_bytes(q.heads * q.x.T * q.w[2], sizeof(R)) : 0;
-    char            *room;
+    char            *scratch;
     for (int i = 0; i < 6; i++) {
         const tn_view   *from = i % 3 < 2 ? &c->in[i / 3] : i == 2 ? &c->in[5] : &c->in[2];
         tnc_linear_item *item = &items[i];
@@ -252,11 +252,11 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
         item->offset = fixed;
         if (item->pack) fixed += tnc_linear_bytes(q.heads * item->T * item->pitch, sizeof(E));
     }
-    if (!(room = tnc_linear_scratch<E>(s, &q, c->out[2].data && !backward, fixed, &g))) return TN_ERR_MEMORY;
+    if (!(scratch = tnc_linear_scratch<E>(s, &q, c->out[2].data && !backward, fixed, &g))) return TN_ERR_MEMORY;
     for (int i = 0; i < 6; i++) {
         tnc_linear_item *item = &items[i];
         if (item->pack) {
-            E *to = (E *)(room + item->offset);
+            E *to = (E *)(scratch + item->offset);
             TNC_LAUNCH((tnc_linear_pack<T, E>), tnc_grid(s, q.heads * item->T, 8), 256, 0, s->stream, item->set,
                        tnc_linear_view(&c->in[3], q.H, 0, sizeof(T)), item->mode, tnc_linear_scale_of<R>(c, backward), q.H,
                        q.heads, item->T, item->width, item->pitch, to);
@@ -284,7 +284,7 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
                 p->scaled = !sums;
                 p->scale = tnc_linear_scale_of<R>(c, false);
                 if (sums) {
-                    p->out = tnc_linear_packed(room, q.H, q.x.T, q.w[2]);
+                    p->out = tnc_linear_packed(scratch, q.H, q.x.T, q.w[2]);
                     p->width = q.w[2];
                     p->f32 = true;
                 }
@@ -293,10 +293,10 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
             n++;
         }
         if (n > 0)
-            tnc_linear_sweep(s, side ? k : q, pass, n, g, (E *)(room + fixed), (R *)(backward ? NULL : c->out[2].data));
+            tnc_linear_sweep(s, side ? k : q, pass, n, g, (E *)(scratch + fixed), (R *)(backward ? NULL : c->out[2].data));
     }
     if (sums && !backward)
-        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, q.heads * q.x.T * q.w[2], 256), 256, 0, s->stream, (const R *)room,
+        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, q.heads * q.x.T * q.w[2], 256), 256, 0, s->stream, (const R *)scratch,
                    q.H,
                    q.heads, q.x.T, q.w[2], (R)c->f[3], tnc_linear_view(&c->out[0], q.H, 0, sizeof(T)), (R *)c->out[1].data);
     return TN_OK;

@@ -222,30 +222,30 @@ static inline tnc_linear tnc_linear_permute(const tnc_linear *t, int m)
 }
 
 /* One F32 (F64) state per head for the carry, and one per chunk. */
-template <typename R> static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, R)
+template <typename R> static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t bytes, bool kept, R)
 {
     tnc_linear_group g;
     const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_TILE);                   /* grid.y is at most 65535 */
     const double     state = (double)t->D * t->D * t->NE * (double)sizeof(R);
     g.states = kept || t->chunks > 1 || !t->causal;
     g.segments = 1;
-    g.heads = tnc_linear_clamp(g.states ? (double)room / 4 / state : 65535, t->heads < 65535 ? t->heads : 65535);
-    g.chunks = tnc_linear_clamp((double)room / state / (double)g.heads - 1, t->chunks < most ? t->chunks : most);
+    g.heads = tnc_linear_clamp(g.states ? (double)bytes / 4 / state : 65535, t->heads < 65535 ? t->heads : 65535);
+    g.chunks = tnc_linear_clamp((double)bytes / state / (double)g.heads - 1, t->chunks < most ? t->chunks : most);
     g.bytes = g.states ? (size_t)(state * (double)g.heads * (double)(g.chunks + 1)) : 0;
     return g;
 }
 
-/* Computes all results of the rows x, group by group. room: scratch of the size that g says. state: the state operand of the
+/* Computes all results of the rows x, group by group. scratch: of the size that g says. state: the state operand of the
    call, to which the keys are added, or NULL. */
 template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<R> *pass, int passes,
-                                                   tnc_linear_group g, R *room, R *state)
+                                                   tnc_linear_group g, R *scratch, R *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE, tile = TNC_LINEAR_TILE;
     int           i;
     for (int64_t head = 0; head < t.heads; head += g.heads) {
         const int64_t  heads = t.heads - head < g.heads ? t.heads - head : g.heads;
         const unsigned wide = tnc_grid(s, heads * size, 256);
-        R             *carry = room, *S = room + g.heads * size;
+        R             *carry = scratch, *S = scratch + g.heads * size;
         auto read = [&](int64_t from, int64_t chunks, const R *states, int64_t each) {
             for (i = 0; i < passes; i++) {
                 const dim3 grid((unsigned)tnc_ceil(t.w[pass[i].m], tile), (unsigned)(chunks * t.chunk / tile),
@@ -275,8 +275,8 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
 
 #ifndef TNC_ONE_FILE
 /* linear_tensor.cu */
-TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16);
+TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t bytes, bool kept, tnc_bf16);
 TNC_FN size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N);
 TNC_FN void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<float> *pass, int passes,
-                             tnc_linear_group g, tnc_bf16 *room, float *state);
+                             tnc_linear_group g, tnc_bf16 *scratch, float *state);
 #endif

@@ -530,13 +530,13 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
    other; totals of the segments. If the tiles of the heads do not fill a GPU, the chunks are divided into segments that run
    in parallel, and every chunk is summed twice, first for the segments after its own. 264 blocks: twice the multiprocessors
    of an H200, and a constant, so that the sums do not depend on the device. */
-TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
+TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t bytes, bool kept, tnc_bf16)
 {
     tnc_linear_group g;
     const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS);
     const double     state = (double)t->D * t->D * t->NE;
     g.states = kept || t->chunks > 1 || !t->causal;
-    g.heads = tnc_linear_clamp(g.states ? (double)room / 32 / state : 65535, t->heads < 65535 ? t->heads : 65535);
+    g.heads = tnc_linear_clamp(g.states ? (double)bytes / 32 / state : 65535, t->heads < 65535 ? t->heads : 65535);
     int64_t blocks = g.heads * (t->D / 16) * (t->D / tnc_scan_x(*t)) * (t->NE / tnc_scan_columns(*t, g.heads));
     g.segments = tnc_linear_clamp(264 / (double)blocks, 32);
     if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work: no gain */
@@ -544,7 +544,7 @@ TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool
     /* bytes per number, without the copies */
     double each = 8 + 4 * (double)g.segments;
     g.chunks = tnc_linear_clamp((double)(TNC_SCAN_TERMS / t->chunk), t->chunks < most ? t->chunks : most);
-    if (t->causal) g.chunks = tnc_linear_clamp(((double)room / state / (double)g.heads - each) / 2, g.chunks);
+    if (t->causal) g.chunks = tnc_linear_clamp(((double)bytes / state / (double)g.heads - each) / 2, g.chunks);
     each += 2 * (double)(t->causal ? g.chunks : 1);                                 /* else one state for all */
     g.bytes = g.states ? (size_t)(state * (double)g.heads * each) : 0;
     return g;
@@ -597,15 +597,15 @@ static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_t
 #undef TNC_CASE
 }
 
-/* The same for tensor cores. room: two carries, the totals of the segments, the BF16 states. */
+/* The same for tensor cores. scratch: two carries, the totals of the segments, the BF16 states. */
 TNC_FN void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<float> *pass, int passes, tnc_linear_group g,
-                             tnc_bf16 *room, float *state)
+                             tnc_bf16 *scratch, float *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE;
     for (int64_t head = 0; head < t.heads; head += g.heads) {
         const int64_t    heads = t.heads - head < g.heads ? t.heads - head : g.heads;
         const unsigned   wide = tnc_grid(s, heads * size, 256);
-        float           *carry = (float *)room, *left = carry + g.heads * size, *totals = left + g.heads * size;
+        float           *carry = (float *)scratch, *left = carry + g.heads * size, *totals = left + g.heads * size;
         tnc_bf16        *S = (tnc_bf16 *)(totals + g.segments * g.heads * size);
         tnc_linear_tiles q;
         memset(&q, 0, sizeof q);

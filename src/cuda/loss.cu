@@ -57,7 +57,7 @@ template <typename T> struct tnc_entropy {
     double        *part;
     int32_t       *fault;
     int64_t        rows;
-    int            C, lanes, room;          /* room: vectors of a row kept in shared memory */
+    int            C, lanes, max;          /* max: vectors of a row kept in shared memory */
 };
 
 /* Adds V numbers to a running maximum and sum. While the maximum is -inf they add 0. */
@@ -83,7 +83,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
     enum { AHEAD = 4 };
     TNC_DYN_SHARED(P, shared);
     const int lanes = a.lanes, each = (int)blockDim.x / lanes, lane = tnc_lane(lanes);
-    P        *held = shared + (int)threadIdx.x / lanes * a.room;
+    P        *held = shared + (int)threadIdx.x / lanes * a.max;
     double    loss = 0;
     for (int64_t base = (int64_t)blockIdx.x * each; base < a.rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < a.rows ? mine : a.rows - 1;
@@ -106,7 +106,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
             for (int k = 0; k < AHEAD; k++) {
                 R v[V];
                 if (i + k * lanes >= n) break;
-                if (i + k * lanes < a.room) held[i + k * lanes] = piece[k];
+                if (i + k * lanes < a.max) held[i + k * lanes] = piece[k];
                 tnc_unpack(v, piece[k]);
                 tnc_entropy_add<true>(v, &most, &sum);
             }
@@ -133,7 +133,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
             TNC_UNROLL_BY(2)
             for (int i = lane; i < n; i += lanes) {
                 R v[V];
-                tnc_unpack(v, i < a.room ? held[i] : tnc_fetch<V>(body + i * V));
+                tnc_unpack(v, i < a.max ? held[i] : tnc_fetch<V>(body + i * V));
                 TNC_EACH {
                     v[k] = tnc_exp<true>(v[k] - top) * scale - (head + i * V + k == label ? share : R(0));
                     if (!good) v[k] = 0;
@@ -157,10 +157,10 @@ template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_ent
     a.part = (double *)tnc_scratch(s, blocks * sizeof(double));
     if (!a.part) return TN_ERR_MEMORY;
     a.lanes = at.lanes;
-    a.room = 0;
+    a.max = 0;
     if (V > 1 && a.dz) {
-        a.room = pieces <= half || pieces > whole ? tnc_bound(pieces, 0, (int)half) : pieces;
-        shared = (size_t)a.room * 16 * (size_t)(at.threads / at.lanes);
+        a.max = pieces <= half || pieces > whole ? tnc_bound(pieces, 0, (int)half) : pieces;
+        shared = (size_t)a.max * 16 * (size_t)(at.threads / at.lanes);
         tnc_shared_for(s, tnc_entropy_kernel<T, V>, shared);
     }
     TNC_LAUNCH((tnc_entropy_kernel<T, V>), blocks, at.threads, shared, s->stream, a);

@@ -267,13 +267,13 @@ template <typename R> static tn_status tnc_scan_launch(tnc *s, tnc_scans<R> a, b
 {
     const int    tile = a.d > 16 ? 4 : 1, side = (a.d + tile - 1) / tile;
     const int    threads = 32 * tnc_bound(tnc_ceil((int64_t)side * side, 32), 1, 8);
-    const size_t room = (size_t)(backward ? 4 : 3) * (size_t)a.d * (size_t)a.d * sizeof(R);
+    const size_t bytes = (size_t)(backward ? 4 : 3) * (size_t)a.d * (size_t)a.d * sizeof(R);
     const unsigned blocks = (unsigned)tnc_bound(a.batch, 1, 1 << 30);
     void (*kernel)(tnc_scans<R>) = backward ? tile > 1 ? tnc_scan_backward_kernel<R, 4> : tnc_scan_backward_kernel<R, 1>
                                             : tile > 1 ? tnc_scan_kernel<R, 4> : tnc_scan_kernel<R, 1>;
-    a.shared = room + 2048 <= s->shared_max;
-    if (a.shared) tnc_shared_for(s, kernel, room);
-    TNC_LAUNCH(kernel, blocks, threads, a.shared ? room : 0, s->stream, a);
+    a.shared = bytes + 2048 <= s->shared_max;
+    if (a.shared) tnc_shared_for(s, kernel, bytes);
+    TNC_LAUNCH(kernel, blocks, threads, a.shared ? bytes : 0, s->stream, a);
     return TN_OK;
 }
 

@@ -246,7 +246,7 @@ typedef struct tn_tt {
 
 typedef struct tn_tt_desc {
     double  eps;                 /* error <= eps; 0: 1e-12, in F32 contexts 1e-6, so that rounding errors get no ranks */
-    int64_t rank;                /* no bond above this, whatever the error; 0: no limit                                */
+    int64_t max_bond;            /* no bond above this, whatever the error; 0: no limit                                */
     double  relative;            /* also drop singular values <= relative times the largest of their bond, whatever the
                                     error; 0 <= relative < 1                                                           */
 } tn_tt_desc;
@@ -378,7 +378,7 @@ TN_API void      tn_joint_eigh_destroy(tn_joint_eigh_result *r);   /* frees the 
 
 typedef struct tn_ica_desc {
     int64_t          components; /* 0: the rank of the centred data                                                */
-    int64_t          sweeps;     /* iterations at most; 0: 200                                                     */
+    int64_t          sweeps;     /* iterations at most, each of which updates all rows of W; 0: 200                */
     double           tol;        /* ends when every row of W turns by less: | |w.w'| - 1 | < tol; 0: 1e-4          */
     uint64_t         seed;       /* of the first W                                                                 */
     const tn_tensor *start;      /* [components,components] the first W, of full rank, before it is made orthogonal; NULL:
@@ -396,7 +396,7 @@ typedef struct tn_ica_result {
     int64_t    gaussian;         /* sources whose contrast is within three standard errors of 0: of several such, no
                                     single one is determined                                                       */
     double     change;           /* the last iteration's largest | |w.w'| - 1 |                                    */
-    int64_t    iterations;
+    int64_t    sweeps;           /* as done                                                                        */
     bool       converged;        /* ended by tol: if not, the results are those of the last iteration              */
 } tn_ica_result;
 

@@ -258,7 +258,7 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
 static tn_status tni_divide_leaf(const tni_divide *v, int64_t first, int64_t n)
 {
     tni_rotations r;
-    r.host = v->host; r.list = v->rotations; r.room = TNI_LEAF_ROTATIONS; r.used = r.header = 0;
+    r.host = v->host; r.list = v->rotations; r.max = TNI_LEAF_ROTATIONS; r.used = r.header = 0;
     r.strip = v->strip; r.z = v->leaf; r.n = r.stride = n;
     tni_unit_matrix(n, r.z);
     tn_status s = tni_ql(n, v->d + first, v->e + first, v->nothing, TNI_QL_SWEEPS, &r);

@@ -254,13 +254,13 @@ TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     l->seed = d->seed;
     l->tol = d->tol > 0 ? d->tol : ctx->desc.dtype == TN_F32 ? 1e-8 : 1e-12;
     l->block = tni_min(tni_max(d->block, 1), tni_max(n, 1));
-    l->room = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 40 * l->block);
-    l->limit = d->products > 0 ? d->products : 300 * l->room;
-    if (n > 0 && l->room + 2 * l->block > (INT64_MAX >> 8) / n)
+    l->basis = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 40 * l->block);
+    l->limit = d->products > 0 ? d->products : 300 * l->basis;
+    if (n > 0 && l->basis + 2 * l->block > (INT64_MAX >> 8) / n)
         return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: a basis of %lld vectors of %lld does not fit the address space",
-                        (long long)l->room, (long long)n);
-    if (l->room == n || l->room >= l->top + 2 * l->block) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "lanczos: basis is %lld, expected at least top + 2 block = %lld", (long long)l->room,
+                        (long long)l->basis, (long long)n);
+    if (l->basis == n || l->basis >= l->top + 2 * l->block) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "lanczos: basis is %lld, expected at least top + 2 block = %lld", (long long)l->basis,
                     (long long)(l->top + 2 * l->block));
 }
 

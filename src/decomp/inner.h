@@ -29,7 +29,7 @@ enum { TNI_TRIDIAGONAL_SMALL = 512, TNI_TRIDIAGONAL_BANDS = 4 };
 typedef struct tni_rotations {
     const tni_host *host;
     double *list, *strip;                      /* strip: [n,TNI_STRIP]           */
-    int64_t used, room, header;                /* header: where this sweep began */
+    int64_t used, max, header;                /* header: where this sweep began */
     double *z;                                 /* [n,n], or NULL: values only    */
     int64_t n, stride;                         /* of z                           */
 } tni_rotations;
@@ -75,7 +75,7 @@ typedef struct tni_lanczos_job {
     const tni_pool *pool;
     tn_simd         simd;
     tni_host        host;
-    int64_t        n, top, block, room, limit;           /* room: rows of V */
+    int64_t        n, top, block, basis, limit;          /* basis: rows of V */
     tn_lanczos_which end;
     double         tol;
     uint64_t       seed;
@@ -86,8 +86,8 @@ typedef struct tni_lanczos_job {
     bool           anew, done;                           /* the last block was random; the pairs are found           */
     double         before;                               /* key of the last wanted pair when that block was drawn    */
     double         scale, norm, skew, residual;          /* y times scale is about one; |A|; |H - H^T|               */
-    double        *v, *y;                                /* [room + block,n]  [block,n]                              */
-    double        *h, *copy, *s, *theta;                 /* [room + block,room]  [room,room] twice  [room]           */
+    double        *v, *y;                                /* [basis + block,n]  [block,n]                             */
+    double        *h, *copy, *s, *theta;                 /* [basis + block,basis]  [basis,basis] twice  [basis]      */
     double        *c, *sum, *r, *length, *strip, *rest;
 } tni_lanczos_job;
 

@@ -411,10 +411,10 @@ static tn_status tni_ica_run(tn_ctx *ctx, tni_ica_job *j, const tn_tensor *x, co
     tn_status s = tni_read_scaled(ctx, "ica", "x", x, j->x, &scale);
     if (s != TN_OK || (s = tni_ica_whiten(ctx, j, x, d->components)) != TN_OK) return s;
     if ((s = tni_ica_begin(ctx, j, d)) != TN_OK) return s;
-    while (out->iterations < sweeps && !out->converged) {
+    while (out->sweeps < sweeps && !out->converged) {
         if ((s = tni_ica_iterate(j, &out->change)) != TN_OK)
             return tni_fail(ctx, s, "ica: the eigenvectors of W W^T did not converge");
-        out->iterations++;
+        out->sweeps++;
         out->converged = out->change < tol;
     }
     return tni_ica_write(ctx, j, scale, out);

@@ -16,22 +16,22 @@ enum { TNI_LANCZOS_STRIP = 32 };
 
 TNI_FN int64_t tni_lanczos_work(const tni_lanczos_job *l)
 {
-    int64_t all = l->room + l->block;
-    return (all + l->block) * l->n + (all + 2 * l->room) * l->room + l->room + 2 * all * l->block
-         + l->block * (l->block + 1) + l->room * TNI_LANCZOS_STRIP + tni_eigh_work(l->room)
+    int64_t all = l->basis + l->block;
+    return (all + l->block) * l->n + (all + 2 * l->basis) * l->basis + l->basis + 2 * all * l->block
+         + l->block * (l->block + 1) + l->basis * TNI_LANCZOS_STRIP + tni_eigh_work(l->basis)
          + tni_host_work(tni_max(l->n, all));
 }
 
 TNI_FN void tni_lanczos_lay(tni_lanczos_job *l, double *work)
 {
-    int64_t all = l->room + l->block;
+    int64_t all = l->basis + l->block;
     l->v = work;                           l->y = l->v + all * l->n;
-    l->h = l->y + l->block * l->n;         l->copy = l->h + all * l->room;
-    l->s = l->copy + l->room * l->room;    l->theta = l->s + l->room * l->room;
-    l->c = l->theta + l->room;             l->sum = l->c + all * l->block;
+    l->h = l->y + l->block * l->n;         l->copy = l->h + all * l->basis;
+    l->s = l->copy + l->basis * l->basis;    l->theta = l->s + l->basis * l->basis;
+    l->c = l->theta + l->basis;             l->sum = l->c + all * l->block;
     l->r = l->sum + all * l->block;        l->length = l->r + l->block * l->block;
-    l->strip = l->length + l->block;       l->rest = l->strip + l->room * TNI_LANCZOS_STRIP;
-    l->host = tni_host_of(l->simd, l->pool, tni_max(l->n, all), l->rest + tni_eigh_work(l->room));
+    l->strip = l->length + l->block;       l->rest = l->strip + l->basis * TNI_LANCZOS_STRIP;
+    l->host = tni_host_of(l->simd, l->pool, tni_max(l->n, all), l->rest + tni_eigh_work(l->basis));
 }
 
 static double tni_lanczos_dot(const tni_lanczos_job *l, const double *x, const double *y)
@@ -90,7 +90,7 @@ static void tni_lanczos_project(tni_lanczos_job *l)
     }
     for (int64_t j = 0; j < w; j++)
         for (int64_t i = 0; i < l->used + j + 1; i++) {
-            double *column = l->h + i * l->room + l->used + j, *row = l->h + (l->used + j) * l->room + i;
+            double *column = l->h + i * l->basis + l->used + j, *row = l->h + (l->used + j) * l->basis + i;
             double  value = l->sum[i * w + j];
             double  mirror = i < l->used ? *row : l->sum[(l->used + j) * w + i - l->used];
             l->skew = tni_max_f64(l->skew, fabs(value - mirror));
@@ -124,8 +124,8 @@ static void tni_lanczos_succeed(tni_lanczos_job *l)
     }
     for (; found < next; found++) tni_lanczos_draw(l, m + found);
     for (int64_t j = 0; j < next; j++) {
-        memset(l->h + (m + j) * l->room, 0, sizeof *l->h * (size_t)l->used);
-        for (int64_t i = 0; i < w; i++) l->h[(m + j) * l->room + l->used + i] = l->r[j * l->block + i];
+        memset(l->h + (m + j) * l->basis, 0, sizeof *l->h * (size_t)l->used);
+        for (int64_t i = 0; i < w; i++) l->h[(m + j) * l->basis + l->used + i] = l->r[j * l->block + i];
     }
     l->last = w;
     l->used = m;
@@ -143,7 +143,7 @@ static tn_status tni_lanczos_ritz(tni_lanczos_job *l)
 {
     int64_t   m = l->used;
     tn_status s;
-    for (int64_t i = 0; i < m; i++) memcpy(l->copy + i * m, l->h + i * l->room, sizeof *l->h * (size_t)m);
+    for (int64_t i = 0; i < m; i++) memcpy(l->copy + i * m, l->h + i * l->basis, sizeof *l->h * (size_t)m);
     if ((s = tni_eigh(&l->host, m, l->copy, l->theta, l->s, l->rest)) != TN_OK) return s;
     if (l->end != TN_LANCZOS_SMALLEST)
         tni_sort_rows(m, l->theta, l->end == TN_LANCZOS_LARGEST ? tni_before_descending : tni_before_magnitude, m, l->s,
@@ -186,11 +186,11 @@ static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
     int64_t m = l->used, next = anew ? tni_min(l->block, l->n - keep) : l->next;
     tni_lanczos_rotate(l, keep);
     for (int64_t i = 0; i < keep; i++) {
-        memset(l->h + i * l->room, 0, sizeof *l->h * (size_t)keep);
-        l->h[i * l->room + i] = l->theta[i];
+        memset(l->h + i * l->basis, 0, sizeof *l->h * (size_t)keep);
+        l->h[i * l->basis + i] = l->theta[i];
     }
     for (int64_t j = 0; j < next; j++)
-        for (int64_t i = 0; i < keep; i++) l->h[(keep + j) * l->room + i] = anew ? 0 : tni_lanczos_coupling(l, i, j);
+        for (int64_t i = 0; i < keep; i++) l->h[(keep + j) * l->basis + i] = anew ? 0 : tni_lanczos_coupling(l, i, j);
     if (!anew) memmove(l->v + keep * l->n, l->v + m * l->n, sizeof *l->v * (size_t)(next * l->n));
     l->used = keep;
     if (anew) tni_lanczos_draw_block(l);
@@ -213,14 +213,14 @@ static bool tni_lanczos_finished(tni_lanczos_job *l)
     }
     double next = tni_lanczos_residual(l, k);
     if (worst <= slack && (next <= slack || tni_lanczos_key(l, k) + next <= tni_lanczos_key(l, k - 1) + slack)) return true;
-    tni_lanczos_restart(l, tni_min(k + (l->used - k) / 2, l->room - l->next), false);
+    tni_lanczos_restart(l, tni_min(k + (l->used - k) / 2, l->basis - l->next), false);
     return false;
 }
 
 /* If V is full, its best vectors are found: it is done, or restarts. */
 static tn_status tni_lanczos_settle(tni_lanczos_job *l)
 {
-    while (!l->done && !(l->next > 0 && l->used + l->next <= l->room)) {
+    while (!l->done && !(l->next > 0 && l->used + l->next <= l->basis)) {
         tn_status s;
         if (l->skew > 1e-3 * l->norm) return TN_ERR_ARG;
         if ((s = tni_lanczos_ritz(l)) != TN_OK) return s;

@@ -255,7 +255,7 @@ typedef struct tni_eigh_job {
     const tn_eigh_desc *desc;
     const tni_pool     *pool;                    /* of one matrix */
     const tni_vector_ops *ops;
-    int64_t             n, count, room;          /* of a worker   */
+    int64_t             n, count, each;          /* of a worker   */
     double             *matrix, *values, *vectors, *work;
     tn_status          *status;
 } tni_eigh_job;
@@ -269,7 +269,7 @@ static void tni_eigh_task(void *arg, int64_t task, int worker)
 {
     const tni_eigh_job *j = (const tni_eigh_job *)arg;
     const int64_t n = j->n;
-    double  *work = tni_aligned(j->work + worker * j->room), *values = j->values + task * n;
+    double  *work = tni_aligned(j->work + worker * j->each), *values = j->values + task * n;
     double  *vectors = j->vectors ? j->vectors + task * n * n : NULL;
     tni_host h = tni_host_of(j->ctx->desc.simd, j->pool, n, work + tni_eigh_work_of(n, j->ops->size));
     j->status[task] = tni_eigh_in(&h, j->ops, n, j->matrix + task * n * n, values, vectors, work);
@@ -333,7 +333,7 @@ static tn_status tni_eigh_tensor(tni_scratch *w, tn_eigh_result *out, const tn_t
     j->matrix = tni_take_f64(w, all, 1);
     j->values = tni_take_f64(w, j->count, n);
     j->status = (tn_status *)tni_take(w, j->count, sizeof *j->status);
-    j->work = tni_take_f64(w, workers, j->room);
+    j->work = tni_take_f64(w, workers, j->each);
     tn_status s = w->failed ? TN_ERR_MEMORY : tni_read_scaled(ctx, "eigh", "a", a, j->matrix, NULL);
     if (s == TN_OK) j->vectors = vectors = tni_aligned(vectors);
     for (b = 0; b < j->count && s == TN_OK && j->desc->symmetrise; b++) tni_symmetrise(n, j->matrix + b * n * n);
@@ -476,8 +476,8 @@ TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_s
     l->n = least;
     l->top = f->k;
     l->block = f->width = 4;
-    l->room = tni_min(least, 2 * f->k + 40 * l->block);
-    l->limit = tni_max(2 * l->room, least);
+    l->basis = tni_min(least, 2 * f->k + 40 * l->block);
+    l->limit = tni_max(2 * l->basis, least);
     l->tol = 4 * TNI_EPS;
     l->seed = desc->seed;
     l->end = TN_LANCZOS_LARGEST;
@@ -570,7 +570,7 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     j.ctx = ctx;
     j.pool = workers > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
-    j.room = tni_eigh_scratch(j.n, j.ops->size);
+    j.each = tni_eigh_scratch(j.n, j.ops->size);
     tni_scratch w = tni_scratch_begin(ctx, "eigh");
     s = tni_scratch_end(&w, tni_eigh_tensor(&w, out, a, &j, workers));
     if (s != TN_OK) tn_eigh_destroy(out);

@@ -59,9 +59,9 @@ TNI_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int
 TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
 {
     *eps = desc && desc->eps != 0 ? desc->eps : ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-12;
-    j->limit = desc && desc->rank != 0 ? desc->rank : INT64_MAX;
+    j->limit = desc && desc->max_bond != 0 ? desc->max_bond : INT64_MAX;
     j->relative = desc ? desc->relative : 0;
-    if (j->limit < 1) return tni_fail(ctx, TN_ERR_ARG, "%s: rank is %lld, expected 0 or more", op, (long long)j->limit);
+    if (j->limit < 1) return tni_fail(ctx, TN_ERR_ARG, "%s: max_bond is %lld, expected 0 or more", op, (long long)j->limit);
     if (!(j->relative >= 0 && j->relative < 1))
         return tni_fail(ctx, TN_ERR_ARG, "%s: relative is %g, expected 0 or more and below 1, which would keep nothing", op,
                         j->relative);

@@ -157,7 +157,7 @@ static void tni_rotations_apply(tni_rotations *r)
 static void tni_rotations_begin(tni_rotations *r, int64_t top, int64_t most)
 {
     if (!r->z) return;
-    if (r->room - r->used < 2 + 2 * most) tni_rotations_apply(r);
+    if (r->max - r->used < 2 + 2 * most) tni_rotations_apply(r);
     r->header = r->used;
     r->list[r->used++] = (double)top;
     r->list[r->used++] = 0;

@@ -34,19 +34,19 @@ static void tni_optim_numbers(const tn_optim_desc *d, tni_optim_number n[TNI_OPT
 }
 
 /* Names and values of a file's header, one after the other in one block of memory. */
-typedef struct tni_names { char *text; size_t room, used; } tni_names;
+typedef struct tni_names { char *text; size_t bytes, used; } tni_names;
 
 static const char *tni_names_write(tni_names *p, const char *first, const char *second)
 {
     char *s = p->text + p->used;
-    p->used += tni_print(s, p->room - p->used, "%s%s", first, second) + 1;
+    p->used += tni_print(s, p->bytes - p->used, "%s%s", first, second) + 1;
     return s;
 }
 
 static const char *tni_names_natural(tni_names *p, uint64_t n)
 {
     char *s = p->text + p->used;
-    p->used += tni_print(s, p->room - p->used, "%llu", (unsigned long long)n) + 1;
+    p->used += tni_print(s, p->bytes - p->used, "%llu", (unsigned long long)n) + 1;
     return s;
 }
 
@@ -115,8 +115,8 @@ static tn_status tni_link_pass(tni_link *l, int from, int to, void *data, size_t
     return tni_link_failed(l, tni_link_exchange(l, -1, NULL, 0, from, data, bytes));
 }
 
-/* The elements of a vector of process `from` to host memory of the first, `host`, where each process has room for them. All call
-   it. A carrier that cannot send to one process broadcasts them, through `piece`, room of the backend. After an error of one
+/* The elements of a vector of process `from` to host memory of the first, `host`, where each process has memory for them. All
+   call it. A carrier that cannot send to one process broadcasts them, through `piece`, memory of the backend. After an error of one
    process, except of the carrier's, the others get what is there. */
 static tn_status tni_comm_to_first(tn_ctx *ctx, int from, const tn_view *v, tn_tensor *piece, void *host)
 {
@@ -241,11 +241,11 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_m
     int64_t         n = o->of.params->count;
     tn_status       s = tni_checkpoint_notes(ctx, notes, note_count);
     if (s != TN_OK) return s;
-    c->names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
-    for (int64_t i = 0; i < n; i++) c->names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
+    c->names.bytes = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
+    for (int64_t i = 0; i < n; i++) c->names.bytes += 3 * (strlen(o->of.params->item[i]->name) + 40);
     c->named = (tn_named_tensor *)tni_take(&w, 3 * n + 2, sizeof *c->named);
     c->notes = (tn_metadata *)tni_take(&w, n + 6 + TNI_OPTIM_NUMBERS + note_count, sizeof *c->notes);
-    c->names.text = (char *)tni_take(&w, 1, c->names.room);
+    c->names.text = (char *)tni_take(&w, 1, c->names.bytes);
     c->moment = (int64_t *)tni_take(&w, 3 * n + 2, sizeof *c->moment);
     if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
     tni_seal seal = TNI_ZERO;
@@ -598,8 +598,8 @@ static tn_status tni_restored_lists(tni_restored *r)
     r->value = (tn_tensor **)tni_take_zeroed(&r->w, 3 * r->n, sizeof *r->value);
     for (int64_t i = 0; i < r->n; i++) if (strlen(r->optim->of.params->item[i]->name) > longest)
         longest = strlen(r->optim->of.params->item[i]->name);
-    r->names.room = longest + sizeof "tensornet.born.";
-    r->names.text = (char *)tni_take(&r->w, 1, r->names.room);
+    r->names.bytes = longest + sizeof "tensornet.born.";
+    r->names.text = (char *)tni_take(&r->w, 1, r->names.bytes);
     if (r->w.failed) return TN_ERR_MEMORY;
     for (int k = 0; k < 2; k++) r->m[k] = r->value + (k + 1) * r->n;
     return TN_OK;

@@ -50,7 +50,7 @@ typedef struct tni_scan {
     tn_status         status;
 } tni_scan;
 
-typedef struct tni_list { void *items; size_t count, room, each; } tni_list;
+typedef struct tni_list { void *items; size_t count, max, each; } tni_list;
 
 static inline void *tni_list_at(const tni_list *l, size_t i) { return (char *)l->items + i * l->each; }
 

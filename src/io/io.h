@@ -46,8 +46,8 @@ typedef bool (*tn_store_fn)(void *user, const void *src, size_t bytes);
 typedef struct tn_sink {
     const char *path;
     void       *data;                   /* NULL: the bytes are only counted                */
-    size_t      room;                   /* size of data                                    */
-    size_t     *used;                   /* becomes the length, also if room is too small   */
+    size_t      bytes;                  /* size of data                                    */
+    size_t     *used;                   /* becomes the length, also if that is larger      */
     tn_store_fn store;
     void       *user;
     const char *name;
@@ -60,19 +60,19 @@ TN_API tn_sink   tn_sink_path(const char *path);                                
 #endif
 TN_API tn_source tn_source_memory(const void *data, size_t bytes);                 /* reads memory            */
 TN_API tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes);   /* reads by calling fetch  */
-TN_API tn_sink   tn_sink_memory(void *data, size_t room, size_t *used);            /* writes memory           */
+TN_API tn_sink   tn_sink_memory(void *data, size_t bytes, size_t *used);           /* writes memory           */
 TN_API tn_sink   tn_sink_calls(tn_store_fn store, void *user);                     /* writes by calling store */
 
 #ifndef TN_NO_STDIO
 /* ---- files in a program's own format ------------------------------------ >>io-file
    A file that is written piece by piece, and appears whole or not at all, as the files of a save do. */
-typedef struct tn_file tn_file;
-TN_API tn_file  *tn_file_create(tn_ctx *ctx, const char *path);                     /* NULL on error               */
+typedef struct tn_writer tn_writer;
+TN_API tn_writer *tn_writer_open(tn_ctx *ctx, const char *path);                    /* NULL on error               */
 /* Appends bytes. After an error it does nothing, and returns that error. */
-TN_API tn_status tn_file_write(tn_file *file, const void *src, size_t bytes);
+TN_API tn_status tn_writer_write(tn_writer *writer, const void *src, size_t bytes);
 /* Ends the file, which gets its name if keep is set and nothing failed; otherwise what was written is removed, unless it went
    to a device. Without this call the context removes it when it is destroyed. */
-TN_API tn_status tn_file_close(tn_file *file, bool keep);
+TN_API tn_status tn_writer_close(tn_writer *writer, bool keep);
 #endif
 
 /* ---- safetensors: named tensors and a few strings ----------------------- >>io-safetensors

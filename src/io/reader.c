@@ -12,8 +12,8 @@ TNI_FN tni_file_name tni_file_name_of(const char *name, const char *path, bool c
 {
     tni_file_name out;
     const char   *s = name ? name : path ? path : calls ? "callback" : "memory";
-    size_t        n = strlen(s), room = sizeof out.s - 4;
-    tni_print(out.s, sizeof out.s, "%s%s", n > room ? "..." : "", n > room ? s + n - room : s);
+    size_t        n = strlen(s), max = sizeof out.s - 4;
+    tni_print(out.s, sizeof out.s, "%s%s", n > max ? "..." : "", n > max ? s + n - max : s);
     return out;
 }
 

@@ -142,7 +142,7 @@ static tn_status tni_header_text(tni_scratch *w, const void *const *order, size_
     *bytes = 8 + t.length + 1;
     if (!(*text = (char *)tni_take(w, (int64_t)*bytes, 1))) return TN_ERR_MEMORY;
     tni_store_bits((uint8_t *)*text, t.length, 8);
-    t.dst = *text + 8; t.room = t.length + 1; t.length = 0;
+    t.dst = *text + 8; t.bytes = t.length + 1; t.length = 0;
     tni_text_header(&t, order, n, notes, note_count, sealed);
     return TN_OK;
 }

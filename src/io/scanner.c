@@ -161,14 +161,14 @@ TNI_FN bool tni_scan_string(tni_scan *s, const char **out)
 
 TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
 {
-    if (l->count == l->room) {
-        size_t room = l->room * 2 + 8, bytes;
-        void  *items = tni_mul_size(room, l->each, &bytes) ? tni_alloc(ctx, bytes, what) : NULL;
+    if (l->count == l->max) {
+        size_t max = l->max * 2 + 8, bytes;
+        void  *items = tni_mul_size(max, l->each, &bytes) ? tni_alloc(ctx, bytes, what) : NULL;
         if (!items) return NULL;
         if (l->count > 0) memcpy(items, l->items, l->count * l->each);
-        tni_free(ctx, l->items, l->room * l->each);
+        tni_free(ctx, l->items, l->max * l->each);
         l->items = items;
-        l->room = room;
+        l->max = max;
     }
     return memset(tni_list_at(l, l->count++), 0, l->each);
 }
@@ -262,4 +262,4 @@ TNI_FN const char *tni_twice(const void *const *p, size_t n)
     return NULL;
 }
 
-TNI_UNUSED TNI_FN void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
+TNI_UNUSED TNI_FN void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->max * l->each); }

@@ -330,7 +330,7 @@ TNI_FN void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
 /* Memory takes the bytes that fit; the close reports the rest. */
 static void tni_memory_put(const tni_writer *w, const void *src, size_t bytes)
 {
-    size_t left = w->at < w->sink.room ? w->sink.room - (size_t)w->at : 0;
+    size_t left = w->at < w->sink.bytes ? w->sink.bytes - (size_t)w->at : 0;
     if (w->sink.data && left > 0) memcpy((char *)w->sink.data + w->at, src, bytes < left ? bytes : left);
 }
 
@@ -354,20 +354,20 @@ TNI_FN tn_status tni_writer_close(tni_writer *w)
     if (w->sink.path) tni_writer_close_path(w);
     else {
         if (w->sink.used) *w->sink.used = (size_t)w->at;
-        if (w->sink.data && w->at > w->sink.room) {
-            char room[40];
-            tni_print(room, sizeof room, "room is %zu bytes", w->sink.room);
-            tni_writer_fail(w, TN_ERR_FILE, "the file is larger than the memory", room);
+        if (w->sink.data && w->at > w->sink.bytes) {
+            char size[40];
+            tni_print(size, sizeof size, "%zu bytes", w->sink.bytes);
+            tni_writer_fail(w, TN_ERR_FILE, "the file is larger than the memory", size);
         }
     }
     return w->status;
 }
 
-tn_sink tn_sink_memory(void *data, size_t room, size_t *used)
+tn_sink tn_sink_memory(void *data, size_t bytes, size_t *used)
 {
     tn_sink s = TNI_ZERO;
     s.data = data;
-    s.room = room;
+    s.bytes = bytes;
     s.used = used;
     return s;
 }
@@ -383,36 +383,36 @@ tn_sink tn_sink_calls(tn_store_fn store, void *user)
 /* ---- files in a program's own format ------------------------------------ >>io-file-impl */
 
 #ifndef TN_NO_STDIO
-struct tn_file {
+struct tn_writer {
     tni_owned  owned;                   /* first: the context destroys it by this */
     tni_writer writer;
     size_t     bytes;                   /* of this struct and the path, which follows it */
 };
 
-static void tni_file_destroy(tni_owned *owned) { tn_file_close((tn_file *)(void *)owned, false); }
+static void tni_writer_abandon(tni_owned *owned) { tn_writer_close((tn_writer *)(void *)owned, false); }
 
-tn_file *tn_file_create(tn_ctx *ctx, const char *path)
+tn_writer *tn_writer_open(tn_ctx *ctx, const char *path)
 {
-    const size_t bytes = sizeof(tn_file) + strlen(path ? path : "") + 1;
-    tn_file     *f = ctx ? (tn_file *)tni_alloc(ctx, bytes, "file_create") : NULL;
+    const size_t bytes = sizeof(tn_writer) + strlen(path ? path : "") + 1;
+    tn_writer     *f = ctx ? (tn_writer *)tni_alloc(ctx, bytes, "writer_open") : NULL;
     if (!f) return NULL;
     f->bytes = bytes;
     tn_sink sink = tn_sink_path(strcpy((char *)(f + 1), path ? path : ""));
     tni_writer_open(&f->writer, ctx, &sink);
-    tni_own(ctx, &f->owned, tni_file_destroy);
+    tni_own(ctx, &f->owned, tni_writer_abandon);
     if (f->writer.status == TN_OK) return f;
-    tn_file_close(f, false);
+    tn_writer_close(f, false);
     return NULL;
 }
 
-tn_status tn_file_write(tn_file *f, const void *src, size_t bytes)
+tn_status tn_writer_write(tn_writer *f, const void *src, size_t bytes)
 {
     if (!f) return TN_ERR_ARG;
     tni_put(&f->writer, src, bytes);
     return f->writer.status;
 }
 
-tn_status tn_file_close(tn_file *f, bool keep)
+tn_status tn_writer_close(tn_writer *f, bool keep)
 {
     if (!f) return TN_ERR_ARG;
     tn_ctx   *ctx = f->writer.ctx;

@@ -16,7 +16,7 @@ typedef struct tni_watcher { tn_params *params; struct tni_watcher *next; } tni_
 struct tn_params {
     tni_owned    owned;
     tn_param   **item;
-    int64_t      count, room;
+    int64_t      count, max;
     tni_alias   *aliases;
     tni_layers  *layers;
     tni_watcher *watchers;

@@ -408,8 +408,9 @@ TN_API tn_status  tn_tn_attention_from_rules(tn_params *params, const char *name
 /* Linear attention without a norm: y_j = sum_i v_i (k_i.q_j) with q_j = Q x_j, k_i = K u_i and v_i = V u_i of the unit
    vectors u_i = x_i/|x_i|, which must not be zero. The sum has all i but j, causal: those before j.
    q, k [m,d], v [out,d]; D = out m + 1, and A has D^2 d^2 numbers. */
-TN_API tn_status  tn_tn_attention_from_linear(tn_params *params, const char *name, const tn_tensor *q, const tn_tensor *k,
-                                              const tn_tensor *v, bool causal, tn_tn_attention *layer);
+TN_API tn_status  tn_tn_attention_from_linear_attention(tn_params *params, const char *name, const tn_tensor *q,
+                                                        const tn_tensor *k, const tn_tensor *v, bool causal,
+                                                        tn_tn_attention *layer);
 /* The sum of all exchanges of two sites, sum_(i<j) P_ij, as a matrix product operator (A = B, D = d^2 + 2). For unit vectors
    y_j = sum_(i != j) (x_i.x_j) x_i + x_j sum (x_i.x_k)^2 over the pairs i < k of other sites. */
 TN_API tn_status  tn_tn_attention_from_permutations(tn_params *params, const char *name, int64_t in,

@@ -49,7 +49,7 @@ static void tni_params_destroy(tni_owned *o)
     for (int64_t i = 0; i < ps->count; i++) tni_param_free(ctx, ps->item[i]);
     tni_aliases_drop(ps, NULL);
     while (ps->layers) tni_layers_drop(ps);
-    tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->room);
+    tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->max);
     tni_object_free(o, sizeof *ps);
 }
 
@@ -130,14 +130,14 @@ static tn_status tni_init_fill(tn_tensor *t, tn_init init)
 
 static bool tni_params_grow(tn_params *ps)
 {
-    int64_t room = ps->room > 0 ? 2 * ps->room : 16;
-    if (ps->count < ps->room) return true;
-    tn_param **item = (tn_param **)tni_array(ps->owned.ctx, room, sizeof *item, "params");
+    int64_t max = ps->max > 0 ? 2 * ps->max : 16;
+    if (ps->count < ps->max) return true;
+    tn_param **item = (tn_param **)tni_array(ps->owned.ctx, max, sizeof *item, "params");
     if (!item) return false;
     if (ps->count > 0) memcpy(item, ps->item, sizeof *item * (size_t)ps->count);
-    tni_free(ps->owned.ctx, ps->item, sizeof *item * (size_t)ps->room);
+    tni_free(ps->owned.ctx, ps->item, sizeof *item * (size_t)ps->max);
     ps->item = item;
-    ps->room = room;
+    ps->max = max;
     return true;
 }
 

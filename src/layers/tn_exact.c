@@ -65,23 +65,23 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
 
 static bool tni_tna_numbers_of(tn_ctx *ctx, const tn_tensor *t, const char *what, int64_t rows, int64_t columns, double *v)
 {
-    if (!tni_is_real(ctx, t, "tn_attention_from_linear", what)) return false;
+    if (!tni_is_real(ctx, t, "tn_attention_from_linear_attention", what)) return false;
     if (t->rank == 2 && t->shape[0] == rows && t->shape[1] == columns) return tn_read(t, TN_F64, v, rows * columns) == TN_OK;
-    return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
+    return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear_attention: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
                     (long long)rows, (long long)columns), false;
 }
 
 /* Bond 0 until the pair (v[a],k[b]) of one site is taken, then 1 + a m + b until q meets it. With a ring, or with both
    ends at 0, each product has exactly one of these pairs; unit vectors make all other sites count 1. */
-tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
-                                      const tn_tensor *v, bool causal, tn_tn_attention *layer)
+tn_status tn_tn_attention_from_linear_attention(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
+                                                const tn_tensor *v, bool causal, tn_tn_attention *layer)
 {
     tn_ctx       *ctx = tn_params_ctx(ps);
     const int64_t m = q && q->rank == 2 ? q->shape[0] : 1, in = q && q->rank == 2 ? q->shape[1] : 1;
     const int64_t out = v && v->rank == 2 ? v->shape[0] : 1;
     const int64_t before = tn_params_count(ps);
     const int64_t D = out * m + 1;
-    tni_scratch   w = tni_scratch_begin(ctx, "tn_attention_from_linear");
+    tni_scratch   w = tni_scratch_begin(ctx, "tn_attention_from_linear_attention");
     tn_tn_attention_desc d = TNI_ZERO;
     d.in = in;
     d.out = out;
@@ -89,8 +89,8 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     d.square = d.unit_inputs = true;
     d.boundary = causal ? TN_BOUNDARY_FIRST : TN_BOUNDARY_CLOSED;
     d.causal = causal;
-    if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
-    if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return tn_ctx_status(ctx);
+    if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear_attention: layer is NULL");
+    if (!tni_usable(ctx, q, "tn_attention_from_linear_attention", "q")) return tn_ctx_status(ctx);
     double   *wq = tni_take_f64(&w, m, in), *wk = tni_take_f64(&w, m, in), *wv = tni_take_f64(&w, out, in);
     if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
     bool      read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)

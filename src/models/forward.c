@@ -382,10 +382,10 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, t
     if (error) memset(error, 0, sizeof *error);
     if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
     tn_ctx *ctx = m->head.w->ctx;
-    int64_t room = tni_plus(tni_area(5, m->desc.layers), 1);
+    int64_t max = tni_plus(tni_area(5, m->desc.layers), 1);
     tni_scratch work = tni_scratch_begin(ctx, "transformer_compact");
-    w = (tn_tensor **)tni_take(&work, room, sizeof *w);
-    name = (char (*)[64])tni_take(&work, room, sizeof *name);
+    w = (tn_tensor **)tni_take(&work, max, sizeof *w);
+    name = (char (*)[64])tni_take(&work, max, sizeof *name);
     if (work.failed) return tni_scratch_end(&work, TN_ERR_MEMORY);
     for (int64_t l = 0; l < m->desc.layers; l++) {
         const tn_transformer_block *b = &m->blocks[l];

@@ -182,9 +182,10 @@ TN_API tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *model, t
                                      int64_t n);
 
 typedef struct tn_point { char name[56]; int rank; int64_t shape[4]; } tn_point;
-/* Lists the points of a run over ids [B,T], in its order: writes up to `max` to `points` (NULL if max is 0) and returns
-   their number; 0 if the model is not initialised. */
-TN_API int64_t    tn_transformer_points(const tn_transformer *model, int64_t B, int64_t T, tn_point *points, int64_t max);
+/* Lists the points of a run over ids [batch,tokens], in its order: writes up to `max` to `points` (NULL if max is 0) and
+   returns their number; 0 if the model is not initialised. */
+TN_API int64_t    tn_transformer_points(const tn_transformer *model, int64_t batch, int64_t tokens, tn_point *points,
+                                         int64_t max);
 
 /* A tap that stores the point in *(tn_tensor **)user, where it is until tn_ctx_reset. */
 TN_API tn_tensor *tn_tap_read(tn_ctx *ctx, void *user, const char *name, tn_tensor *x);
@@ -239,8 +240,8 @@ TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model
    argument is out of range, a logit is NaN or +inf, or all are -inf. Allocates no memory. */
 TN_API int64_t    tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u);
 
-/* The cost of a model, per token: the mean over a text of T. A multiply-add is two flops; norms, RoPE, activations and
-   additions are not counted. */
+/* The cost of a model, per token: the mean over a text of that many tokens. A multiply-add is two flops; norms, RoPE,
+   activations and additions are not counted. */
 typedef struct tn_transformer_cost {
     int64_t params;             /* number of learned numbers, tied ones once                                   */
     int64_t table;              /* of these: embedding and positions, which are looked up, not multiplied      */
@@ -250,7 +251,7 @@ typedef struct tn_transformer_cost {
     double  forward, training;  /* weights + scores; three times that: a backward pass costs two forward passes */
 } tn_transformer_cost;
 /* Computes the cost of a desc without a model. All numbers are 0 if the desc is invalid (tn_transformer_check says why). */
-TN_API tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T);
+TN_API tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t tokens);
 /* Checks a desc. *out (out may be NULL, or desc) becomes the desc with its defaults filled in. */
 TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out);
 

@@ -96,7 +96,7 @@ static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *patt
             i += 2;
         } else tni_text_add(&t, pattern + i, 1);
     }
-    return t.length < t.room;
+    return t.length < t.bytes;
 }
 
 /* The first of the alternatives that the file has; without any, *name is the first alternative's. */

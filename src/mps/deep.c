@@ -11,18 +11,18 @@
 /* ---- trains and networks ------------------------------------------------------- >>mps-networks-impl */
 
 /* Label k is the bond before axis k, label d + k the leg of axis k. */
-tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
+tn_net *tn_net_from_tt(tn_ctx *ctx, const tn_tt *tt, const int *input)
 {
     int     k, j, outs = 0, legs = 0;
     bool    whole = true;
     tn_net *net;
-    if (!tt) return NULL;
+    if (!tni_usable(ctx, tt ? tt->core[0] : NULL, "net_from_tt", "the train")) return NULL;
     if (tt->count > 4096)
-        return tni_fail(tt->ctx, TN_ERR_ARG, "net_from_tt: the train has %lld axes, expected at most 4096",
+        return tni_fail(ctx, TN_ERR_ARG, "net_from_tt: the train has %lld axes, expected at most 4096",
                         (long long)tt->count), (tn_net *)NULL;
     int d = (int)tt->count;
     for (k = 0; input && k < d; k++) outs += input[k] < 0;
-    if (!(net = tni_net_make(tt->ctx, d, outs, d - outs))) return NULL;
+    if (!(net = tni_net_make(ctx, d, outs, d - outs))) return NULL;
     for (outs = k = 0; k < d; k++) {
         const int to = input ? input[k] : k;
         if (to < 0) { net->out[outs++].label = d + k; continue; }
@@ -32,7 +32,7 @@ tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
     }
     for (k = 0; k < d && whole; k++) {
         int label[3] = {k, d + k, (k + 1) % d};
-        whole = tni_net_put(net, k, tni_net_copy(tt->ctx, tt->core[k], 1), label);
+        whole = tni_net_put(net, k, tni_net_copy(ctx, tt->core[k], 1), label);
     }
     return tni_net_done(net, whole, "net_from_tt");
 }

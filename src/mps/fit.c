@@ -198,11 +198,11 @@ static tn_status tni_fit_cut(tni_fit *f, int64_t m, int64_t width, int64_t limit
 }
 
 /* P U, as the near features of V */
-static tni_fit_problem tni_fit_far(const tni_fit *f, const tni_fit_problem *a, int64_t r, double *room)
+static tni_fit_problem tni_fit_far(const tni_fit *f, const tni_fit_problem *a, int64_t r, double *scratch)
 {
     tni_fit_problem v = *a;
-    f->host.by->gemm(&f->host, f->rows, r, a->m, 1, tni_rows((double *)a->p, a->m), tni_rows(f->u, r), 0, tni_rows(room, r));
-    v.p = room;
+    f->host.by->gemm(&f->host, f->rows, r, a->m, 1, tni_rows((double *)a->p, a->m), tni_rows(f->u, r), 0, tni_rows(scratch, r));
+    v.p = scratch;
     v.m = r;
     return v;
 }
@@ -210,7 +210,7 @@ static tni_fit_problem tni_fit_far(const tni_fit *f, const tni_fit_problem *a, i
 /* Fits U and V in turn, `first` columns of U and one more whenever that does not help any more. */
 static tn_status tni_fit_grow(tni_fit *f, const tni_fit_problem *a, int64_t first, int64_t *rank)
 {
-    const int64_t width = tni_fit_width(f, a), limit = tni_min(f->d.rank, tni_min(a->m, width)), all = f->rows * f->out;
+    const int64_t width = tni_fit_width(f, a), limit = tni_min(f->d.max_bond, tni_min(a->m, width)), all = f->rows * f->out;
     const double  ridge = tni_max_f64(f->d.ridge, 1e-3), size = tni_frobenius(all, f->y);
     double        now = HUGE_VAL, dropped;
     int64_t       r;
@@ -251,7 +251,7 @@ static tn_status tni_fit_grow(tni_fit *f, const tni_fit_problem *a, int64_t firs
     }
     if (s != TN_OK) return s;
     f->host.by->gemm(&f->host, a->m, width, r, 1, tni_rows(f->u, r), tni_rows(f->v, width), 0, tni_rows(f->x, width));
-    return tni_fit_cut(f, a->m, width, f->d.rank, rank, &dropped);
+    return tni_fit_cut(f, a->m, width, f->d.max_bond, rank, &dropped);
 }
 
 /* Makes a slot of n numbers; what was there is lost. */
@@ -307,7 +307,7 @@ static tn_status tni_fit_bond(tni_fit *f, int64_t j, bool right)
     tni_fit_features(f, j + 1, false, right ? f->q : f->p);
     a.p = f->p; a.z = f->q; a.m = m; a.n = n; a.each = false;
     tni_fit_solve(f, &a, f->x, f->d.ridge, f->d.steps > 0 ? f->d.steps : scarce ? 2 : tni_min(2 * size + 10, 300));
-    if ((s = tni_fit_cut(f, m, f->out * n, f->d.rank, &r, &dropped)) != TN_OK) return s;
+    if ((s = tni_fit_cut(f, m, f->out * n, f->d.max_bond, &r, &dropped)) != TN_OK) return s;
     if (dropped > 1e-6 && (s = tni_fit_grow(f, &a, scarce ? 1 : r, &r)) != TN_OK) return s;
     f->r[j + 1] = r;
     s = tni_fit_pass(f, f->p, m, f->u, r, right ? j : j + 2, j + 1);
@@ -415,7 +415,7 @@ static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error
         for (int64_t o = 0; o < f->out; o++)
             for (int64_t i = 0; i < n; i++)
                 f->x[(i * f->out + o) * r + k] = tni_ldexp(f->v[(k * f->out + o) * n + i], f->exponent[j + 1] - f->exponent[j]);
-    if ((s = tni_fit_cut(f, n, f->out * r, f->d.rank, &q, &dropped)) != TN_OK) return s;
+    if ((s = tni_fit_cut(f, n, f->out * r, f->d.max_bond, &q, &dropped)) != TN_OK) return s;
     if (dropped > 1e-6 && (s = tni_fit_grow(f, &a, q, &q)) != TN_OK) return s;
     tni_fit_problem made = tni_fit_far(f, &a, q, f->z);
     tni_fit_predict(f, &made, f->v, f->res);
@@ -440,7 +440,7 @@ static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error
 
 static void tni_fit_take(tni_scratch *w, tni_fit *f)
 {
-    const int64_t side = f->most * f->dim, width = f->out * side, x = side * width, cap = f->d.rank;
+    const int64_t side = f->most * f->dim, width = f->out * side, x = side * width, cap = f->d.max_bond;
     f->phi = tni_take_f64(w, f->rows * f->sites, f->dim);
     f->y = tni_take_f64(w, f->rows, f->out);
     f->p = tni_take_f64(w, f->rows, side);
@@ -475,13 +475,13 @@ static tn_status tni_fit_check(tni_fit *f, const tn_tt *tt, int64_t label, const
     if (tt->count < 3 || label < 0 || label >= tt->count)
         return tni_fail(ctx, TN_ERR_ARG, "tt_fit: label is %lld of %lld axes, expected one of 3 or more", (long long)label,
                         (long long)tt->count);
-    if (f->d.sweeps < 0 || f->d.rank < 0 || f->d.steps < 0 || !(f->d.relative >= 0 && f->d.relative < 1)
+    if (f->d.sweeps < 0 || f->d.max_bond < 0 || f->d.steps < 0 || !(f->d.relative >= 0 && f->d.relative < 1)
         || !(f->d.ridge >= 0 && f->d.ridge < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "tt_fit: sweeps %lld, rank %lld, steps %lld, relative %g and ridge %g, expected 0 "
-                        "or more, and relative below 1", (long long)f->d.sweeps, (long long)f->d.rank, (long long)f->d.steps,
-                        f->d.relative, f->d.ridge);
+        return tni_fail(ctx, TN_ERR_ARG, "tt_fit: sweeps %lld, max_bond %lld, steps %lld, relative %g and ridge %g, expected 0 "
+                        "or more, and relative below 1", (long long)f->d.sweeps, (long long)f->d.max_bond,
+                        (long long)f->d.steps, f->d.relative, f->d.ridge);
     if (f->d.sweeps == 0) f->d.sweeps = 1;
-    if (f->d.rank == 0) f->d.rank = 16;
+    if (f->d.max_bond == 0) f->d.max_bond = 16;
     if (f->d.relative == 0) f->d.relative = 1e-6;
     if (f->d.ridge == 0) f->d.ridge = 1e-9;
     f->sites = tt->count - 1;
@@ -512,10 +512,11 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
     tn_tt  *tt = NULL;
     tni_scratch w = tni_scratch_begin(f->ctx, "tt_fit");
     tn_status   s = tni_tt_canonical(&w, from, label, &c, &norm);
-    for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.rank));
-    /* With room to spare for every bare product of tni_fit_take: the largest, of the SVD, is a few of these matrices. */
+    for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.max_bond));
+    /* With scratch to spare for every bare product of tni_fit_take: the largest, of the SVD, is a few of these matrices. */
     if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, tni_area(f->dim, f->out)), 1024, &unused))
-        s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller rank", (long long)f->most);
+        s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller max_bond",
+                     (long long)f->most);
     if (s == TN_OK) {
         tni_fit_take(&w, f);
         if (w.failed) s = TN_ERR_MEMORY;

@@ -40,16 +40,16 @@ tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_
     }
     tn_status s = tni_layer_extents(ps, "tt_linear", name, "the product of in", tni_tt_linear_size(&d, d.in),
                                     "the product of out", tni_tt_linear_size(&d, d.out));
-    if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", d.rank, "rank", d.rank);
+    if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "bond", d.bond, "bond", d.bond);
     if (s != TN_OK) return s;
     layer->desc = d;
     tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
     init.std = d.std > 0 ? d.std : 1 / sqrt((double)tni_tt_linear_size(&d, d.in));
-    double variance = init.std * init.std / pow((double)d.rank, (double)(d.count - 1)); /* a sum over all bonds */
+    double variance = init.std * init.std / pow((double)d.bond, (double)(d.count - 1)); /* a sum over all bonds */
     init.std = pow(variance, 0.5 / (double)d.count);
     for (int64_t k = 0; whole && k < d.count; k++) {
-        int64_t shape[4] = {d.out[k], k + 1 == d.count ? 1 : d.rank, k == 0 ? 1 : d.rank, d.in[k]};
+        int64_t shape[4] = {d.out[k], k + 1 == d.count ? 1 : d.bond, k == 0 ? 1 : d.bond, d.in[k]};
         tni_print(part, sizeof part, "core%d", (int)k);
         layer->core[k] = tni_layer_param(ps, name, part, 4, shape, init, true);
         whole = layer->core[k] != NULL;
@@ -213,37 +213,37 @@ tn_status tn_tt_linear_assign_tt(const tn_tt_linear *m, const tn_tt *tt)
                         (long long)tt->count, (long long)m->desc.count);
     if (!tni_tt_is_matrix(tt, "tt_linear_assign_tt", m->desc.out, m->desc.in)) return TN_ERR_SHAPE;
     for (int64_t k = 0; k < tt->count; k++)
-        if (tt->core[k]->shape[2] > m->desc.rank)
+        if (tt->core[k]->shape[2] > m->desc.bond)
             return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_assign_tt: core %lld is %s, expected bonds up to %lld",
-                            (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.rank);
+                            (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.bond);
     tni_scratch w = tni_scratch_begin(tt->ctx, "tt_linear_assign_tt");
-    double     *core = tni_take_f64(&w, tni_tt_linear_most(m), 1), *room = tni_take_f64(&w, tni_tt_largest_core(tt), 1);
+    double     *core = tni_take_f64(&w, tni_tt_linear_most(m), 1), *scratch = tni_take_f64(&w, tni_tt_largest_core(tt), 1);
     tn_status   s = w.failed ? TN_ERR_MEMORY : TN_OK;
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++)    /* all are checked before the first is written */
-        s = tni_read_scaled(tt->ctx, "tt_linear_assign_tt", "a core", tt->core[k], room, NULL);
+        s = tni_read_scaled(tt->ctx, "tt_linear_assign_tt", "a core", tt->core[k], scratch, NULL);
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++) {
         const int64_t n = tn_tensor_count(m->core[k]);
-        if ((s = tn_read(tt->core[k], TN_F64, room, tn_tensor_count(tt->core[k]))) != TN_OK) break;
+        if ((s = tn_read(tt->core[k], TN_F64, scratch, tn_tensor_count(tt->core[k]))) != TN_OK) break;
         memset(core, 0, (size_t)n * sizeof *core);
-        tni_tt_linear_order(tt->core[k]->shape, m->core[k]->shape, room, core, false);
+        tni_tt_linear_order(tt->core[k]->shape, m->core[k]->shape, scratch, core, false);
         s = tn_write(m->core[k], TN_F64, core, n);
     }
     return tni_scratch_end(&w, s);
 }
 
-tn_tt *tn_tt_from_tt_linear(const tn_tt_linear *m)
+tn_tt *tn_tt_from_tt_linear(tn_ctx *ctx, const tn_tt_linear *m)
 {
-    if (!m || !tni_alive(m->core[0])) return NULL;
+    if (!tni_usable(ctx, m ? m->core[0] : NULL, "tt_from_tt_linear", "the layer")) return NULL;
     const int64_t most = tni_tt_linear_most(m);
-    tni_scratch   w = tni_scratch_begin(m->core[0]->ctx, "tt_from_tt_linear");
-    double       *core = tni_take_f64(&w, most, 1), *room = tni_take_f64(&w, most, 1);
+    tni_scratch   w = tni_scratch_begin(ctx, "tt_from_tt_linear");
+    double       *core = tni_take_f64(&w, most, 1), *scratch = tni_take_f64(&w, most, 1);
     tn_status     s = TN_OK;
     tn_tt        *tt = w.failed ? NULL : tni_tt_make(w.ctx, "tt_from_tt_linear", m->desc.count);
     for (int64_t k = 0; tt && s == TN_OK && k < tt->count; k++) {
         const int64_t *n = m->core[k]->shape;
         int64_t train[3] = {n[2], n[0] * n[3], n[1]};
-        if ((s = tn_read(m->core[k], TN_F64, room, tn_tensor_count(m->core[k]))) != TN_OK) break;
-        tni_tt_linear_order(train, n, core, room, true);
+        if ((s = tn_read(m->core[k], TN_F64, scratch, tn_tensor_count(m->core[k]))) != TN_OK) break;
+        tni_tt_linear_order(train, n, core, scratch, true);
         s = tni_tt_put(tt, "tt_from_tt_linear", k, train[0], train[1], train[2], core);
     }
     tni_scratch_release(&w, NULL);

@@ -81,16 +81,16 @@ TN_API tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *layer, tn_te
 
 /* Makes the train of a layer with `sites`: axes of `dim` elements, the label's [out] at its place. A periodic chain becomes
    an open one with bonds of D^2. NULL on error. */
-TN_API tn_tt    *tn_tt_from_mps(const tn_mps *layer);
+TN_API tn_tt    *tn_tt_from_mps(tn_ctx *ctx, const tn_mps *layer);
 /* Writes a train into the cores of a layer, padded by zeros: an open, not uniform layer of the same axes whose bond is at
    least the train's. On failure the layer is unchanged. */
 TN_API tn_status tn_mps_assign_tt(const tn_mps *layer, const tn_tt *tt);
-/* Makes a train of random numbers of norm 1, in the canonical form of site 0: bonds are `rank`, or the largest that such
+/* Makes a train of random numbers of norm 1, in the canonical form of site 0: bonds are max_bond, or the largest that such
    extents [count] can use. Equal seeds give bit-identical trains. */
-TN_API tn_tt    *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed);
+TN_API tn_tt    *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t max_bond, uint64_t seed);
 /* Makes a train from an operator: its input axes in order, and the output as axis number `place`, 0 to order. Bonds are the
    number of terms: all cores but the factors' are diagonal. A bilinear layer is a train of three axes. */
-TN_API tn_tt    *tn_tt_from_cp(const tn_cp *cp, int64_t place);
+TN_API tn_tt    *tn_tt_from_cp(tn_ctx *ctx, const tn_cp *cp, int64_t place);
 /* Multiplies by a matrix product operator: a train whose axis k has m_k n_k elements, (row, column) row-major, times one
    with axes n_k: axes m_k. Exact: bonds are multiplied; tn_tt_round makes them smaller. */
 TN_API tn_tt    *tn_tt_apply(const tn_tt *matrix, const tn_tt *x);
@@ -134,7 +134,7 @@ TN_API tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uin
    as the data need. White 1992, Stoudenmire & Schwab 2016 */
 typedef struct tn_tt_fit_desc {
     int64_t sweeps;             /* 0: 1                                                                                   */
-    int64_t rank;               /* no bond above this, except that of a label at an end, which may be `out`; 0: 16        */
+    int64_t max_bond;           /* no bond above this, except that of a label at an end, which may be `out`; 0: 16        */
     double  relative;           /* drops singular values <= relative times the largest of their bond; 0: 1e-6             */
     double  ridge;              /* minimises squares + ridge |tensor|^2, in units of the mean square of a feature; 0: 1e-9 */
     int64_t steps;              /* conjugate gradient steps for one tensor, at most; 0: as many as least squares need. Few
@@ -143,10 +143,10 @@ typedef struct tn_tt_fit_desc {
 /* Fits a train of N >= 2 sites of equal extents and a label as axis `label`, beginning with its present numbers, to targets
    y [b,out] of inputs with features phi [b,N,dim], by least squares. Returns the fitted train, in the canonical form of the
    label; *error, unless NULL, gets the root mean square of its errors. With many data it falls from sweep to sweep, up to
-   what truncation to `rank` costs. With few it may also rise: take the train of the smallest error on held-out data.
+   what truncation to max_bond costs. With few it may also rise: take the train of the smallest error on held-out data.
    Where the tensor of two sites has more numbers than there are data, its two factors are fitted instead, with one more
-   singular vector at a time up to `rank`: the first update of a train from tn_tt_random, whose bonds hold all functions of
-   the sites on each side (a rank of 2^(N/2) for bits, the label in the middle), finds functions that no part of the inputs
+   singular vector at a time up to max_bond: the first update of a train from tn_tt_random, whose bonds hold all functions of
+   the sites on each side (a bond of 2^(N/2) for bits, the label in the middle), finds functions that no part of the inputs
    shows, such as a parity, in a part of all inputs. */
 TN_API tn_tt    *tn_tt_fit(const tn_tt *tt, int64_t label, const tn_tensor *phi, const tn_tensor *y, const tn_tt_fit_desc *desc,
                            double *error);
@@ -159,13 +159,13 @@ typedef struct tn_tt_linear_desc {
     int64_t count;              /* required: d, 1 to TN_MAX_RANK                                                       */
     int64_t in[TN_MAX_RANK];    /* required: extents, whose product is the number of inputs                            */
     int64_t out[TN_MAX_RANK];   /* required: extents, whose product is the number of outputs                           */
-    int64_t rank;               /* required: of each bond                                                              */
+    int64_t bond;               /* required: extent of each bond                                                       */
     bool    bias;
     double  std;                /* of the elements of W; 0: 1/sqrt(inputs)                                             */
 } tn_tt_linear_desc;
 typedef struct tn_tt_linear {
     tn_tt_linear_desc desc;
-    tn_tensor *core[TN_MAX_RANK];   /* [out_k,r_k+1,r_k,in_k]: all r are desc.rank, but r_0 = r_d = 1 */
+    tn_tensor *core[TN_MAX_RANK];   /* [out_k,r_k+1,r_k,in_k]: all r are desc.bond, but r_0 = r_d = 1 */
     tn_tensor *b;                   /* [outputs] or NULL                                              */
 } tn_tt_linear;
 /* Creates the parameters NAME.core0, NAME.core1, .. and NAME.b. */
@@ -173,7 +173,7 @@ TN_API tn_status  tn_tt_linear_init(tn_params *params, const char *name, const t
 TN_API tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tensor *x);   /* [..,in] -> [..,out] */
 #ifndef TN_NO_OPERATOR
 /* Decomposes a matrix w [outputs,inputs] with these extents [count] into a train whose axis k is (o_k,i_k), as tn_tt_apply
-   takes them; eps and rank of the desc as in tn_tt_svd. */
+   takes them; eps and max_bond of the desc as in tn_tt_svd. */
 TN_API tn_tt    *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const int64_t *out, const int64_t *in,
                                    const tn_tt_desc *desc);
 /* Returns the matrix of such a train [outputs,inputs], owned. */
@@ -181,7 +181,7 @@ TN_API tn_tensor *tn_tt_matrix(const tn_tt *tt, const int64_t *out, const int64_
 /* Writes such a train into the cores of a layer of the same extents, padded by zeros: ranks up to the layer's. The bias
    stays. */
 TN_API tn_status tn_tt_linear_assign_tt(const tn_tt_linear *layer, const tn_tt *tt);
-TN_API tn_tt    *tn_tt_from_tt_linear(const tn_tt_linear *layer);     /* the layer without its bias as a train */
+TN_API tn_tt    *tn_tt_from_tt_linear(tn_ctx *ctx, const tn_tt_linear *layer);   /* the layer without its bias as a train */
 #endif
 
 #if !defined(TN_NO_OPERATOR) && !defined(TN_NO_CONTRACTION)
@@ -190,7 +190,7 @@ TN_API tn_tt    *tn_tt_from_tt_linear(const tn_tt_linear *layer);     /* the lay
 /* Makes a net from a train: input[k] is the number of the input that axis k takes, or -1 for an output leg. NULL: all axes
    are inputs of their own. Legs are sorted by their inputs; equal inputs have equal extents. So an MPS whose sites all take the
    same vector is compared with a bilinear net as a function (TN_NET_SYMMETRIC). */
-TN_API tn_net *tn_net_from_tt(const tn_tt *tt, const int *input);
+TN_API tn_net *tn_net_from_tt(tn_ctx *ctx, const tn_tt *tt, const int *input);
 /* Makes a net from a layer of TN attention: y_site of sequences of n sites, at most 4096, as a function of their vectors.
    Input i is the vector of site i, with two legs where the layer has `square`, but one for the site itself; a causal layer
    has the sites up to `site` alone. With unit_inputs it is the function of unit vectors. TN_ERR_ARG for what makes y no

@@ -67,14 +67,13 @@ static void tni_mps_fill(const tni_mps_cores *c, int64_t k, int64_t last, double
             }
 }
 
-tn_tt *tn_tt_from_mps(const tn_mps *m)
+tn_tt *tn_tt_from_mps(tn_ctx *ctx, const tn_mps *m)
 {
     tni_mps_cores c;
     int64_t       n;
     double       *core = NULL;
     tn_tt        *tt = NULL;
-    if (!m || !tni_alive(m->cores)) return NULL;
-    tn_ctx *ctx = m->cores->ctx;
+    if (!tni_usable(ctx, m ? m->cores : NULL, "tt_from_mps", "the layer")) return NULL;
     if (m->desc.sites == 0)
         return tni_fail(ctx, TN_ERR_ARG, "tt_from_mps: sites is 0, expected a number of sites in the layer's "
                         "desc"), (tn_tt *)NULL;
@@ -147,16 +146,16 @@ tn_status tn_mps_assign_tt(const tn_mps *m, const tn_tt *tt)
     return tni_scratch_end(&w, s);
 }
 
-tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed)
+tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t max_bond, uint64_t seed)
 {
     int64_t   k, size = 1;
     double    unused;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
-    if (count < 1 || !extents || rank < 1)
+    if (count < 1 || !extents || max_bond < 1)
         return tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more",
-                        count < 1 ? "count" : rank < 1 ? "rank" : "extents",
-                        (long long)(count < 1 ? count : rank < 1 ? rank : 0)), (tn_tt *)NULL;
+                        count < 1 ? "count" : max_bond < 1 ? "max_bond" : "extents",
+                        (long long)(count < 1 ? count : max_bond < 1 ? max_bond : 0)), (tn_tt *)NULL;
     for (k = 0; k < count; k++)
         if (!tni_is_extent(extents[k]))
             return tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
@@ -165,9 +164,9 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
     int64_t    *bond = (int64_t *)tni_take(&w, tni_plus(count, 1), sizeof *bond);
     if (!bond) return NULL;
     bond[count] = 1;
-    for (k = count; k-- > 0;) bond[k] = bond[k + 1] > rank / extents[k] ? rank : bond[k + 1] * extents[k];
+    for (k = count; k-- > 0;) bond[k] = bond[k + 1] > max_bond / extents[k] ? max_bond : bond[k + 1] * extents[k];
     for (bond[0] = 1, k = 0; k < count; k++) {
-        bond[k + 1] = tni_min(bond[k + 1], bond[k] > rank / extents[k] ? rank : bond[k] * extents[k]);
+        bond[k + 1] = tni_min(bond[k + 1], bond[k] > max_bond / extents[k] ? max_bond : bond[k] * extents[k]);
         size = tni_max(size, tni_area(tni_area(bond[k], extents[k]), bond[k + 1]));
     }
     double *numbers = tni_take_f64(&w, 1, size);
@@ -186,19 +185,19 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
 }
 
 /* Numbers [r,n,s] of the train of a CP form: factor f [terms,n] (or P [n,terms]) on the diagonal of its bonds. */
-tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
+tn_tt *tn_tt_from_cp(tn_ctx *ctx, const tn_cp *cp, int64_t place)
 {
     tn_status s = TN_OK;
-    if (!cp || !tni_alive(cp->p)) return NULL;
+    if (!tni_usable(ctx, cp ? cp->p : NULL, "tt_from_cp", "the operator")) return NULL;
     if (place < 0 || place > cp->order || cp->terms < 1)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s",
+        return tni_fail(ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s",
                         cp->terms < 1 ? "the number of terms" : "place", (long long)(cp->terms < 1 ? cp->terms : place),
                         cp->terms < 1 ? "1 or more" : "0 to the operator's order"), (tn_tt *)NULL;
     int64_t most = cp->out;
     for (int64_t k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
-    tni_scratch w = tni_scratch_begin(cp->ctx, "tt_from_cp");
+    tni_scratch w = tni_scratch_begin(ctx, "tt_from_cp");
     double     *f = tni_take_f64(&w, most, cp->terms), *core = tni_take_f64(&w, tni_area(most, cp->terms), cp->terms);
-    tn_tt      *tt = w.failed ? NULL : tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
+    tn_tt      *tt = w.failed ? NULL : tni_tt_make(ctx, "tt_from_cp", cp->order + 1);
     for (int64_t k = 0; tt && s == TN_OK && k <= cp->order; k++) {
         const bool       out = k == place;
         const int64_t    e = k - (k > place), n = out ? cp->out : cp->in[e];

@@ -218,7 +218,7 @@ static tn_status tni_net_look(const tn_net *net, tni_net_search *f, int64_t star
 static tn_status tni_net_divide(const tn_net *net, tni_net_search *f, int64_t *total)
 {
     const size_t  max = net->ctx->desc.max_bytes;
-    const int64_t room = tni_max((int64_t)(max > 0 ? max / 4 : (size_t)64 << 20) / 16, 1);   /* 8 bytes, and as doubles */
+    const int64_t numbers = tni_max((int64_t)(max > 0 ? max / 4 : (size_t)64 << 20) / 16, 1);   /* 8 bytes, and as doubles */
     int           k;
     if (net->outs + net->legs > 64)
         return tni_fail(net->ctx, TN_ERR_SHAPE, "net_top: the tensor has %d axes, expected at most 64",
@@ -231,10 +231,10 @@ static tn_status tni_net_divide(const tn_net *net, tni_net_search *f, int64_t *t
         *total *= f->shape[k];
     }
     f->rest = 1;
-    for (k = f->axes - 1; k > 0 && f->axes - k < TN_MAX_RANK && *total > 0 && f->rest <= room / f->shape[k]; k--)
+    for (k = f->axes - 1; k > 0 && f->axes - k < TN_MAX_RANK && *total > 0 && f->rest <= numbers / f->shape[k]; k--)
         f->rest *= f->shape[k];
     f->single = k > 0 ? k : 0;                                    /* axis k is the divided one */
-    f->range = f->axes > 0 ? tni_min(tni_max(room / f->rest, 1), tni_max(f->shape[f->single], 1)) : 1;
+    f->range = f->axes > 0 ? tni_min(tni_max(numbers / f->rest, 1), tni_max(f->shape[f->single], 1)) : 1;
     return TN_OK;
 }
 

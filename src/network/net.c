@@ -119,7 +119,7 @@ TNI_FN void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift)
     for (int j = 0; j < from->nodes; j++) tni_net_take(net, at + j, from, j, shift);
 }
 
-/* All nodes and legs of a net, except for input leg `without`, and room for `more` nodes; without = -1: all legs. */
+/* All nodes and legs of a net, except for input leg `without`, and place for `more` nodes; without = -1: all legs. */
 TNI_FN tn_net *tni_net_like(const tn_net *from, int more, int without)
 {
     tn_net *net = tni_net_make(from->ctx, from->nodes + more, from->outs, from->legs - (without >= 0));
@@ -217,11 +217,11 @@ static int tni_net_letter_of(char c)
     return c >= 'a' && c <= 'z' ? c - 'a' : c >= 'A' && c <= 'Z' ? c - 'A' + 26 : -1;
 }
 
-/* Reads letters, at most `room`; returns their number. */
-static int tni_net_letters(tni_net_text *t, int room, int *label)
+/* Reads letters, at most `max`; returns their number. */
+static int tni_net_letters(tni_net_text *t, int max, int *label)
 {
     int n = 0;
-    while (n < room && tni_net_letter_of(tni_net_peek(t)) >= 0) label[n++] = tni_net_letter_of(t->text[t->at++]);
+    while (n < max && tni_net_letter_of(tni_net_peek(t)) >= 0) label[n++] = tni_net_letter_of(t->text[t->at++]);
     return n;
 }
 

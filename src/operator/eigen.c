@@ -116,7 +116,7 @@ TNI_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, co
    by its backend's kernels. Where n <= 2 h the matrix itself is smaller than its factors: forming it takes 2 h n^2
    flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n.
    Many outputs are searched side by side, TNI_EIGEN_BATCH at a time: their products with the factors are then matrix
-   products, too, and nothing is formed. An output that is done makes room for the next one. */
+   products, too, and nothing is formed. An output that is done is followed by the next one. */
 enum {
     TNI_EIGEN_LARGE = 1024, TNI_EIGEN_FEW = 32, TNI_EIGEN_FORMED = 12288, TNI_EIGEN_CHUNK = 1 << 17,
     TNI_EIGEN_TOGETHER = 16, TNI_EIGEN_BATCH = 128, TNI_EIGEN_TERMS = 512
@@ -240,11 +240,11 @@ static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, con
     tn_lanczos_desc desc = TNI_ZERO;
     desc.top = count;
     if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) return s;
-    double *room = tni_take_zeros(&w, 1, tni_lanczos_work(&job));
-    if (!room) return TN_ERR_MEMORY;
+    double *scratch = tni_take_zeros(&w, 1, tni_lanczos_work(&job));
+    if (!scratch) return TN_ERR_MEMORY;
     for (int64_t o = 0; o < outputs && s == TN_OK; o++) {
         if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) break;
-        tni_lanczos_lay(&job, room);
+        tni_lanczos_lay(&job, scratch);
         job.fn = tni_eigen_multiply;
         job.user = product;
         job.host.by->gemm(&job.host, 1, h, cp->out, 1, tni_rows((double *)u + o * cp->out, cp->out), tni_rows(p, h), 0,
@@ -286,12 +286,12 @@ static void tni_eigen_batch_take(void *arg, int64_t task, int worker)
 
 /* Job i searches for the pairs of an output, in the workspace given. */
 static tn_status tni_eigen_batch_begin(tni_eigen_batch *b, int64_t i, const tn_cp *cp, const tn_lanczos_desc *desc,
-                                       double *room, const double *u, int64_t output, const double *p)
+                                       double *scratch, const double *u, int64_t output, const double *p)
 {
     tni_lanczos_job *l = b->job + i;
     tn_status        s = tni_lanczos_plan(cp->ctx, l, b->n, desc);
     if (s != TN_OK) return s;
-    tni_lanczos_lay(l, room);
+    tni_lanczos_lay(l, scratch);
     l->host = tni_eigen_batch_host(b, l->simd, 0);
     b->output[i] = output;
     l->host.by->gemm(&l->host, 1, b->h, cp->out, 1, tni_rows((double *)u + output * cp->out, cp->out),
@@ -321,14 +321,14 @@ static tn_status tni_eigen_batch_next(tni_eigen_batch *b, int64_t i, const tn_cp
 }
 
 static tn_status tni_eigen_batch_run(tni_eigen_batch *b, tni_eigen_product *product, const tn_cp *cp, const double *u,
-                                     int64_t outputs, int64_t most, const tn_lanczos_desc *desc, double *room, int64_t work,
+                                     int64_t outputs, int64_t most, const tn_lanczos_desc *desc, double *scratch, int64_t work,
                                      const double *p, double *values, double *vectors)
 {
     int64_t   next = 0, i;
     bool      changed = true;
     tn_status s = TN_OK;
     while (next < most && s == TN_OK) {
-        s = tni_eigen_batch_begin(b, next, cp, desc, room + next * work, u, next, p);
+        s = tni_eigen_batch_begin(b, next, cp, desc, scratch + next * work, u, next, p);
         next++;
     }
     for (b->active = most; b->active > 0 && s == TN_OK;) {
@@ -364,10 +364,10 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
     b.n = cp->in[0];
     b.h = cp->terms;
     if ((s = tni_lanczos_plan(ctx, &job, b.n, &desc)) != TN_OK) return s;
-    int64_t work = tni_lanczos_work(&job) - tni_host_work(tni_max(b.n, job.room + job.block));
+    int64_t work = tni_lanczos_work(&job) - tni_host_work(tni_max(b.n, job.basis + job.block));
     b.block = tni_host_work(b.n);
     tni_scratch w = tni_scratch_begin(ctx, "eigen");
-    double     *room = tni_take_zeros(&w, most, work);
+    double     *scratch = tni_take_zeros(&w, most, work);
     b.x = tni_take_zeros(&w, most, b.n);
     b.y = tni_take_zeros(&w, most, b.n);
     b.d = tni_take_zeros(&w, most, b.h);
@@ -376,7 +376,7 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
     b.output = (int64_t *)tni_take(&w, most, sizeof *b.output);
     b.status = (tn_status *)tni_take(&w, most, sizeof *b.status);
     if (w.failed) s = TN_ERR_MEMORY;
-    else s = tni_eigen_batch_run(&b, product, cp, u, outputs, most, &desc, room, work, p, values, vectors);
+    else s = tni_eigen_batch_run(&b, product, cp, u, outputs, most, &desc, scratch, work, p, values, vectors);
     return tni_scratch_end(&w, s);
 }
 

@@ -12,7 +12,7 @@ enum { TNI_TERM_ZERO = -(1 << 28) };
 
 typedef struct tni_terms {              /* one operator's scales, some of its terms in double, and a block of these */
     const tn_cp *cp;
-    int64_t  room, base, held;          /* terms that fit; those that are held            */
+    int64_t  max, base, held;          /* terms that fit; those that are held            */
     int64_t  group;                     /* terms of a group, see >>cp-terms                */
     int64_t  first, rows;               /* the block                                      */
     bool     scaled;                    /* whether those that are held are                */
@@ -85,9 +85,9 @@ TNI_FN tni_mat tni_terms_p(const tni_terms *t);
 TNI_FN tni_mat tni_terms_f(const tni_terms *t, int k);
 TNI_FN double tni_times_power(double x, int exponent);
 TNI_FN tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows);
-TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
+TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max, int64_t group, bool by_row,
                                         const tni_terms *like);
-TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t room);
+TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max);
 TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by);
 TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op);
 TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by);

@@ -222,14 +222,14 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
 {
     const tn_cp *cp = v->cp;
     int64_t      width = tni_max(1, tni_max(rest, tni_terms_width(cp)));
-    int64_t      room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
+    int64_t      max = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
     tni_scratch  w = tni_scratch_begin(cp->ctx, "hosvd");
-    double      *a = tni_take_f64(&w, room, width), *b = tni_take_f64(&w, room, width), *f = tni_take_f64(&w, room, width);
-    tni_host     host = tni_take_host(&w, tni_max(room, width));
+    double      *a = tni_take_f64(&w, max, width), *b = tni_take_f64(&w, max, width), *f = tni_take_f64(&w, max, width);
+    tni_host     host = tni_take_host(&w, tni_max(max, width));
     tni_terms    t;
-    tn_status    s = tni_terms_begin(&t, &w, cp, room);
-    for (int64_t at = 0; at < cp->terms && s == TN_OK; at += room) {
-        int64_t rows = tni_min(room, cp->terms - at), columns = v->keep[0];
+    tn_status    s = tni_terms_begin(&t, &w, cp, max);
+    for (int64_t at = 0; at < cp->terms && s == TN_OK; at += max) {
+        int64_t rows = tni_min(max, cp->terms - at), columns = v->keep[0];
         double *product = a, *next = b;
         if ((s = tni_terms_load(&t, at, rows)) != TN_OK) break;
         host.by->gemm(&host, rows, columns, cp->out, 1, tni_transposed(tni_terms_p(&t)),

@@ -19,19 +19,19 @@ TNI_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
 TNI_FN tn_status tni_pairs_begin(tni_pairs *g, tni_scratch *w, const tn_cp *a, const tn_cp *b, bool by_row)
 {
     int64_t width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
-    int64_t room = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST);
+    int64_t max = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST);
     memset(g, 0, sizeof *g);
     g->order = a->order;
     g->same = a == b;
-    if (most <= room) room = tni_max(1, most);               /* all terms are held, and blocks may be small */
-    else room = tni_min(room, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
-    g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
+    if (most <= max) max = tni_max(1, most);               /* all terms are held, and blocks may be small */
+    else max = tni_min(max, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
+    g->block = most <= max ? tni_min(max, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : max;
     g->gram = tni_take_f64(w, tni_area(g->order, g->order), tni_area(g->block, g->block));
     g->k = tni_take_f64(w, g->block, g->block);
     g->pp = tni_take_f64(w, g->block, g->block);
     g->host = tni_take_host(w, tni_max(g->order * g->block, width));
-    tn_status s = w->failed ? TN_ERR_MEMORY : tni_terms_begin_groups(&g->a, w, a, room, g->block, by_row, NULL);
-    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin_groups(&g->b, w, b, room, g->block, by_row, &g->a) : s;
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_terms_begin_groups(&g->a, w, a, max, g->block, by_row, NULL);
+    if (!g->same || most > max) return s == TN_OK ? tni_terms_begin_groups(&g->b, w, b, max, g->block, by_row, &g->a) : s;
     g->b = g->a;                                             /* the same numbers, with a block of its own */
     if (s == TN_OK && most > 0) s = tni_terms_load(&g->a, 0, most);
     g->b.scaled = true;

@@ -211,14 +211,14 @@ static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t 
     int64_t     e = t->extent;
     tni_scratch w = tni_scratch_begin(t->ctx, "stack_inner");
     double     *z = tni_take_f64(&w, tni_area(4, TNI_STACK_ROWS), e);
-    double     *room = tni_take_f64(&w, tni_area(4, TNI_STACK_ROWS), e);
+    double     *scratch = tni_take_f64(&w, tni_area(4, TNI_STACK_ROWS), e);
     for (int64_t first = 0; first < samples && !w.failed; first += TNI_STACK_ROWS) {
         int64_t rows = tni_min(TNI_STACK_ROWS, samples - first), n = t->layer[0]->n, out = t->layer[0][t->layers - 1].out;
         double *y[2] = {z, z + 2 * rows * e};
         tni_stack_draw(seed, first, rows, n, sphere, y[0]);
         memcpy(y[1], y[0], sizeof *z * (size_t)(2 * rows * n));
         for (int side = 0; side < 2; side++)
-            for (int l = 0; l < t->layers; l++) tni_stack_layer(t, t->layer[side] + l, rows, y[side], room);
+            for (int l = 0; l < t->layers; l++) tni_stack_layer(t, t->layer[side] + l, rows, y[side], scratch);
         for (int64_t r = 0; r < rows; r++) {
             double *to = numbers + first + r;
             to[0] = to[samples] = to[2 * samples] = 0;

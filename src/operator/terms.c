@@ -112,7 +112,7 @@ TNI_FN tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
     const tn_cp *cp = t->cp;
     const int64_t h = cp->terms;
     bool         held = t->held > 0 && first >= t->base && first + rows <= t->base + t->held;
-    tn_status    s = held ? TN_OK : tni_terms_read(t, first, tni_min(t->room, h - first));
+    tn_status    s = held ? TN_OK : tni_terms_read(t, first, tni_min(t->max, h - first));
     tni_terms_lines l;
     t->first = first;
     t->rows = rows;
@@ -136,8 +136,8 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
     const int    none = -INT32_MAX;
     int          exponent, shift = none;                  /* t->shift stays 0 in an operator that is refused */
     for (int64_t o = 0; o < cp->out; o++) t->row[o] = none;
-    for (int64_t at = 0; at < h; at += t->room) {
-        int64_t   rows = tni_min(t->room, h - at);
+    for (int64_t at = 0; at < h; at += t->max) {
+        int64_t   rows = tni_min(t->max, h - at);
         tn_status s = tni_terms_read(t, at, rows);
         if (s != TN_OK) return s;
         for (int64_t i = 0; i < rows; i++) {
@@ -172,19 +172,19 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
     return TN_OK;
 }
 
-/* Prepares groups of up to `group` terms, `room` of them in all, in memory of w; `like` has the scales already if it is of the
+/* Prepares groups of up to `group` terms, `max` of them in all, in memory of w; `like` has the scales already if it is of the
    same operator. */
-TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
+TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max, int64_t group, bool by_row,
                                         const tni_terms *like)
 {
     memset(t, 0, sizeof *t);
     t->cp = cp;
-    t->room = room;
+    t->max = max;
     t->group = group;
     t->scale = tni_take_zeros(w, cp->order + 2, cp->terms);
     t->row = (int *)tni_take(w, cp->out, sizeof *t->row);
-    t->p = tni_take_f64(w, cp->out, room);
-    t->f[0] = tni_take_f64(w, room, tni_terms_width(cp) - cp->out);
+    t->p = tni_take_f64(w, cp->out, max);
+    t->f[0] = tni_take_f64(w, max, tni_terms_width(cp) - cp->out);
     if (w->failed) return TN_ERR_MEMORY;
     if (!like || like->cp != cp) return tni_terms_scale(t, by_row, w->what);
     t->shift = like->shift;
@@ -193,10 +193,10 @@ TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_c
     return TN_OK;
 }
 
-/* Prepares blocks of up to `room` terms, which are one group. */
-TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t room)
+/* Prepares blocks of up to `max` terms, which are one group. */
+TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max)
 {
-    return tni_terms_begin_groups(t, w, cp, room, room, false, NULL);
+    return tni_terms_begin_groups(t, w, cp, max, max, false, NULL);
 }
 
 /* ---- range -------------------------------------------------------------- >>cp-range
@@ -225,11 +225,11 @@ TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 /* The exponents of rows of factors and columns of P: [order + 1,terms]; all TNI_TERM_ZERO in a term that is 0. */
 TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 {
-    const int64_t h = cp->terms, room = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
+    const int64_t h = cp->terms, max = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
     const int     order = cp->order;
     tni_scratch   w = tni_scratch_begin(cp->ctx, op);
     tni_terms     t;
-    tn_status     s = tni_terms_begin(&t, &w, cp, tni_min(room, tni_max(1, h)));
+    tn_status     s = tni_terms_begin(&t, &w, cp, tni_min(max, tni_max(1, h)));
     for (int k = 0; k <= order; k++)
         for (int64_t i = 0; i < h && s == TN_OK; i++)
             e[k * h + i] = t.scale[order * h + i] <= (double)TNI_TERM_ZERO ? TNI_TERM_ZERO

@@ -15,7 +15,7 @@ typedef struct tni_top {
     const tn_cp *cp;
     int64_t   blocks, skipped;              /* of products                                    */
     int64_t   left, right, lead;            /* extents; tuples of leading inputs              */
-    int       groups, slot[721][TN_CP_MAX_ORDER];       /* permutations of the inputs, room for one more */
+    int       groups, slot[721][TN_CP_MAX_ORDER];       /* permutations of the inputs, and one more */
     bool      symmetric;
     tni_heap  heap;
     double   *d, *scaled, *rows, *columns, *block;
@@ -204,26 +204,26 @@ void tn_coefficients_destroy(tn_coefficients *c) { tni_result_end(c, sizeof *c, 
 static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *mean, double *at, const char *op)
 {
     int64_t     n = cp->in[0], width = tni_max(1, tni_terms_width(cp));
-    int64_t     room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
+    int64_t     max = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
     tni_scratch w = tni_scratch_begin(cp->ctx, op);
-    double     *ws = tni_take_f64(&w, room, n), *c = tni_take_f64(&w, 2, room);
-    tni_host    h = tni_take_host(&w, tni_max(room, width));
+    double     *ws = tni_take_f64(&w, max, n), *c = tni_take_f64(&w, 2, max);
+    tni_host    h = tni_take_host(&w, tni_max(max, width));
     tni_terms   t;
-    tn_status   status = tni_terms_begin(&t, &w, cp, room);
+    tn_status   status = tni_terms_begin(&t, &w, cp, max);
     for (int64_t o = 0; o < cp->out; o++) mean[o] = at[o] = 0;
-    for (int64_t first = 0; first < cp->terms && status == TN_OK; first += room) {
-        int64_t rows = tni_min(room, cp->terms - first);
+    for (int64_t first = 0; first < cp->terms && status == TN_OK; first += max) {
+        int64_t rows = tni_min(max, cp->terms - first);
         if ((status = tni_terms_load(&t, first, rows)) != TN_OK) break;
         h.by->gemm(&h, rows, n, n, 1, tni_terms_f(&t, 0), tni_rows((double *)s, n), 0, tni_rows(ws, n));
         for (int64_t i = 0; i < rows; i++) {
             double v = 0;
             c[i] = h.by->dot(n, ws + i * n, t.f[1] + i * n);
             for (int64_t o = 0; o < n && cp->constant; o++) v += t.f[1][i * n + o] * s[o * n + n - 1];
-            c[room + i] = cp->constant ? ws[i * n + n - 1] * v : 0;
+            c[max + i] = cp->constant ? ws[i * n + n - 1] * v : 0;
         }
         for (int64_t o = 0; o < cp->out; o++) {
             mean[o] += h.by->dot(rows, t.p + o * rows, c);
-            at[o] += h.by->dot(rows, t.p + o * rows, c + room);
+            at[o] += h.by->dot(rows, t.p + o * rows, c + max);
         }
     }
     for (int64_t o = 0; o < cp->out; o++) { mean[o] = ldexp(mean[o], t.shift); at[o] = ldexp(at[o], t.shift); }

@@ -199,7 +199,7 @@ static int64_t tni_attention_work(const tn_ctx *ctx, const tn_call *c)
     const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
     const bool    linear = c->kernel == TN_KERNEL_ATTENTION_LINEAR || c->kernel == TN_KERNEL_ATTENTION_LINEAR_BACKWARD;
     int64_t       reference = 2 * d + 3 * n + (linear ? tni_attend_features(c->i[0], d) * n : 0);
-    if (ctx->backend->own_work && ctx->backend->fn[c->kernel]) return 0;
+    if (ctx->backend->own_scratch && ctx->backend->fn[c->kernel]) return 0;
     return reference * (int64_t)(sizeof(double) / tni_dtype_size(ctx->desc.dtype));
 }
 

@@ -32,9 +32,9 @@ typedef struct tni_compact {
 } tni_compact;
 
 typedef struct tni_found { double value; int64_t at; } tni_found;
-typedef struct tni_heap { tn_order order; int64_t held, k, room; tni_found *found; } tni_heap;
+typedef struct tni_heap { tn_order order; int64_t held, k, max; tni_found *found; } tni_heap;
 
-static inline void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->room); }
+static inline void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->max); }
 
 static inline bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
 {

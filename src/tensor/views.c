@@ -135,7 +135,7 @@ TNI_UNUSED TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, 
 {
     h->order = order;
     h->held = 0;
-    h->k = h->room = k;
+    h->k = h->max = k;
     h->found = (tni_found *)tni_array(ctx, k, sizeof *h->found, op);
     return h->found != NULL;
 }

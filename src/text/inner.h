@@ -74,7 +74,7 @@ struct tn_tokenizer {
     tni_categories categories;
 };
 
-typedef struct tni_encoding { int32_t *ids; tn_span *spans; int64_t n, room; } tni_encoding;
+typedef struct tni_encoding { int32_t *ids; tn_span *spans; int64_t n, max; } tni_encoding;
 
 static const struct { const char *whose, *regex; int digits; } tni_bpe_rules[] = {
     {"none", "", 0},

@@ -431,9 +431,9 @@ static bool tni_tokens_keep(tni_json *j, const tni_value *root, tn_tokenizer *t)
     tni_list        *l = &t->bpe.layout;
     tni_text         out = {NULL, 0, 0};
     tni_tokens_layout(j, root, vocab, merges, &out);
-    l->room = out.length + 1;
-    if (!(l->items = tni_alloc(t->owned.ctx, l->room, "tokenizer"))) { l->room = 0; return false; }
-    out.dst = (char *)l->items; out.room = l->room; out.length = 0;
+    l->max = out.length + 1;
+    if (!(l->items = tni_alloc(t->owned.ctx, l->max, "tokenizer"))) { l->max = 0; return false; }
+    out.dst = (char *)l->items; out.bytes = l->max; out.length = 0;
     tni_tokens_layout(j, root, vocab, merges, &out);
     l->count = out.length;
     return true;
@@ -652,7 +652,7 @@ tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
     size_t      bytes = p.t.length + 1;
     tni_scratch work = tni_scratch_begin(ctx, "tokenizer");
     memset(&p, 0, sizeof p);
-    p.t.room = bytes;
+    p.t.bytes = bytes;
     if (!(p.t.dst = (char *)tni_take(&work, 1, bytes))) return TN_ERR_MEMORY;
     tni_pretty_any(&p, t);
     tni_writer_open(&w, ctx, &sink);

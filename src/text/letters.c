@@ -235,7 +235,7 @@ TNI_FN uint32_t *tni_trie_value(const tni_trie *t, uint32_t node) { return (uint
 TNI_FN void tni_trie_free(tn_ctx *ctx, tni_trie *t)
 {
     tni_map_free(ctx, &t->edges);
-    tni_free(ctx, t->nodes.items, t->nodes.room * t->nodes.each);
+    tni_free(ctx, t->nodes.items, t->nodes.max * t->nodes.each);
 }
 
 /* Nodes 0 (none) and TNI_ROOT. */

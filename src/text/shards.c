@@ -72,7 +72,7 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
         return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: n is %lld, expected 0 to %lld from token %lld on", s->file.name.s,
                         (long long)n, (long long)(s->count - first), (long long)first);
     if (!ids && n > 0)
-        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: ids is NULL, expected room for %lld", s->file.name.s, (long long)n);
+        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: ids is NULL, expected memory for %lld", s->file.name.s, (long long)n);
     for (int64_t most = TNI_SHARD_CHUNK / (int64_t)s->width; n > 0; first += k, n -= k, ids += k) {
         uint64_t  at = TNI_SHARD_HEADER + (uint64_t)first * s->width;
         tn_status status;

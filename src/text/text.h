@@ -70,20 +70,20 @@ typedef struct tn_span { size_t begin, end; } tn_span;
 
 typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [BOS] is put before the text */
 
-/* Converts a UTF-8 text to ids and returns their number, or -1 on error. Only the first `room` are written, so (NULL, 0)
+/* Converts a UTF-8 text to ids and returns their number, or -1 on error. Only the first `max` are written, so (NULL, 0)
    counts. There can be more ids than bytes, but never more than bytes + bytes / 2 + 2: one for each byte, [BOS], and with BPE
    a space before each part between two added tokens. Names of added tokens in the text ("[EOS]") become their ids. Invalid
-   UTF-8 is read as U+FFFD; BPE keeps its bytes. spans: room for `room`, or NULL. */
+   UTF-8 is read as U+FFFD; BPE keeps its bytes. spans: [max], or NULL. */
 TN_API int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids,
-                                   int64_t room, tn_span *spans);
-/* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if room is 0). Returns the text's length
+                                   int64_t max, tn_span *spans);
+/* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if bytes is 0). Returns the text's length
    without the zero; -1 and TN_ERR_DATA for an invalid id. The text of the first ids is a prefix of the text of all. [BOS]
    and [EOS] print nothing. Of bytes and BPE it is the text that was encoded, byte for byte. Of WordPiece, encoding it gives
    the ids again if they came from tn_tokenizer_encode (except [BOS] and [EOS]; the next token begins a line). There is one
    space between tokens, but none before inner pieces, digits after digits, closing signs and . , ! ? ; : % and none after
    opening signs; none on both sides of - _ / after a word, of . , : in a number, of an apostrophe in don't, she's.
    Quotation marks open and close in turn. */
-TN_API int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room);
+TN_API int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t bytes);
 
 /* ---- token shards, the format of llm.c ---------------------------------- >>text-shards
    256 words of 32 bits, little-endian: magic 20240520, version 1, count, zeros; then count ids of 16 bits. Or magic

@@ -137,8 +137,8 @@ int64_t tn_tokenizer_id(const tn_tokenizer *t, const char *token)
 
 TNI_FN void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end)
 {
-    if (e->n < e->room) e->ids[e->n] = (int32_t)id;
-    if (e->n < e->room && e->spans) {
+    if (e->n < e->max) e->ids[e->n] = (int32_t)id;
+    if (e->n < e->max && e->spans) {
         e->spans[e->n].begin = begin;
         e->spans[e->n].end = end;
     }

@@ -50,18 +50,18 @@ static void tni_encode_text(const tn_tokenizer *t, const char *text, size_t end,
     }
 }
 
-int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids, int64_t room,
+int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids, int64_t max,
                             tn_span *spans)
 {
     tni_encoding e;
     if (!t) return -1;
-    if (room < 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: room is %lld, expected 0 or more", (long long)room), -1;
-    if (!ids && room > 0)
-        return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected room for %lld", (long long)room), -1;
+    if (max < 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: max is %lld, expected 0 or more", (long long)max), -1;
+    if (!ids && max > 0)
+        return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected memory for %lld ids", (long long)max), -1;
     if (!text && bytes > 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: text is NULL, expected %zu bytes", bytes), -1;
     if (bos == TN_BOS_FIRST && t->bos < 0)
         return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: bos is TN_BOS_FIRST, but the tokenizer has no [BOS]"), -1;
-    e.ids = ids; e.spans = spans; e.room = room; e.n = 0;
+    e.ids = ids; e.spans = spans; e.max = max; e.n = 0;
     if (bos == TN_BOS_FIRST) tni_encode_put(&e, t->bos, 0, 0);
     if (t->bpe.is) { if (!tni_bpe_encode(t, text, 0, bytes, 0, &e)) return -1; }
     else if (!t->bytes) tni_encode_text(t, text, bytes, &e);
@@ -137,15 +137,15 @@ static void tni_speech_begin(tni_speech *v)
     v->before = '\n';
 }
 
-int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room)
+int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t bytes)
 {
     tni_speech v;
     if (!t) return -1;
     if (n < 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: n is %lld, expected 0 or more", (long long)n), -1;
-    if (!dst && room > 0)
-        return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected room for %zu bytes", room), -1;
+    if (!dst && bytes > 0)
+        return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected %zu bytes", bytes), -1;
     if (!ids && n > 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: ids is NULL, expected %lld", (long long)n), -1;
-    v.out.dst = dst; v.out.room = room; v.out.length = 0;
+    v.out.dst = dst; v.out.bytes = bytes; v.out.length = 0;
     tni_text_add(&v.out, "", 0);
     tni_speech_begin(&v);
     for (int64_t i = 0; i < n; i++) {

@@ -23,7 +23,7 @@ SHORT, LONG, KIND, ORDER, FIXED, RANGE, NUL, CLOSED, FOREIGN, OTHER = MUST_RAISE
 MAY_RAISE = "extreme"
 # What only C code can use, or what a Python object does by itself.
 NOT_IN_PYTHON = {"tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error", "tn_cp_mark", "tn_cp_release", "tn_params_rebind",
-                 "tn_tap_read", "tn_printable", "tn_file_create", "tn_file_write", "tn_file_close"}
+                 "tn_tap_read", "tn_printable", "tn_writer_open", "tn_writer_write", "tn_writer_close"}
 # What holds no memory, or belongs to no context; and the context, which ends last.
 NEVER_END = {"tn_ctx", "tn_memory", "tn_mark", "tn_source", "tn_sink", "tn_backend", "tn_name_map"}
 
@@ -42,7 +42,7 @@ def pool_of(ctx):
     for kind, desc in {"mlp": dict(in_=3, hidden=3), "linear": dict(in_=3, out=3), "embedding": dict(count=5, dim=3),
                        "norm": dict(dim=3), "quadratic": dict(in_=3, out=3), "modifier": dict(in_=3, hidden=3),
                        "tn_attention": dict(in_=3, bond=2, out=3, sites=3), "mps": dict(sites=3, bond=2),
-                       "tt_linear": dict(in_=[2, 2], out=[2, 2], rank=2), "deep": dict(layers=1, out=3, bond=2)}.items():
+                       "tt_linear": dict(in_=[2, 2], out=[2, 2], bond=2), "deep": dict(layers=1, out=3, bond=2)}.items():
         add(getattr(params, kind + "_init")(kind, **desc))
     add(ctx.tensor(np.ones((3, 3)), keep=True), params.optim_create(), params.find("mlp.w"))
     cp = add(ctx.cp_from_tensor(np.ones((3, 3, 3))))
@@ -150,8 +150,7 @@ class Calls:
             if base in abi.structs or base in abi.header["callbacks"]:
                 yield from ((KIND, value) for value in (5, 1.5, Wrong()))
                 if base in ("tn_source", "tn_sink"):
-                    count = "bytes" if base == "tn_source" else "room"
-                    yield from ((NUL, "a\0b"), (KIND, {"data": 5}), (LONG, {"data": bytearray(4), count: 5}))
+                    yield from ((NUL, "a\0b"), (KIND, {"data": 5}), (LONG, {"data": bytearray(4), "bytes": 5}))
             else:
                 yield from ((KIND, value) for value in ("no such", Wrong(), [1, 2], np.ones(2)))
                 if base not in ("double", "float", "bool"):
@@ -292,7 +291,7 @@ def by_hand(pool, closed, foreign):
     for what, value in ((KIND, 5), (KIND, Wrong()), (KIND, "a"), (KIND, [1.5]), (RANGE, [1 << 40])):
         yield "tn_tokenizer_decode", f"{what}: {value!r}", "ids:", lambda value=value: tokenizer.decode(value)
     for what, sizes in ((KIND, ("a", 1)), (RANGE, (1 << 70, 1)), (MAY_RAISE, (-1, 1)), (MAY_RAISE, (1 << 40, 1))):
-        yield "tn_transformer_points", what, "B:", lambda sizes=sizes: model.points(*sizes)
+        yield "tn_transformer_points", what, "batch:", lambda sizes=sizes: model.points(*sizes)
     for what, key in ((RANGE, 3), (RANGE, (0, 0, 0)), (KIND, "a"), (KIND, 1.5), (KIND, [0, 1])):
         yield "tn_slice", f"{what}: {key!r}", "", lambda key=key: t[key]
     for call in (lambda: t + other, lambda: t @ Wrong(), lambda: t + "a", lambda: gone + 1, lambda: t / gone):

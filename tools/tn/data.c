@@ -47,12 +47,12 @@ static void list_reserve(token_list *l, int64_t more, bool spans)
 /* A tokenizer of a file may make more tokens than the text has bytes, so what it says that it made decides. */
 int64_t add_tokens(token_list *l, tn_ctx *ctx, const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, bool spans)
 {
-    int64_t room, n = (int64_t)bytes + 2;               /* [BOS], and a space that BPE may put before a text */
+    int64_t max, n = (int64_t)bytes + 2;               /* [BOS], and a space that BPE may put before a text */
     do {
-        room = n;
-        list_reserve(l, room, spans);
-        n = tn_tokenizer_encode(t, text, bytes, bos, l->ids + l->count, room, spans ? l->spans : NULL);
-    } while (n > room);
+        max = n;
+        list_reserve(l, max, spans);
+        n = tn_tokenizer_encode(t, text, bytes, bos, l->ids + l->count, max, spans ? l->spans : NULL);
+    } while (n > max);
     check_ctx(ctx, "encode");
     l->count += n;
     return n;

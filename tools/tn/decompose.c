@@ -238,7 +238,7 @@ static double run_tt(tn_ctx *ctx, const tn_tensor *t, int64_t count, const int64
     tn_tt_desc d;
     memset(&d, 0, sizeof d);
     d.eps = settings.tt;
-    d.rank = settings.rank.count ? settings.rank.value[0] : 0;
+    d.max_bond = settings.rank.count ? settings.rank.value[0] : 0;
     tn_tt *tt = tn_tt_svd(ctx, t, count, count ? extents : NULL, &d);
     check_ctx(ctx, "the decomposition");
     print_train(tt);

@@ -40,7 +40,7 @@ static double *head_entries(const subject *s, const model *m, bool ov, bool toke
     d.block = block;
     d.head = head;
     d.tokens = tokens;
-    d.factor = 1;
+    d.norm_scale = 1;
     d.query = tokens && !ov ? 1 : 0;
     d.set = !ov && m->net.blocks[block].attn.desc.kind >= TN_ATTENTION_DIFFERENTIAL ? 1 : 0;
     tn_circuit *c = ov ? tn_circuit_ov(m->ctx, &m->net, &d) : tn_circuit_qk(m->ctx, &m->net, &d);

@@ -129,7 +129,7 @@ static bool went_well(atomic_file *f, bool good)
 {
     if (!good && !f->why) {
         f->why = write_failure(files);
-        tn_file_close(f->file, false);
+        tn_writer_close(f->file, false);
         f->file = NULL;
     }
     tn_ctx_clear_error(files);
@@ -148,7 +148,7 @@ bool atomic_open(atomic_file *f, const char *path, path_kind kind)
     memset(&desc, 0, sizeof desc);
     desc.threads = 1;
     if (!files && (tn_ctx_create(&desc, &files, why) != TN_OK || atexit(remove_unfinished) != 0)) fail("%s", why);
-    f->file = tn_file_create(files, target);
+    f->file = tn_writer_open(files, target);
     free(target);
     return went_well(f, f->file != NULL);
 }
@@ -156,14 +156,14 @@ bool atomic_open(atomic_file *f, const char *path, path_kind kind)
 bool atomic_store(void *file, const void *src, size_t bytes)
 {
     atomic_file *f = (atomic_file *)file;
-    return went_well(f, tn_file_write(f->file, src, bytes) == TN_OK);
+    return went_well(f, tn_writer_write(f->file, src, bytes) == TN_OK);
 }
 
 bool atomic_commit(atomic_file *f)
 {
-    tn_file *file = f->file;
+    tn_writer *file = f->file;
     f->file = NULL;
-    return went_well(f, tn_file_close(file, true) == TN_OK);
+    return went_well(f, tn_writer_close(file, true) == TN_OK);
 }
 
 char *write_file_with(const char *path, path_kind kind, writer_fn writer, void *user, tn_ctx *ctx)

@@ -137,7 +137,7 @@ static void measure_head(const subject *s, int64_t block, int64_t head, head_num
     d.block = block;
     d.head = head;
     d.set = kind >= TN_ATTENTION_DIFFERENTIAL ? 1 : 0;
-    d.factor = 1;                       /* the copying score does not depend on it */
+    d.norm_scale = 1;                       /* the copying score does not depend on it */
     to->qk = to->ov = to->copying = to->composition = NAN;
     tn_circuit *c = noted(s, tn_circuit_qk(s->m.ctx, &s->m.net, &d), "QK circuits are");
     if (c) tn_circuit_norm(c, &to->qk);

@@ -588,17 +588,17 @@ static void live_part(page *p, const seen *s)
     size_t       used = 0;
     int          count = s->linear ? 5 : 3;
     from[0] = cp->f[0], from[1] = cp->f[1], from[2] = cp->p, from[3] = s->linear, from[4] = s->constant;
-    size_t room = 4096;
+    size_t size = 4096;
     for (int k = 0; k < count; k++) {
         tn_tensor *f32 = tn_tensor_create(ctx, TN_F32, from[k]->rank, from[k]->shape);
         if (f32) tn_assign(f32, from[k]);
         check_ctx(ctx, "the part that computes");
         list[k].name = names[k];
         list[k].tensor = f32;
-        room += (size_t)tn_tensor_count(f32) * 4;
+        size += (size_t)tn_tensor_count(f32) * 4;
     }
-    char *bytes = (char *)allocate(room, 1);
-    if (tn_safetensors_write(ctx, tn_sink_memory(bytes, room, &used), list, count, NULL, 0) != TN_OK)
+    char *bytes = (char *)allocate(size, 1);
+    if (tn_safetensors_write(ctx, tn_sink_memory(bytes, size, &used), list, count, NULL, 0) != TN_OK)
         check_ctx(ctx, "the part that computes");
     stored a = page_store_bytes(p, bytes, used);
     page_open_live(p);

@@ -555,7 +555,7 @@ static void head_matrix(page *p, const subject *s, const char *key, bool ov, int
     d.block = block;
     d.head = head;
     d.tokens = true;
-    d.factor = 1;
+    d.norm_scale = 1;
     d.query = ov ? 0 : 1;
     d.set = !ov && s->m.net.blocks[block].attn.desc.kind >= TN_ATTENTION_DIFFERENTIAL ? 1 : 0;
     tn_ctx_reset(s->m.ctx);
@@ -685,10 +685,10 @@ static void paths_section(page *p, const subject *s, const char *text)
 
 static char *tokenizer_json(const subject *s)
 {
-    size_t room = 64u << 20, used = 0;
+    size_t size = 64u << 20, used = 0;
     if (!s->m.tokenizer) return NULL;
-    char     *text = (char *)allocate(room, 1);
-    tn_status status = tn_tokenizer_write(s->m.tokenizer, tn_sink_memory(text, room - 1, &used));
+    char     *text = (char *)allocate(size, 1);
+    tn_status status = tn_tokenizer_write(s->m.tokenizer, tn_sink_memory(text, size - 1, &used));
     if (status != TN_OK) {
         free(taken_error(s->m.ctx));
         free(text);
@@ -703,7 +703,7 @@ static void live_part(page *p, const subject *s)
     const int64_t  n = tn_params_count(s->m.params);
     const tn_dtype dtype = (size_t)tn_params_elements(s->m.params) * 4 > live_bytes ? TN_BF16 : TN_F32;
     tn_named_tensor      *list = (tn_named_tensor *)allocate((size_t)n, sizeof *list);
-    size_t         room = 1u << 20, used = 0;
+    size_t         size = 1u << 20, used = 0;
     char          *config = config_json(&s->m), *tokenizer = tokenizer_json(s);
     if ((size_t)tn_params_elements(s->m.params) * 4 > most_live_bytes) {
         report_note("The part of the page that computes is left out: the model has more weights than a page should hold.");
@@ -719,10 +719,10 @@ static void live_part(page *p, const subject *s)
         check_ctx(s->m.ctx, "the part that computes");
         list[i].name = q->name;
         list[i].tensor = t;
-        room += (size_t)tn_tensor_count(t) * 4 + 256;
+        size += (size_t)tn_tensor_count(t) * 4 + 256;
     }
-    char *bytes = (char *)allocate(room, 1);
-    if (tn_safetensors_write(s->m.ctx, tn_sink_memory(bytes, room, &used), list, n, NULL, 0) != TN_OK)
+    char *bytes = (char *)allocate(size, 1);
+    if (tn_safetensors_write(s->m.ctx, tn_sink_memory(bytes, size, &used), list, n, NULL, 0) != TN_OK)
         check_ctx(s->m.ctx, "the part that computes");
     if (dtype == TN_BF16)
         report_note("The part of the page that computes has the weights rounded to BF16, so its numbers differ from those above "

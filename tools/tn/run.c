@@ -145,12 +145,12 @@ void check_size(const tn_transformer_desc *desc, const tn_safetensors *st, const
         fail("%s holds %.4g numbers, expected the %.4g of the model that its config describes", path, there, needed);
 }
 
-/* Ids, separated by spaces; `text` may be NULL. Returns how many are below vocab, at most `room`. */
-static int read_note_ids(const char *text, int64_t vocab, int32_t *ids, int room)
+/* Ids, separated by spaces; `text` may be NULL. Returns how many are below vocab, at most `max`. */
+static int read_note_ids(const char *text, int64_t vocab, int32_t *ids, int max)
 {
     char *end;
     int   count = 0;
-    while (text && count < room) {
+    while (text && count < max) {
         long id = strtol(text, &end, 10);
         if (end == text) break;
         if (id >= 0 && id < vocab) ids[count++] = (int32_t)id;

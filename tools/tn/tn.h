@@ -149,9 +149,9 @@ bool  is_file(const char *path);
 void  make_folder(const char *path);                  /* or it exists already         */
 bool  sync_file(int fd);                              /* false: errno has the reason  */
 
-/* A file that appears whole or not at all, written by the library's tn_file. */
+/* A file that appears whole or not at all, written by the library's tn_writer. */
 typedef struct atomic_file {
-    tn_file *file;
+    tn_writer *file;
     char    *why;                                     /* "cannot write PATH: ...", the first failure, or NULL */
 } atomic_file;
 bool atomic_open(atomic_file *f, const char *path, path_kind kind);

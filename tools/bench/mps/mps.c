@@ -172,7 +172,7 @@ static void truncate_train(char **word)
     memset(&desc, 0, sizeof desc);
     desc.eps = DBL_MIN;                                   /* nothing by the error: 0 would mean 1e-12 */
     desc.relative = atof(word[2]);
-    desc.rank = atoi(word[3]);
+    desc.max_bond = atoi(word[3]);
     tn_tt *tt = tn_tt_round(train(word[1]), &desc);
     check("round");
     answer(tt->discarded);
@@ -209,7 +209,7 @@ static double step(const job *j, tn_tensor *loss)
 /* Gives the layer's train a name, and answers with the last loss. */
 static void end(job *j, const char *name, double loss)
 {
-    if (name) keep(name, tn_tt_from_mps(&j->layer));
+    if (name) keep(name, tn_tt_from_mps(the.ctx, &j->layer));
     tn_optim_destroy(j->optim);
     tn_params_destroy(j->params);
     answer(loss);

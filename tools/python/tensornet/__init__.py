@@ -171,9 +171,9 @@ def encode(self, text, bos=0):
 
 def decode(self, ids):
     """The text of ids"""
-    room = np.empty(self._decode(ids) + 1, np.uint8)
-    self._decode(ids, room)
-    return room[:-1].tobytes().decode(errors="replace")
+    text = np.empty(self._decode(ids) + 1, np.uint8)
+    self._decode(ids, text)
+    return text[:-1].tobytes().decode(errors="replace")
 
 
 globals().update(functions.attach())

@@ -27,7 +27,7 @@ COMPLETE = {"tn_tensor", "tn_cp", "tn_tt", "tn_image", "tn_circuit", "tn_attenti
 BY_HAND = {"tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error",
            "tn_arena_release", "tn_read", "tn_write", "tn_tensor_from", "tn_circuit_top_many", "tn_record", "tn_backward",
            "tn_cp_mark", "tn_cp_release", "tn_params_rebind", "tn_tap_read", "tn_printable",
-           "tn_file_create", "tn_file_write", "tn_file_close"}
+           "tn_writer_open", "tn_writer_write", "tn_writer_close"}
 
 
 class Argument:
@@ -74,7 +74,7 @@ def arguments_of(function):
             elif after and after.can_be_counted(name):
                 argument.count = after
         argument.role = "count" if argument.count else argument.role
-    if [a.name for a in result[-2:]] == ["dst", "bytes"]:
+    if [a.name for a in result[-2:]] == ["dst", "bytes"] and not result[-1].default:
         result[-2].role = result[-1].role = "text"
     counted = [a.count for a in result]
     for a in result:
@@ -271,9 +271,9 @@ def wrap(function, name, implied):
                 values = [*((ctx._handle, self._address)[-implied:] if first else ()), *passed_on]
                 returned = raw(*values)
                 if is_text and returned >= 0:               # the first call says how long the text is
-                    room = ctypes.create_string_buffer(returned + 1)
-                    raw(*values[:-2], room, len(room))
-                    returned = room.value
+                    text = ctypes.create_string_buffer(returned + 1)
+                    raw(*values[:-2], text, len(text))
+                    returned = text.value
             finally:
                 ctx._inside.pop()
                 ctx._calls.pop()
