@@ -84,6 +84,9 @@ int main(void)
         map = tn_add(ctx, map, tn_einsum(ctx, "vi,i,kj,j,kl->vl", 5, (tn_tensor *[]){v, at(unit, s), k, at(unit, s), q}));
     double map_apart = apart(ctx, map, tn_reshape(tn_slice(maps, 1, T - 1, T), 2, (int64_t[]){DIM, DIM}));
     double decoded = apart(ctx, tn_slice(tn_tn_attention_forward(ctx, &walk, unit), 1, T - 1, T), y);
+    tn_net *third = tn_net_from_tn_attention(ctx, &walk, 3, 2);        /* and a tensor: of vectors 0, 0, 1, 1 and 2 */
+    tn_tensor *leg[5] = {at(unit, 0), at(unit, 0), at(unit, 1), at(unit, 1), at(unit, 2)};
+    double walked = apart(ctx, at(tn_tn_attention_forward(ctx, &walk, unit), 2), tn_net_apply_each(ctx, third, leg));
     if (tn_ctx_status(ctx) != TN_OK) {
         fprintf(stderr, "%s\n", tn_ctx_error(ctx));
         return 1;
@@ -97,6 +100,7 @@ int main(void)
     printf("quadratic_form_beside_x0: %s\n", form_apart < 1e-12 ? "yes" : "no");
     printf("map_of_the_last_position: %s\n", map_apart < 1e-12 ? "sum of v k^T q" : "something else");
     printf("decoded: %s, with %d numbers\n", decoded < 1e-12 ? "the same" : "different", (int)state->shape[1]);
+    printf("walk_as_a_network: %s\n", walked < 1e-12 ? "the same" : "different");
     tn_coefficients_destroy(&top);
     tn_ctx_destroy(ctx);
     return 0;
