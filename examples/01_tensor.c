@@ -51,7 +51,7 @@ int main(void)
     tn_tensor *wrong = tn_add(ctx, tn_matmul(ctx, a, a), row);
     printf("a times a, plus row: %s\n%s\n\n", wrong ? "a tensor" : "NULL", tn_ctx_error(ctx));
 
-    printf("sum: %g\n", sum);
+    printf("sum: %g\nnumbers: %s\n", sum, tn_dtype_name(tn_ctx_dtype(ctx)));
     printf("view_is_contiguous: %s\n", tn_tensor_is_contiguous(view) ? "yes" : "no");
     printf("status: %s\n", tn_status_name(tn_ctx_status(ctx)));
     tn_ctx_destroy(ctx);                                    /* frees everything */

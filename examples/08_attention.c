@@ -49,7 +49,7 @@ int main(void)
     const tn_attention_kind kind[] = {TN_ATTENTION_SOFTMAX, TN_ATTENTION_BILINEAR};
     float   P[T][T], other[T][T];
     char    why[TN_WHY];
-    bool    causal = true, cached = true;
+    bool    causal = true, cached = true, pattern = true;
     tn_ctx *ctx;
     if (tn_ctx_create(NULL, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
@@ -64,8 +64,10 @@ int main(void)
         pick(head.qk, LETTERS, 0, i == 0 ? 5 : 2);          /* queries and keys: the letter */
         pick(head.v, T, LETTERS, 1);                        /* values: the position         */
         pick(head.o, T, 0, 1);
-        tn_tensor *x = input(ctx, "abacba");
-        show(name, "abacba", tn_attention_forward(ctx, &head, x, NULL), P);
+        tn_tensor *x = input(ctx, "abacba"), *y = tn_attention_forward(ctx, &head, x, NULL);
+        show(name, "abacba", y, P);
+        tn_tensor *seen = tn_reshape(tn_attention_pattern(ctx, &head, x), 3, (int64_t[]){1, T, T});    /* whatever v is */
+        pattern = pattern && tn_item(tn_mse(ctx, y, seen)) < 1e-12;
 
         /* Causal: another last letter changes only the last position; all others stay bit-identical. */
         tn_read(tn_attention_forward(ctx, &head, input(ctx, "abacbd"), NULL), TN_F32, other, T * T);
@@ -80,6 +82,9 @@ int main(void)
         }
         cached = cached && tn_attention_cache_past(cache) == T && tn_item(tn_mse(ctx, whole, decoded)) < 1e-10;
         printf("   the cache: %d bytes\n\n", (int)tn_attention_cache_bytes(cache));
+        tn_attention_cache_reset(cache);                    /* another text, which is read in one go */
+        tn_tensor *text = input(ctx, "cabbac"), *at_once = tn_attention_decode(ctx, &head, text, cache, NULL);
+        cached = cached && tn_item(tn_mse(ctx, tn_attention_forward(ctx, &head, text, NULL), at_once)) < 1e-10;
         tn_attention_cache_destroy(cache);
     }
 
@@ -96,6 +101,7 @@ int main(void)
         return 1;
     }
     printf("\ncausal: %s\ndecoding_gives_the_same: %s\n", causal ? "yes" : "no", cached ? "yes" : "no");
+    printf("values_show_the_pattern: %s\n", pattern ? "yes" : "no");
     tn_ctx_destroy(ctx);
     return 0;
 }

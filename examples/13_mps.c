@@ -65,7 +65,8 @@ int main(void)
     /* As a train it can be read: entropies, overlaps, probabilities, samples. Rounding removes what the bonds do not need. */
     tn_tt     *tt = tn_tt_from_mps(ctx, &mps), *less = tn_tt_round(tt, &(tn_tt_desc){.relative = 0.01}), *wanted = exact(ctx);
     tn_tensor *entropies = tn_tt_entropies(tt);
-    double     nats[BITS - 1], overlap, sign, norm, other, p[2];
+    double     nats[BITS - 1], overlap, sign, norm, other, p[2], surprise = 0;
+    static double log_p[DRAWN][BITS];
     int64_t    index[DRAWN][BITS], right = 0;
     tn_read(entropies, TN_F64, nats, BITS - 1);
     printf("entropies:");
@@ -73,13 +74,16 @@ int main(void)
     tn_tt_log_inner(tt, wanted, &overlap, &sign);
     tn_tt_log_norm(tt, &norm);
     tn_tt_log_norm(wanted, &other);
+    double partition = tn_item(tn_mps_log_partition(ctx, &mps));         /* ln of the sum of f^2 over all 1024 strings */
     for (int k = 0; k < BITS; k++) index[0][k] = 0;                      /* p(x_3 | 0,0,0) */
     tn_tt_conditional(less, 3, index[0], p);
     tn_tt_sample(less, DRAWN, 0, 1, index[0]);
+    tn_tt_log_conditionals(less, DRAWN, index[0], log_p[0]);             /* ln p of each bit, given those before it */
     for (int i = 0; i < DRAWN; i++) {
         int64_t pairs = 0;
         for (int k = 0; k < BITS - 1; k++) pairs += index[i][k] * index[i][k + 1];
         right += pairs == 0;
+        for (int k = 0; k < BITS; k++) surprise -= log_p[i][k] / DRAWN;
     }
     if (tn_ctx_status(ctx) != TN_OK) {
         fprintf(stderr, "%s\n", tn_ctx_error(ctx));
@@ -92,6 +96,8 @@ int main(void)
     printf("discarded_weight: %.1e\n", less->discarded);
     printf("p_of_a_one_after_000: %.4f\n", p[1]);                        /* 13 of the 34 strings of the other seven bits */
     printf("right_of_1000_samples: %lld\n", (long long)right);
+    printf("strings_that_samples_choose_from: %.1f\n", exp(surprise));
+    printf("partition_is_the_norm_squared: %s\n", fabs(partition - 2 * norm) < 1e-10 ? "yes" : "no");
     tn_ctx_destroy(ctx);
     return 0;
 }

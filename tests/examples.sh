@@ -24,7 +24,7 @@ lines=$(MAKEFLAGS= make -n -B examples) || fail "make examples"
 for example in $(echo "$all" | grep -Ev 'embed/(train|bytes)'); do
     echo "$lines" | grep -q " $example .*-o build/examples/" || fail "$example is not built by make examples"
 done
-for page in examples/[01]*.c examples/game_loop.c examples/cpp.cpp examples/hello.c; do
+for page in examples/[0-9]*.c examples/game_loop.c examples/cpp.cpp examples/hello.c; do
     name=${page##*/} name=${name%.*}
     [ "$(wc -l < "$page")" -le 110 ] || fail "$page has more than 110 lines"
     [ -f "tests/pages/$name.txt" ] || fail "$page: tests/pages/$name.txt is missing"
