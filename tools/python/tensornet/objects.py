@@ -50,7 +50,7 @@ class Object:
         self.__dict__.update(_ctx=ctx, _owners=owners, _keep=keep, _memory=memory, _at=at, _end=end, _serial=serial)
         if end:
             for owner in owners:                            # it is freed before they are
-                owner.__dict__.setdefault("_owned", weakref.WeakSet()).add(self)
+                owner.__dict__.setdefault("_owned", weakref.WeakValueDictionary())[serial] = self
 
     @property
     def _address(self):
@@ -80,7 +80,7 @@ class Object:
                 self._ctx._collect()
 
     def _finish(self):
-        for owned in self.__dict__.get("_owned", ()):
+        for owned in list(self.__dict__.get("_owned", {}).values()):
             owned._finish()
         self._end()
 
@@ -93,7 +93,9 @@ class Object:
     def __getattr__(self, name):
         kind = self.kinds.get(name.rstrip("_")) if not name.startswith("__") and self.kinds else None
         if kind is None:
-            raise AttributeError(f"{self.c_name} has no field or function {name}")
+            raise AttributeError(f"{self.c_name} has no field or function {name}" + (
+                f": t.numpy().{name} is NumPy's, without gradients"
+                if self.c_name == "tn_tensor" and hasattr(np.ndarray, name) else ""))
         return self._ctx._field(self, name.rstrip("_"), kind)
 
     def __setattr__(self, name, value):
@@ -153,10 +155,10 @@ class Context(Object):
 
     def __init__(self, **desc):
         self._lock, self._calls, self._dead, self._alive = threading.RLock(), [], [], []
-        self._arena, self._views = weakref.WeakSet(), weakref.WeakSet()
+        self._arena, self._views = weakref.WeakValueDictionary(), weakref.WeakValueDictionary()     # by serial number
         self._serial, self._raised, self._recording = iter(range(1 << 62)), [], False
         # Functions that backward may call again; the objects of tensors that are not of the arena, by address.
-        self._recorded, self._known, self._gradients = [], weakref.WeakValueDictionary(), weakref.WeakSet()
+        self._recorded, self._known, self._gradients = [], weakref.WeakValueDictionary(), weakref.WeakValueDictionary()
         # What functions of Python returned to the call of C that is under way, and when those that have not yet returned began.
         self._returned, self._inside = [], []
         self._owners, self._keep, self._at = (), [], 0
@@ -254,16 +256,17 @@ class Context(Object):
             self._expire(serial)
 
     def _expire(self, serial):
-        for tensor in [t for t in self._arena if t._serial > serial]:
-            tensor._at = None
-            self._arena.discard(tensor)
+        for later, tensor in list(self._arena.items()):
+            if later > serial:
+                tensor._at = None
+                self._arena.pop(later, None)
 
     def _check_views(self, ending=None, since=-1):
         """Refuses to free bytes that arrays of NumPy look at; ending: what is freed, None: the arena"""
         def ends(o):
             return o is ending or ending is self or any(map(ends, o._owners)) or (
-                ending is None and o in self._arena and o._serial > since)
-        seen = sum(ends(view.tensor) for view in self._views)
+                ending is None and o._serial in self._arena and o._serial > since)
+        seen = sum(ends(view.tensor) for view in list(self._views.values()))
         if seen:
             raise BufferError(f"{seen} arrays look at memory that this frees; take copies: t.numpy()")
 
@@ -310,7 +313,7 @@ class Context(Object):
         arena = not structs[c_name].from_address(address).flags & OWNED
         tensor = Tensor(self, address, owners, keep, owned and not arena)
         if arena:
-            self._arena.add(tensor)
+            self._arena[tensor._serial] = tensor
         else:
             self._known[address] = tensor
         return tensor
@@ -324,7 +327,7 @@ class Context(Object):
         except TensornetError:                              # it ended
             pass
         made = self._object(c_name, address, owned=False)
-        if isinstance(made, Object) and made is not self and made not in self._arena:
+        if isinstance(made, Object) and made is not self and made._serial not in self._arena:
             lent.append(made)
         return made
 
@@ -347,7 +350,7 @@ class Context(Object):
             return [classes[base](self, value + i * size, (holder,)) for i in range(count)]
         value = self._value(value, base, stars, holder, place)
         if name == "grad" and value is not None:
-            self._gradients.add(value)
+            self._gradients[value._serial] = value
         return value
 
     def _value(self, value, base, stars, holder, place):
