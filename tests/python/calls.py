@@ -293,7 +293,7 @@ def by_hand(pool, closed, foreign):
         yield "tn_tokenizer_decode", f"{what}: {value!r}", "ids:", lambda value=value: tokenizer.decode(value)
     for what, sizes in ((KIND, ("a", 1)), (RANGE, (1 << 70, 1)), (MAY_RAISE, (-1, 1)), (MAY_RAISE, (1 << 40, 1))):
         yield "tn_transformer_points", what, "B:", lambda sizes=sizes: model.points(*sizes)
-    for what, key in ((RANGE, 3), (RANGE, (0, 0, 0)), (KIND, "a"), (KIND, 1.5), (KIND, [0, 1])):
+    for what, key in ((RANGE, 3), (RANGE, (0, 0, 0)), (KIND, "a"), (KIND, 1.5), (KIND, ["a"]), (RANGE, [0, 3]), (RANGE, np.ones(4, bool))):
         yield "tn_slice", f"{what}: {key!r}", "", lambda key=key: t[key]
     for call in (lambda: t + other, lambda: t @ Wrong(), lambda: t + "a", lambda: gone + 1, lambda: t / gone):
         yield "tn_add", KIND, "", call

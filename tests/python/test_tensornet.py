@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import tensornet as tn
 from tensornet import abi, functions
 
 PROGRAM, LAYOUT = sys.argv[1:3]
+TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 BITS = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], np.float32)
 
 
@@ -198,6 +200,147 @@ class Arrays(Base):
         del ctx
         gc.collect()
         np.testing.assert_array_equal(view, [1, 2])
+
+
+    def test_table_of_the_documents(self):
+        """Each row of docs/python.md, beside NumPy"""
+        with open(os.path.join(TREE, "docs", "python.md"), encoding="utf-8") as page:
+            rows = [line.strip("|\n").split(" | ") for line in page if line.startswith("| `")]
+        x = np.random.default_rng(3).normal(size=(3, 4)).round(3).astype(np.float32)
+        x[1, 2] = 1.5
+        arrays = dict(t=x, v=x[1], s=x[0, 1], i=np.array([3, 1, 2, 2], np.int32))
+        mine = {name: self.ctx.tensor(array) for name, array in arrays.items()}
+        shared, tried = dict(np=np, x=x, mask=x > 0, pickle=pickle, copy=copy), 0
+
+        def run(text, names):
+            if text.startswith("if "):
+                return exec(text, {**shared, **names})
+            return eval(text, {**shared, **names})
+        for expressions, kind, note in rows:
+            for text in re.findall("`(.+?)`", expressions):
+                with self.subTest(text):
+                    tried += 1
+                    if kind.strip() == "error":
+                        with self.assertRaises((TypeError, IndexError, ValueError, AttributeError, tn.TensornetError)):
+                            run(text, mine)
+                        continue
+                    got, expected = run(text, mine), run(text, arrays)
+                    if isinstance(got, (tn.Tensor, np.ndarray)):
+                        got, expected = np.asarray(got), np.asarray(expected)
+                        self.assertEqual((got.shape, got.dtype.kind), (expected.shape, expected.dtype.kind))
+                        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+                    else:
+                        self.assertEqual((got, type(got)), (expected, type(expected)))
+            if kind.strip() == "error":                         # what to write instead can be written
+                for text in re.findall("`(.+?)`", note):
+                    run(text, mine)
+        self.assertGreater(tried, 100)
+
+    def test_item_assignment(self):
+        x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+        t, v = self.ctx.tensor(x), self.ctx.tensor([1.0, 2, 3])
+
+        def change(of, v):
+            of[1] = 0
+            of[..., 0] = v
+            of[of > 8] = 7
+            of[[0, 2]] = np.ones((2, 4)) / 2
+            of[:, 1] += 1
+            of[None, 0, ::2] = 4
+            of[-1, -1] = -5
+        change(t, v)
+        change(x, v.numpy())
+        np.testing.assert_array_equal(t.numpy(), x)
+        ids = self.ctx.tensor([1, 2, 3])
+        ids[1:] = [5, 6]
+        np.testing.assert_array_equal(ids.numpy(), [1, 5, 6])
+        for key, value, error in ((3, 0, IndexError), (0, [1, 2], ValueError), (0, "a", TypeError), (0, 1j, TypeError)):
+            with self.assertRaises(error):
+                t[key] = value
+        with self.fails("integer"):
+            ids[0] = 1.5
+        with self.assertRaises(OverflowError):
+            ids[0] = 2**40
+        half = self.ctx.tensor([1.0, 2], "bf16")
+        half[1] = 3
+        np.testing.assert_array_equal(half.numpy(), [1, 3])
+        w = self.ctx.params_create().add("w", [2], dict(rule="normal", std=1)).value
+        self.ctx.record()
+        loss = (w * w).sum()
+        with self.fails("needed by the backward pass"):
+            w[0] = 1
+        self.ctx.backward(loss)
+
+    def test_gradients(self):
+        """Through indices, powers and reductions"""
+        x = np.random.default_rng(4).normal(size=(3, 4))
+        with tn.Context(dtype="f64", threads=1) as ctx:
+            w = ctx.params_create().add("w", [3, 4], dict(rule="normal", std=1)).value
+            for function in (lambda t: t[1:, ::2].sum(), lambda t: (t[t > 0] ** 2).sum(), lambda t: t[[2, 0, 2]].mean(),
+                             lambda t: (t ** 3).sum(axis=0).max(), lambda t: t.var(axis=1).sum(), lambda t: abs(t).min(),
+                             lambda t: (t * t).std(), lambda t: (2 ** t).mean(axis=(0, 1)), lambda t: (t[:, 1] @ t[:, 2]),
+                             lambda t: ((t * t) ** -1).sum(), lambda t: (t[[0, 1], [2, 3]] / 3).sum(), lambda t: t[None, ..., 1].sum(),
+                             lambda t: ((t * t) ** 1.25).sum()):
+                w.write(x)
+                w.ctx.reset()
+                ctx.record()
+                loss = function(w)
+                ctx.backward(loss)
+                expected = np.zeros_like(x)
+                for at in np.ndindex(x.shape):
+                    for step in (1e-6, -1e-6):
+                        moved = x.copy()
+                        moved[at] += step
+                        expected[at] += float(function(ctx.tensor(moved))) / (2 * step)
+                np.testing.assert_allclose(w.grad.numpy(), expected, rtol=1e-5, atol=1e-7)
+                w.grad.write(np.zeros_like(x))
+
+    def test_dlpack(self):
+        t = self.ctx.tensor(np.arange(6.0).reshape(2, 3), keep=True)
+        view = np.from_dlpack(t)
+        view[1, 2] = 9                                      # the same bytes
+        self.assertEqual(t[1, 2].item(), 9)
+        np.testing.assert_array_equal(np.from_dlpack(t.T), view.T)
+        with self.fails("1 arrays look", error=BufferError):
+            t.close()
+        del view
+        gc.collect()
+        half = self.ctx.tensor([[1.0, -2.5]], "bf16")
+        self.assertEqual(dlpack_code(half), 4)              # bfloat
+
+        class Other:                                        # what PyTorch has, without NumPy's __array__
+            requires_grad = False
+
+            def __init__(self, of, versioned=True, device=1):
+                self.of, self.versioned, self.device = of, versioned, device
+
+            def __dlpack_device__(self):
+                return self.device, 0
+
+            def __dlpack__(self, **options):
+                if not self.versioned and options:
+                    raise TypeError("__dlpack__() got an unexpected keyword argument")
+                return self.of.__dlpack__(**options)
+
+            def detach(self):
+                return Other(self.of)
+        for versioned in (True, False):
+            for of in (t, half, np.arange(4), self.ctx.tensor([1, 2])):
+                np.testing.assert_array_equal(self.ctx.tensor(Other(of, versioned)).numpy(), np.asarray(of))
+        asks = Other(t)
+        asks.requires_grad = True
+        asks.__dict__["__dlpack__"] = None                  # only what detach() returns can be read
+        np.testing.assert_array_equal((t + asks).numpy(), 2 * t.numpy())
+        self.assertTrue((t == asks).all())
+        with self.fails("not on the host .*type 2.*cpu", error=TypeError):
+            self.ctx.tensor(Other(t, device=2))
+
+
+def dlpack_code(t):
+    """The code of the dtype in a capsule of DLPack"""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return ctypes.c_uint8.from_address(get(t.__dlpack__(), b"dltensor") + 20).value
 
 
 class Lifetimes(Base):

@@ -36,6 +36,11 @@ def numpy(self, copy=True):
     return array
 
 
+def as_array(self, dtype=None, copy=None):
+    array = numpy(self, copy is not False)
+    return array if dtype is None else array.astype(dtype, copy=False)
+
+
 def copied(name):
     function = getattr(objects.lib, "tn_" + name)
 
@@ -80,7 +85,7 @@ def plain(key):
 
 
 def is_basic(part):
-    """Whether a part of an index gives a view: an integer, a slice, ... or None"""
+    """Whether a part of an index gives a view: an integer, a slice, an ellipsis or None"""
     return part is None or part is ... or isinstance(part, slice) or (
         not isinstance(part, (bool, np.bool_, list, tuple, np.ndarray)) and hasattr(part, "__index__"))
 
@@ -123,7 +128,7 @@ def index(self, key):
     arrayed = [axis for axis, part in enumerate(parts) if not is_basic(part)]
     if self.dtype == Dtype.I32:
         return self._ctx.tensor(self.numpy()[key])
-    if len(arrayed) == 1 and None not in key and all(isinstance(part, slice) for part in parts if is_basic(part)):
+    if len(arrayed) == 1 and all(part is ... or isinstance(part, slice) or not is_basic(part) for part in key):
         ids = np.asarray(parts[arrayed[0]])
         if ids.dtype.kind in "iu" or ids.ndim == 1:         # along one axis
             ids = np.arange(self.shape[arrayed[0]])[parts[arrayed[0]]]
@@ -407,7 +412,7 @@ def attach():
     Tensor.size = property(lambda self: math.prod(self.shape))
     Tensor.T = property(transpose)
     Tensor.mT = property(lambda self: self._transpose(-1, -2))
-    Tensor.__array__ = lambda self, dtype=None, copy=None: numpy(self, copy is not False).astype(dtype or None, copy=False)
+    Tensor.__array__ = as_array
     Tensor.__array_priority__ = 100
     Tensor.__dlpack__, Tensor.__dlpack_device__ = exported, lambda self: numpy(self, copy=False).__dlpack_device__()
     Tensor.__getitem__, Tensor.__setitem__, Tensor.__len__, Tensor.__bool__ = index, assign, length, truth
@@ -419,6 +424,7 @@ def attach():
     Tensor.__format__ = lambda self, form: format(self.item() if form and not self.rank else str(self), form)
     Tensor.__neg__, Tensor.__pos__ = (lambda self: 0 - self if self.dtype == Dtype.I32 else self.scale(-1)), lambda self: self
     Tensor.__abs__ = lambda self: (self._ctx.tensor(abs(self.numpy())) if self.dtype == Dtype.I32 else self.activation("abs"))
+    Tensor.round = lambda self, decimals=0: (self * 10.0 ** decimals).activation("round") / 10.0 ** decimals
     Tensor.__pow__, Tensor.__rpow__ = power, exponential
     for sign, what in {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": None}.items():
         function = getattr(objects.Context, "div" if sign == "truediv" else sign)
