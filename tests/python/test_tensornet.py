@@ -740,6 +740,142 @@ class Arguments(Base):
         self.assertIn("the library is version 9.8.7", said)
 
 
+class Loading(Base):
+    data = os.path.join(TREE, "tests", "data")
+
+    def fails_with(self, text, path, **options):
+        with self.fails(text):
+            tn.load(path, **options)
+
+    def test_network(self):
+        """The layout of the authors of bilinear layers, against the reference beside the file"""
+        folder = os.path.join(self.data, "bilinear")
+        with open(os.path.join(folder, "reference.json")) as file:
+            logits = json.load(file)["logits_first3_images"]
+        x = np.load(os.path.join(folder, "first3_test_images.npy")).reshape(3, -1) / 255
+        with tn.load(os.path.join(folder, "model.safetensors"), dtype="f64", residual=True) as m:
+            np.testing.assert_allclose(m(x).numpy(), logits, atol=1e-9)
+            np.testing.assert_allclose(m.operator.apply(x).numpy(), logits, atol=1e-9)
+            self.assertEqual((m.kind, m.tokenizer, m.tensors["embed.weight"].shape), ("network of bilinear layers", None, (24, 784)))
+            self.assertIn("embed > blocks.0 > head, residual", repr(m))
+            with self.fails("there is no tensor head; there are embed.weight", error=KeyError):
+                m.tensors["head"]
+
+    def test_network_of_this_library(self):
+        """Two layers with biases, as the layers themselves compute them"""
+        params, x = self.ctx.params_create(), np.random.default_rng(1).normal(size=(5, 3))
+        embed, head = params.linear_init("embed", in_=3, out=4, bias=True), params.linear_init("head", in_=4, out=2, bias=True)
+        layers = [params.mlp_init(f"blocks.{i}", in_=4, hidden=6, out=4, bias=True, out_bias=True) for i in range(2)]
+        for i in range(params.count()):
+            value = params.at(i).value
+            value.write(np.random.default_rng(i).normal(size=value.shape))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.safetensors")
+            params.save(path)
+            m = tn.load(path, ctx=self.ctx)
+            for residual in (False, True):
+                m.model.residual, y = residual, embed.forward(x)
+                for layer in layers:
+                    y = layer.forward(y) + (y if residual else 0)
+                np.testing.assert_allclose(m(x).numpy(), head.forward(y).numpy(), rtol=1e-4, atol=1e-4)
+            self.assertEqual((len(m.operators), m.operator), (2, None))
+
+    def test_hugging_face(self):
+        for name in ("gpt2", "llama", "mistral", "qwen2"):
+            folder = os.path.join(self.data, "hf", name)
+            with open(os.path.join(folder, "golden.json")) as file:
+                golden = json.load(file)
+            with tn.load(folder, dtype="f64") as m:
+                logits = m([golden["prompt"]]).numpy()[0, -1, :len(golden["logits"])]
+                np.testing.assert_allclose(logits, golden["logits"], atol=1e-5, err_msg=name)
+                self.assertEqual((m.kind, m.tokenizer, m.operators), ("language model", None, [None] * m.model.desc.layers))
+                with self.fails("has no tokenizer", error=TypeError):
+                    m("a text")
+
+    def test_hugging_face_refused(self):
+        """Tables that differ are not tied; a tensor without a counterpart, and a model larger than its file, are errors"""
+        source = os.path.join(self.data, "hf", "mistral")
+        with open(os.path.join(source, "config.json")) as file:
+            config = json.load(file)
+        with tempfile.TemporaryDirectory() as folder:
+            def write(config, **tensors):
+                with open(os.path.join(folder, "config.json"), "w") as file:
+                    json.dump(config, file)
+                self.ctx.safetensors_write(os.path.join(folder, "model.safetensors"), [
+                    dict(name=name, tensor=value) for name, value in {**given, **tensors}.items()])
+            given = {**tn.load(source, ctx=self.ctx).tensors}
+            ids, head = [[1, 2, 3]], given["lm_head.weight"]
+            write(config)
+            apart = tn.load(folder)(ids).numpy()
+            write({**config, "tie_word_embeddings": True})
+            np.testing.assert_array_equal(tn.load(folder)(ids).numpy(), apart)
+            write({**config, "tie_word_embeddings": True}, **{"lm_head.weight": given["model.embed_tokens.weight"]})
+            m = tn.load(folder)
+            self.assertTrue(m.model.desc.tied)
+            self.assertGreater(np.abs(m(ids).numpy() - apart).max(), 0.1)
+            write(config, **{"model.layers.0.extra.weight": head})
+            self.fails_with('"model.layers.0.extra.weight" has no counterpart', folder)
+            write({**config, "vocab_size": 1 << 30})
+            self.fails_with("expected the .* of the model that its config describes", folder)
+            write({**config, "model_type": "bert"})
+            self.fails_with("bert", folder)
+            with open(os.path.join(folder, "config.json"), "w") as file:
+                file.write('{"model_type": "llama",}')
+            self.fails_with("config.json: .*line 1", folder)
+
+    def test_run(self):
+        """A run of `tn train`: the model, or the newest checkpoint that is whole, with its tokenizer"""
+        ctx, text = self.ctx, "the cat and the dog and the bird. " * 20
+        tokenizer, params = ctx.tokenizer_train(text, 40), ctx.params_create()
+        vocab = tokenizer.count()
+        model = params.transformer_init("", vocab=vocab, layers=1, dim=8, heads=2, context=16, mlp="bilinear")
+        ids = tokenizer.encode("the dog")[None]
+        logits = model.forward(ids).numpy()
+        with tempfile.TemporaryDirectory() as folder:
+            ctx.transformer_config_write(model.desc, os.path.join(folder, "config.json"))
+            tokenizer.save(os.path.join(folder, "tokenizer.json"))
+            params.save(os.path.join(folder, "model.safetensors"))
+            for path in (folder, os.path.join(folder, "model.safetensors")):
+                with tn.load(path) as m:
+                    np.testing.assert_array_equal(m("the dog").numpy(), logits)
+                    self.assertEqual((m.tokenizer.count(), len(m.operators), m.operator), (vocab, 1, None))
+                    self.assertEqual(m.operators[0].out, vocab)
+            with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+                notes = [dict(key="tn.model", value=file.read())]
+            os.remove(os.path.join(folder, "model.safetensors"))
+            optim = params.optim_create()
+            for step in (1, 2):
+                optim.checkpoint_write(os.path.join(folder, f"step-{step:08}.safetensors"), notes)
+            with open(os.path.join(folder, "step-00000002.safetensors"), "r+b") as file:
+                file.seek(-4, 2)
+                file.write(b"dust")
+            with tn.load(folder) as m:
+                np.testing.assert_array_equal(m("the dog").numpy(), logits)
+            self.fails_with("step-00000002|checksum", os.path.join(folder, "step-00000002.safetensors"))
+            ctx.tokenizer_train(text, 30).save(os.path.join(folder, "tokenizer.json"))
+            self.fails_with(f"has [0-9]+ tokens, expected {vocab}", folder)
+
+    def test_other_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def at(name):
+                return os.path.join(folder, name)
+            self.fails_with("expected model.safetensors", folder)
+            self.fails_with("no such file or folder", at("nothing"))
+            for name, words in (("m.pt", "save_file"), ("m.gguf", "quantised"), ("m.npz", "np.save"), ("m.txt", "")):
+                open(at(name), "w").close()
+                self.fails_with(words, at(name))
+            self.fails_with("m.pt is of PyTorch: .*save_file", folder)
+            np.save(at("x.npy"), np.ones((2, 3, 3)))
+            m = tn.load(at("x.npy"))
+            self.assertEqual((m.kind, m.tensors["x"].shape, m.operator.out, m.model), ("array", (2, 3, 3), 2, None))
+            self.ctx.safetensors_write(at("x.safetensors"), [dict(name="a", tensor=np.ones((2, 3)))])
+            m = tn.load(at("x.safetensors"), ctx=self.ctx)
+            self.assertEqual((m.kind, list(m.tensors), m.operator), ("tensors", ["a"], None))
+            self.assertIn("a  [2, 3]", repr(m))
+            with self.fails("no model that is known", error=TypeError):
+                m([1.0])
+
+
 class Calls(Base):
     def test_descs(self):
         params = self.ctx.params_create()

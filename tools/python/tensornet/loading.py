@@ -200,20 +200,22 @@ def fail(path, what):
 
 
 def weights_of(ctx, folder):
-    """The file of a run that `tn` reads: the model, or else the newest checkpoint that is whole"""
-    if (folder / "model.safetensors").exists():
-        return folder / "model.safetensors"
+    """The file of a folder that `tn` reads: the model, or else the newest checkpoint that is whole"""
+    for name in "model.safetensors.index.json", "model.safetensors":
+        if (folder / name).exists():
+            return folder / name
+    errors = []
     for file in sorted(folder.glob("step-*.safetensors"), reverse=True):
         try:
             ctx.checkpoint_check(file)
             return file
         except TensornetError as error:
-            why = error
-    if "why" in locals():
-        raise why
-    torch = [*folder.glob("*.bin"), *folder.glob("*.pt")]
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    torch = next((file for file in sorted(folder.iterdir()) if OTHERS.get(file.suffix) == "torch"), None)
     fail(folder, "expected model.safetensors, model.safetensors.index.json or step-NNNNNNNN.safetensors in it"
-         + f"; {torch[0].name} is of PyTorch: {WRITE['torch']}" * bool(torch))
+         + (f"; {torch.name} is of PyTorch: {WRITE['torch']}" if torch else ""))
 
 
 def config_beside(folder):
@@ -302,9 +304,8 @@ def load(path, ctx=None, tokenizer=None, residual=None, **desc):
         fail(path, f"expected .safetensors or .npy: {WRITE[OTHERS[path.suffix]]}")
     if path.suffix == ".npy":
         return Model(path, "array", ctx, Array(path.stem, ctx.npy_load(path).keep()))
-    index = where / "model.safetensors.index.json"
-    file = index if path.is_dir() and index.exists() else weights_of(ctx, path) if path.is_dir() else path
-    if not path.is_dir() and path.suffix == ".safetensors":
+    file = weights_of(ctx, path) if path.is_dir() else path
+    if file is path and path.suffix == ".safetensors":
         ctx.checkpoint_check(path)
     tensors = Tensors(ctx.safetensors_open(file))
     own = tensors._file.metadata("tn.model")
