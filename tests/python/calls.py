@@ -22,7 +22,7 @@ SHORT, LONG, KIND, ORDER, FIXED, RANGE, NUL, CLOSED, FOREIGN, OTHER = MUST_RAISE
     "of another class")
 MAY_RAISE = "extreme"
 # What only C code can use, or what a Python object does by itself.
-NOT_IN_PYTHON = {"tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error", "tn_cp_mark", "tn_cp_release", "tn_params_rebind",
+NOT_IN_PYTHON = {"tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error", "tn_params_ctx", "tn_cp_mark", "tn_cp_release", "tn_params_rebind",
                  "tn_tap_read", "tn_printable", "tn_file_create", "tn_file_write", "tn_file_close"}
 # What holds no memory, or belongs to no context; and the context, which ends last.
 NEVER_END = {"tn_ctx", "tn_memory", "tn_mark", "tn_source", "tn_sink", "tn_backend", "tn_name_map"}

@@ -1,8 +1,10 @@
 """The Python package: python3 test_tensornet.py PROGRAM (compiled program.c) LAYOUT (what the C compiler says of structs)."""
+import ast
 import contextlib
 import copy
 import ctypes
 import gc
+import inspect
 import json
 import os
 import pickle
@@ -62,6 +64,58 @@ class Declarations(unittest.TestCase):
         self.assertEqual((tn.F64, tn.MLP_RELU2, tn.Status.OK, tn.MAX_RANK), (2, 2, 0, 8))
         self.assertIn("settings", tn.Params.mlp_init.__doc__.lower())
         self.assertIn("in_", tn.Params.mlp_init.__doc__)
+
+
+    def test_signatures(self):
+        """Types and defaults of every function, and the stub, which has each public name with the same parameters"""
+        said = str(inspect.signature(tn.Params.mlp_init))
+        self.assertTrue(said.startswith("(self, name: str, desc: MlpDesc | dict | None = None, *, in_: int = 0,"), said)
+        self.assertTrue(said.endswith(") -> Mlp"), said)
+        self.assertIn("kind: MlpKind | str = 'bilinear'", said)
+        self.assertIn("    out: int = 0                                 0: in\n", tn.Params.mlp_init.__doc__)
+        self.assertEqual(str(inspect.signature(tn.Tensor.topk)), "(self, axis: int, k: int, order: Order | str = 'largest')"
+                         " -> tuple[Tensor, Tensor]")
+        self.assertIn("seed: int = 0", str(inspect.signature(tn.Context)))
+        stub = ast.parse(subprocess.run([sys.executable, "-m", "tensornet.stubs"], capture_output=True, text=True,
+                                        check=True).stdout)
+        classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
+        names = {*classes, *(node.name for node in stub.body if isinstance(node, ast.FunctionDef)),
+                 *(node.target.id for node in stub.body if isinstance(node, ast.AnnAssign))}
+        here = {name for name, value in vars(tn).items() if name[0] != "_" and not inspect.ismodule(value)}
+        self.assertEqual(here - names, {"class_name", "enums", "header", "classes", "encode", "decode", "freeze", "points", "svg",
+                                        "top_many", "look_at_params", "look_at_transformer"})
+        checked = 0
+        for kind in tn.classes.values():
+            methods = {node.name: node for node in classes[kind.__name__].body if isinstance(node, ast.FunctionDef)}
+            for name, method in vars(kind).items():
+                if hasattr(method, "c_name") and name[0] != "_" and name not in kind.kinds:
+                    listed = methods[name].args
+                    self.assertEqual([a.arg for a in listed.args + listed.kwonlyargs], list(inspect.signature(method).parameters))
+                    self.assertIsNotNone(methods[name].returns)
+                    checked += 1
+        self.assertGreater(checked, 400)
+
+    def test_prompt(self):
+        """What objects look like: kind, shape and norm"""
+        with tn.Context(seed=1) as ctx:
+            params = ctx.params_create()
+            layer = params.mlp_init("xor", in_=2, hidden=3, out=1)
+            layer.w.write(np.ones((2, 3, 2)))
+            self.assertEqual(repr(ctx), "<Context: cpu, F32>")
+            self.assertEqual(repr(ctx.tensor([3.0, 4])), "<Tensor F32 [2], norm 5>\n[3 4]")
+            self.assertEqual(str(ctx.tensor([3.0, 4], keep=True)), "[3 4]")
+            self.assertIn("<Tensor F32 [2, 3, 2], parameter, norm 3.464>", repr(layer.w))
+            self.assertIn("<Params: 2 parameters, 15 numbers>\n  xor.w  [2, 3, 2], norm 3.464", repr(params))
+            self.assertIn("<Mlp: in=2, hidden=3, out=1, order=2, w [2, 3, 2], norm 3.464, p [1, 3]", repr(layer))
+            self.assertRegex(repr(ctx.cp_from_mlp(layer)), "<Cp: 1 outputs, inputs 2 x 2, 3 terms, norm [0-9.]+>")
+            self.assertRegex(repr(ctx.image_matrix_of(np.eye(3))), "<Image: [0-9]+ x [0-9]+>")
+            for make in (ctx.memory, params.optim_create, ctx.tokenizer_create_bytes, lambda: ctx.svd(np.eye(2)),
+                         lambda: ctx.tt_svd(np.ones(6), [2, 3]), lambda: params.at(0)):
+                self.assertNotRegex(repr(made := make()), "[0-9]{10}|tn_")          # no address
+                self.assertIn(f"<{type(made).__name__}", repr(made))
+            gone = ctx.tensor([1.0])
+            ctx.reset()
+            self.assertEqual((repr(gone), str(gone)), ("<Tensor, freed>",) * 2)
 
 
 class Base(unittest.TestCase):
@@ -453,7 +507,7 @@ class Lifetimes(Base):
         owned.clear()
         with self.fails("the context is closed"):
             ctx.memory()
-        self.assertEqual(repr(ctx), "<tn_ctx, closed>")
+        self.assertEqual(repr(ctx), "<Context, closed>")
 
     def test_closed_by_callbacks(self):
         x = self.ctx.tensor([1.0])

@@ -20,7 +20,7 @@ import re
 
 import numpy as np
 
-from . import arrays, functions, objects, tensors
+from . import arrays, functions, objects, reprs, tensors
 from .abi import class_name, enums, header, version as __version__
 from .look import Page, look, look_at_params, look_at_transformer, svg
 from .objects import Context, Object, Params, Status, Tensor, TensornetError, classes
@@ -33,7 +33,7 @@ globals().update({name[len("TN_"):]: value for name, value in header["constants"
 
 # ---- parameters
 
-def freeze(self, pattern):
+def freeze(self, pattern: str) -> int:
     ctx, text = self._ctx, arrays.text(pattern, "freeze: pattern").decode(errors="replace")
     with ctx._lock:
         params = [self.at(i) for i in range(self.count())]
@@ -50,7 +50,7 @@ def freeze(self, pattern):
 
 # ---- texts
 
-def encode(self, text, bos=0):
+def encode(self, text: str, bos=0) -> np.ndarray:
     """The ids of a text, int32"""
     text = arrays.text(text, "encode: text", True)
     ids = np.empty(len(text) + len(text) // 2 + 2, np.int32)
@@ -58,7 +58,7 @@ def encode(self, text, bos=0):
     return ids[:count]
 
 
-def decode(self, ids):
+def decode(self, ids) -> str:
     """The text of ids"""
     room = np.empty(self._decode(ids) + 1, np.uint8)
     self._decode(ids, room)
@@ -68,6 +68,7 @@ def decode(self, ids):
 globals().update(functions.attach())
 Context.tensor_from = tensors.tensor_from
 tensors.attach()
+reprs.attach()
 freeze.__doc__ = Params.freeze.__doc__ + "\n\nIt ends the objects of these gradients; BufferError while an array looks at one."
 Params._freeze, Params.freeze = Params.freeze, freeze
 Tokenizer = classes["tn_tokenizer"]
@@ -77,7 +78,7 @@ Tokenizer._decode, Tokenizer.decode = Tokenizer.decode, decode
 
 # ---- circuits
 
-def top_many(self, descs):
+def top_many(self, descs) -> list:
     """The entries of 1 to 4 descs, a list of dicts, while the matrix is computed once"""
     ctx, keep, descs = self._ctx, [], arrays.listed(descs, "top_many: descs")
     with ctx._lock:
@@ -96,7 +97,7 @@ classes["tn_circuit"].top_many = top_many
 # ---- transformers
 
 def points(list_points):
-    def call(self, *sizes):
+    def call(self, *sizes: int) -> list:
         """The points of a forward pass, or the parts of an attribution, as (name, shape)"""
         found = (objects.structs["tn_point"] * list_points(self, *sizes, None))()
         list_points(self, *sizes, found)

@@ -8,10 +8,10 @@ from collections import namedtuple
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import name_map_gpt2, name_map_llama, transformer_cost_of
+from . import Cp, name_map_gpt2, name_map_llama, transformer_cost_of
 from .abi import structs
-from .look import look
-from .objects import Context, Status, Tensor, TensornetError
+from .look import Page, look
+from .objects import Context, Params, Status, Tensor, TensornetError
 
 Layer = namedtuple("Layer", "name w v p wb vb pb")          # p and the biases may be None
 OTHERS = {".pt": "torch", ".pth": "torch", ".bin": "torch", ".ckpt": "torch", ".pkl": "torch", ".gguf": "gguf", ".npz": "npz"}
@@ -84,7 +84,7 @@ class Network:
         self.head = next((t for name in ("head", "unembed") if (t := any_of(name, *weight)) is not None), None)
         self.head_bias = next((t for name in ("head", "unembed") if (t := any_of(name, *bias)) is not None), None)
 
-    def operator_of(self, k, ends=True):
+    def operator_of(self, k: int, ends: bool = True) -> Cp:
         """The operator of layer k; with `ends` from the inputs to the outputs, all of the network if it is its only layer."""
         one, only = self.layers[k], len(self.layers) == 1
         ctx, biased = one.w.ctx, one.wb is not None
@@ -102,7 +102,7 @@ class Network:
             cp = cp.fold_out(self.head, self.head_bias if only else None)
         return cp
 
-    def forward(self, x):
+    def forward(self, x) -> Tensor:
         """The outputs [..,outputs] of inputs x [..,inputs]"""
         ctx = self.layers[0].w.ctx
         x = x if isinstance(x, Tensor) else ctx.tensor(x)
@@ -129,12 +129,20 @@ class Model:
     tensors     by name; params are the parameters of a language model; ctx is the context
     """
 
+    path: Path
+    kind: str
+    ctx: Context
+    tensors: Mapping
+    model: object
+    params: Params
+    tokenizer: object
+
     def __init__(self, path, kind, ctx, tensors, model=None, params=None, tokenizer=None, foreign=False):
         self.path, self.kind, self.ctx, self.tensors, self.model = path, kind, ctx, tensors, model
         self.params, self.tokenizer, self._foreign, self._operators = params, tokenizer, foreign, None
 
     @property
-    def operators(self):
+    def operators(self) -> list:
         if self._operators is None:
             count = (len(self.model.layers) if isinstance(self.model, Network) else self.model.desc.layers if self.model
                      else len(self.tensors) == 1)
@@ -155,10 +163,10 @@ class Model:
             return None                                     # not of this kind
 
     @property
-    def operator(self):
+    def operator(self) -> Cp:
         return self.operators[0] if not self.params and len(self.operators) == 1 else None
 
-    def __call__(self, x):
+    def __call__(self, x) -> Tensor:
         """The outputs of x: numbers; of a language model the logits [texts,tokens,vocab] of a text or of ids [texts,tokens]"""
         if not self.model:
             raise TypeError(f"{self.path} has no model that is known: `tensors` has what it holds")
@@ -168,7 +176,7 @@ class Model:
             x = self.tokenizer.encode(x)[None]
         return self.model.forward(x)
 
-    def look(self, out=None, show=False, **options):
+    def look(self, out: str = None, show: bool = False, **options) -> Page:
         """The page of `tn look`, which a notebook shows; out: a file to write; show: open it in a browser. Options are those
         of the command, as keywords: text="once upon a time", data="images.npy" """
         page = self.model.look(self.tokenizer, **options) if self._foreign else look(self.path, **options)
@@ -178,7 +186,7 @@ class Model:
             page.open(out)
         return page
 
-    def close(self):
+    def close(self) -> None:
         """Frees the context, and with it all that was loaded"""
         self.ctx.close()
 
@@ -285,7 +293,7 @@ def foreign_model(ctx, file, config, kind, tensors, tokenizer):
     return dict(model=model, params=params, tokenizer=tokenizer, foreign=True)
 
 
-def load(path, ctx=None, tokenizer=None, residual=None, **desc):
+def load(path, ctx: Context = None, tokenizer: str = None, residual: bool = None, **desc) -> Model:
     """What `path` holds, as a Model: the folder of a run, or its newest checkpoint; a checkpoint or any .safetensors file;
     a folder of Hugging Face's transformers (GPT-2, Llama, Mistral, Qwen2); a network of bilinear layers in the layout of
     this library or of github.com/tdooms/bilinear-decomposition; a .npy file.

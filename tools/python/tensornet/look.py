@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import webbrowser
 from pathlib import Path
 
 from .objects import TensornetError
@@ -12,18 +13,28 @@ from .objects import TensornetError
 class Page:
     """A page of `tn look`: a notebook shows it inline, save() writes it to a file."""
 
-    def __init__(self, text, height=720):
+    def __init__(self, text: str, height: int = 720):
         self.text, self.height = text, height
 
-    def save(self, path):
+    def save(self, path) -> None:
         Path(path).write_text(self.text, encoding="utf-8")
+
+    def open(self, path=None) -> None:
+        """Shows the page in a web browser; path: where it is, else a new file is written"""
+        if path is None:
+            path = Path(tempfile.mkdtemp()) / "page.html"
+            self.save(path)
+        webbrowser.open(Path(path).resolve().as_uri())
+
+    def __repr__(self):
+        return f"<Page: {len(self.text) / 1e6:.1f} MB; .open() shows it in a browser, .save('page.html') writes it>"
 
     def _repr_html_(self):
         return (f'<iframe srcdoc="{html.escape(self.text)}" style="width:100%;height:{self.height}px;border:0" '
                 'title="tn look"></iframe>')
 
 
-def look(model, height=720, **options):
+def look(model, height: int = 720, **options) -> Page:
     """The page that `tn look MODEL` makes, of a file or the folder of a run; options as keywords: title="...", pixels="8x8".
     The command is $TN, or tn in the PATH."""
     command = os.environ.get("TN") or shutil.which("tn")
@@ -38,7 +49,7 @@ def look(model, height=720, **options):
         return Page(page.read_text(encoding="utf-8"), height)
 
 
-def look_at_params(self, **options):
+def look_at_params(self, **options) -> Page:
     """The page that `tn look` makes of these parameters, with its options as keywords"""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
@@ -46,7 +57,7 @@ def look_at_params(self, **options):
         return look(path, **options)
 
 
-def look_at_transformer(self, tokenizer=None, **options):
+def look_at_transformer(self, tokenizer=None, **options) -> Page:
     """The page that `tn look` makes of this model, whose parameters have names without a prefix: transformer_init("", ...)"""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"

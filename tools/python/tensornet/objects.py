@@ -26,11 +26,15 @@ COUNTED = {("tn_transformer", "blocks"): "desc.layers", ("tn_deep", "layer"): "d
 WRITABLE = {("tn_param", "lr_scale"), ("tn_param", "decay_scale"), ("tn_param", "adamw")}
 SET_BY = {("tn_param", "frozen"): "params.freeze(pattern) does that"}
 NUMPY = {Dtype.F32: np.float32, Dtype.F64: np.float64, Dtype.BF16: np.uint16, Dtype.I32: np.int32}
+# What to write where Python would copy or pickle.
+INSTEAD = {"tn_tensor": ": copy() makes a tensor of the same numbers, and t.numpy() can be pickled",
+           "tn_params": ": save(path) writes them, and tn.load(path) or load(path) reads them"}
 classes = {}
 
 
 class TensornetError(Exception):
     """What a failed call says: `status` is a Status, the text is the message of the context."""
+    status: Status
 
     def __init__(self, message, status=Status.ERR_ARG):
         super().__init__(message)
@@ -70,7 +74,7 @@ class Object:
             raise AttributeError(f"{self.c_name} has no public fields")
         return self.layout.from_address(self._address)
 
-    def close(self):
+    def close(self) -> None:
         """Frees the object now, and what ends with it. A second call does nothing."""
         with self._ctx._lock:
             if self._end and self._end.alive and self._at is not None:
@@ -108,23 +112,10 @@ class Object:
                 "settings are given to the function that makes the object, numbers by write() of a tensor")))
 
     def __reduce_ex__(self, protocol):
-        raise TypeError(f"{self.c_name}: it belongs to its context, and cannot be copied or pickled by Python"
-                        + (": copy() makes a tensor of the same numbers" if self.c_name == "tn_tensor" else ""))
+        raise TypeError(f"{self.c_name}: it belongs to its context, and cannot be copied or pickled by Python{INSTEAD.get(self.c_name, '')}")
 
     def __dir__(self):
         return [*super().__dir__(), *(name + "_" * keyword.iskeyword(name) for name in self.kinds or ())]
-
-    def __repr__(self):
-        try:
-            self._address
-        except TensornetError:
-            return f"<{self.c_name}, freed>"
-        if self.c_name == "tn_tensor":
-            return self.format()
-        if not self.layout:
-            return f"<{self.c_name}>"
-        shown = (f"{name}={value!r}" for name in self.kinds if not isinstance(value := getattr(self, name), (Object, list)))
-        return f"<{self.c_name} {' '.join(shown)}>"
 
 
 destroys = {f["arguments"][0][1][0]: staticmethod(getattr(lib, c_name)) for c_name, f in header["functions"].items()
@@ -177,9 +168,6 @@ class Context(Object):
     def __dir__(self):
         return object.__dir__(self)
 
-    def __repr__(self):
-        return f"<tn_ctx {self.backend_name()}, {self.dtype().name}>" if self._alive else "<tn_ctx, closed>"
-
     @property
     def _handle(self):
         if not self._alive:
@@ -196,7 +184,7 @@ class Context(Object):
 
     # ---- what ends
 
-    def close(self):
+    def close(self) -> None:
         """Frees the context and all that it owns. A second call does nothing."""
         with self._lock:
             if self._alive:
@@ -204,7 +192,7 @@ class Context(Object):
                 self._check_callback("close", -1)
                 self._end()
 
-    def reset(self):
+    def reset(self) -> None:
         """Frees all arena tensors and the tape, and keeps their memory for the next step."""
         with self._lock:
             self._check_views()
@@ -214,7 +202,7 @@ class Context(Object):
             self._recorded.clear()
             self._expire(-1)
 
-    def record(self):
+    def record(self) -> None:
         """Starts the recording of ops; noise and dropout act. Until the end of backward nothing that is dropped is freed."""
         with self._lock:
             self._collect()
@@ -222,7 +210,7 @@ class Context(Object):
             self._check()
             self._recording = True
 
-    def backward(self, loss):
+    def backward(self, loss: Tensor) -> None:
         """Adds d loss / d t to t.grad of every recorded t that needs it, and ends the recording; loss has one element."""
         if not isinstance(loss, Tensor):
             raise TypeError(f"backward: loss: expected a tensor, not {arrays.type_of(loss)}")
@@ -243,7 +231,7 @@ class Context(Object):
         finally:
             self.arena_release(mark)
 
-    def arena_release(self, mark):
+    def arena_release(self, mark) -> None:
         """Frees the arena tensors that were made after the mark."""
         if not isinstance(mark, classes["tn_mark"]) or mark._ctx is not self:
             raise TypeError("arena_release: mark: expected what arena_mark() of this context returned")
@@ -364,7 +352,7 @@ class Context(Object):
 
     # ---- to C
 
-    def tensor(self, numbers, dtype=None, keep=False, _name="tensor"):
+    def tensor(self, numbers, dtype=None, keep: bool = False, _name="tensor") -> Tensor:
         """An arena tensor (keep: an owned one) of an array, a list or a number. Integers become I32, floats the context's."""
         array = numbers.numpy() if isinstance(numbers, Tensor) else arrays.array(numbers, _name)
         if array.dtype.kind not in "fiub":
