@@ -16,6 +16,7 @@ import threading
 import unittest
 import warnings
 import weakref
+from unittest import mock
 
 import numpy as np
 import tensornet as tn
@@ -23,6 +24,11 @@ from tensornet import abi, functions
 
 PROGRAM, LAYOUT = sys.argv[1:3]
 TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+with mock.patch.dict(os.environ, TN="", PATH="/nowhere"):
+    try:
+        COMMAND = tn.look.__globals__["command"]()
+    except tn.TensornetError:
+        COMMAND = None
 BITS = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], np.float32)
 
 
@@ -1104,8 +1110,30 @@ class Calls(Base):
                 self.assertIn("config.json model.safetensors\n", model.look(self.ctx.tokenizer_create_bytes()).text)
                 with self.fails("nothing is no model"):
                     tn.look("nothing")
-            with environment(TN="", PATH=folder + "/none"), self.fails("make tn builds it"):
-                tn.look("nothing")
+            with environment(TN="", PATH=folder), mock.patch("tensornet.look.folders", list):
+                self.assertIn("--no-data", params.look(no_data="a").text)                   # the one in the PATH
+                os.environ["PATH"] += "/none"
+                with self.fails("make tn` builds it"):
+                    tn.look("nothing")
+
+    @unittest.skipUnless(COMMAND, "the package was installed without the command tn")
+    def test_look(self):
+        """The page of the command that the wheel holds, of what was loaded"""
+        with environment(TN="", PATH="/nowhere"), tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "page.html")
+            page = tn.load(os.path.join(TREE, "tests", "data", "bilinear", "model.safetensors")).look(out, vectors=2)
+            with open(out, encoding="utf-8") as file:
+                self.assertEqual(file.read(), page.text)
+            self.assertTrue("an image model" in page.text and page.text.endswith("</html>\n"))
+            self.assertRegex(repr(page), "<Page: [0-9.]+ MB; ")
+            page = tn.load(os.path.join(TREE, "tests", "data", "hf", "llama")).look(live="no", text="1 2 3")
+            self.assertTrue("a language model" in page.text and page.text.endswith("</html>\n"))
+            with mock.patch("webbrowser.open") as opened:
+                page.open()
+                page.open(out)
+            self.assertEqual([call.args[0][:8] for call in opened.mock_calls], ["file:///"] * 2)
+            with self.fails("look: .*--vectors"):
+                tn.look(os.path.join(TREE, "tests", "data", "bilinear", "model.safetensors"), vectors=-1)
 
     def test_same_as_c(self):
         expected = {}

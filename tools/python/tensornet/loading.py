@@ -179,6 +179,8 @@ class Model:
     def look(self, out: str = None, show: bool = False, **options) -> Page:
         """The page of `tn look`, which a notebook shows; out: a file to write; show: open it in a browser. Options are those
         of the command, as keywords: text="once upon a time", data="images.npy" """
+        if isinstance(self.model, Network):
+            options.setdefault("residual", "yes" if self.model.residual else "no")
         page = self.model.look(self.tokenizer, **options) if self._foreign else look(self.path, **options)
         if out:
             page.save(out)

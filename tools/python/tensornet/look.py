@@ -1,8 +1,9 @@
-"""Pages and pictures in a notebook. The pages are those of the command `tn look`, which is made by `make tn`."""
+"""Pages and pictures in a notebook. The pages are those of the command `tn look`, which the wheel holds."""
 import html
 import os
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 import webbrowser
 from pathlib import Path
@@ -34,18 +35,29 @@ class Page:
                 'title="tn look"></iframe>')
 
 
+def folders():
+    """Where pip puts the command of the wheel: in this environment, for this user, or beside the package (--target)"""
+    user = "osx_framework_user" if sysconfig.get_config_var("PYTHONFRAMEWORK") else f"{os.name}_user"
+    return [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", user), Path(__file__).parents[1] / "bin"]
+
+
+def command():
+    """The command tn: $TN, or that of the wheel, or one in the PATH"""
+    found = os.environ.get("TN") or shutil.which("tn", path=os.pathsep.join(map(str, folders()))) or shutil.which("tn")
+    if not found:
+        raise TensornetError("look: the command tn is not there: `make tn` builds it, a wheel that is made after that holds it, "
+                             "and the variable TN of the environment can name it")
+    return found
+
+
 def look(model, height: int = 720, **options) -> Page:
-    """The page that `tn look MODEL` makes, of a file or the folder of a run; options as keywords: title="...", pixels="8x8".
-    The command is $TN, or tn in the PATH."""
-    command = os.environ.get("TN") or shutil.which("tn")
-    if not command:
-        raise TensornetError("look: the command tn is not in the PATH; make tn builds it, and TN can name it")
+    """The page that `tn look MODEL` makes, of a file or the folder of a run; options as keywords: title="...", pixels="8x8"."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
         given = [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), str(value))]
-        done = subprocess.run([command, "look", os.fspath(model), "--out", page, *given], capture_output=True, text=True)
+        done = subprocess.run([command(), "look", os.fspath(model), "--out", page, *given], capture_output=True, text=True)
         if done.returncode or not page.exists():
-            raise TensornetError("look: " + (done.stderr or done.stdout or f"{command} made no page").strip())
+            raise TensornetError("look: " + (done.stderr or done.stdout or "the command made no page").strip())
         return Page(page.read_text(encoding="utf-8"), height)
 
 
