@@ -57,13 +57,15 @@ package | asan)
     $sanitizer "$python" tests/python/test_tensornet.py "$folder/program" "$folder/layout.txt"
     [ "$step" = package ] || exit 0
     # Documents: their blocks are one program, and the text below each is what it prints.
-    for page in README.md docs/howto.md; do
+    mkdir "$folder/run"
+    ln -s "$PWD"/* "$folder/run"                            # where pages may write files
+    for page in README.md docs/howto.md docs/python.md; do
         rm -f "$folder/page".*
         awk -v out="$folder/page" '/^```$/ { inside = "" }
             inside { print > (out inside) }
             /^```python$/ { inside = ".py" } /^```text$/ && last ~ /py$/ { inside = ".txt" }
             /^```(python|c|sh|cpp)$/ { last = $0; sub(/thon/, "", last) }' "$page"
-        "$python" "$folder/page.py" > "$folder/page.out" || fail "$page: the blocks of Python"
+        (cd "$folder/run" && "$python" "$folder/page.py") > "$folder/page.out" || fail "$page: the blocks of Python"
         diff "$folder/page.txt" "$folder/page.out" || fail "$page: what the blocks of Python print"
     done ;;
 notebook)
