@@ -1,7 +1,7 @@
 #!/bin/sh
 # sh tests/python.sh package|asan|notebook|analyses: tools/python, installed by pip without a network from a copy of the tree.
 # `package`: its tests, with a C program that computes the same, every function with wrong arguments, and the documents; `asan`:
-# these tests and calls with build/asan/libtensornet.so; `notebook`: examples/guide.ipynb; `analyses`:
+# these tests and calls with build/asan/libtensornet.so; `notebook`: those of examples; `analyses`:
 # examples/studies/analyses.py. PYTHON is a Python with NumPy (data/python after `sh tools/setup.sh --python`).
 set -eu
 step=$1
@@ -69,10 +69,18 @@ package | asan)
         diff "$folder/page.txt" "$folder/page.out" || fail "$page: what the blocks of Python print"
     done ;;
 notebook)
-    "$python" tests/python/notebook.py examples/guide.ipynb > "$folder/said" || { cat "$folder/said"; fail "examples/guide.ipynb"; }
-    for line in "step 300  loss" "10 outputs, 64 inputs, 32 terms" "effective rank of zero" "with noise:" "<svg"; do
-        grep -q "^$line" "$folder/said" || { cat "$folder/said"; fail "examples/guide.ipynb does not print: $line"; }
-    done ;;
+    # Each notebook, and lines that it prints.
+    while IFS='|' read -r name lines; do
+        "$python" tests/python/notebook.py "examples/$name" > "$folder/said" 2> "$folder/errors" ||
+            { cat "$folder/said" "$folder/errors"; fail "examples/$name"; }
+        for line in $lines; do
+            grep -q "^ *$(echo "$line" | tr _ ' ')" "$folder/said" || { cat "$folder/said"; fail "examples/$name does not print: $line"; }
+        done
+    done <<END
+guide.ipynb|step_300__loss 10_outputs,_64_inputs,_32_terms effective_rank_of_zero with_noise: a_picture_.*svg <Network_embed_>_bilinear_>_head>
+language.ipynb|step_600: the_model___[23][.] once_->_upon without_the_MLP a_picture together <Tokenizer:_700_tokens>
+END
+    ;;
 analyses)
     "$python" examples/studies/analyses.py > "$folder/said" || { cat "$folder/said"; fail "examples/studies/analyses.py"; }
     awk '/^2 right with k pairs/ { right = $NF } /^5 head/ { heads++ } /^lines:/ { lines = $2 }

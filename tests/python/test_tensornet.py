@@ -88,7 +88,7 @@ class Declarations(unittest.TestCase):
         names = {*classes, *(node.name for node in stub.body if isinstance(node, ast.FunctionDef)),
                  *(node.target.id for node in stub.body if isinstance(node, ast.AnnAssign))}
         here = {name for name, value in vars(tn).items() if name[0] != "_" and not inspect.ismodule(value)}
-        self.assertEqual(here - names, {"class_name", "enums", "header", "classes", "encode", "decode", "freeze", "points", "svg",
+        self.assertEqual(here - names, {"class_name", "enums", "header", "classes", "encode", "decode", "freeze", "png", "points", "svg",
                                         "top_many", "look_at_params", "look_at_transformer"})
         checked = 0
         for kind in tn.classes.values():
@@ -1092,6 +1092,10 @@ class Calls(Base):
     def test_pictures(self):
         image = self.ctx.image_matrix_of(np.eye(3), title="a <b>")
         self.assertIn("a &lt;b&gt;", image._repr_svg_())
+        self.assertIsNone(image._repr_png_())
+        large = self.ctx.image_matrix_of(np.random.default_rng(1).normal(size=(50, 50)))
+        self.assertIsNone(large._repr_svg_())
+        self.assertEqual(large._repr_png_()[:4], b"\x89PNG")
         with tempfile.TemporaryDirectory() as folder:
             command = os.path.join(folder, "tn")
             with open(command, "w") as file:

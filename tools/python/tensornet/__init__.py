@@ -22,7 +22,7 @@ import numpy as np
 
 from . import arrays, functions, objects, reprs, tensors
 from .abi import class_name, enums, header, version as __version__
-from .look import Page, look, look_at_params, look_at_transformer, svg
+from .look import Page, look, look_at_params, look_at_transformer, png, svg
 from .objects import Context, Object, Params, Status, Tensor, TensornetError, classes
 
 globals().update({class_name(name): kind for name, kind in {**classes, **enums}.items() if name != "tn_ctx"})
@@ -115,5 +115,5 @@ from .loading import Model, Network, load                  # needs the functions
 
 # ---- in a notebook
 
-classes["tn_image"]._repr_svg_ = svg
+classes["tn_image"]._repr_svg_, classes["tn_image"]._repr_png_ = svg, png
 Params.look, Transformer.look = look_at_params, look_at_transformer

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from .objects import TensornetError
 
+LARGE = 60_000                                              # bytes of an SVG that a notebook need not hold
+
 
 class Page:
     """A page of `tn look`: a notebook shows it inline, save() writes it to a file."""
@@ -80,9 +82,18 @@ def look_at_transformer(self, tokenizer=None, **options) -> Page:
         return look(path, **options)
 
 
-def svg(image):
-    """A picture as a notebook shows it"""
+def saved(image, end):
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "image.svg"
-        image.save_svg(path)
-        return path.read_text(encoding="utf-8")
+        path = Path(folder) / f"image.{end}"
+        getattr(image, f"save_{end}")(path)
+        return path.read_bytes()
+
+
+def svg(image):
+    """A picture as a notebook shows it, if it has few parts; one with many is a PNG, which is smaller"""
+    text = saved(image, "svg")
+    return text.decode() if len(text) < LARGE else None
+
+
+def png(image):
+    return saved(image, "png") if svg(image) is None else None

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 '''
 # Functions of the module that became methods, or serve it.
-INTERNAL = "class_name look_at_params look_at_transformer svg freeze encode decode top_many points".split()
+INTERNAL = "class_name look_at_params look_at_transformer png svg freeze encode decode top_many points".split()
 # Results of methods of tensors that have no annotation.
 TENSORS = {"Tensor": "reshape transpose squeeze astype sum mean var std max min argmax argmin round flatten ravel swapaxes "
                      "__getitem__ __neg__ __pos__ __abs__ __pow__ __rpow__ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ "
                      "__truediv__ __rtruediv__ __matmul__ __rmatmul__ __floordiv__ __mod__",
            "np.ndarray": "__lt__ __le__ __gt__ __ge__ __array__ numpy", "int": "__len__ __index__ __int__", "float": "__float__",
-           "Any": "tolist any all", "Iterator[Tensor]": "__iter__", "bool": "__contains__"}
+           "Any": "tolist any all item", "Iterator[Tensor]": "__iter__", "bool": "__contains__"}
 RESULTS = {name: kind for kind, names in TENSORS.items() for name in names.split()}
 ATTRIBUTES = {"shape": "tuple[int, ...]", "ndim": "int", "size": "int", "T": "Tensor", "mT": "Tensor", "ctx": "Context"}
 

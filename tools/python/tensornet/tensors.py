@@ -36,6 +36,11 @@ def numpy(self, copy=True):
     return array
 
 
+def item(self):
+    """The only number: a float, of integers an int"""
+    return int(self._item()) if self.dtype == Dtype.I32 else self._item()
+
+
 def as_array(self, dtype=None, copy=None):
     array = numpy(self, copy is not False)
     return array if dtype is None else array.astype(dtype, copy=False)
@@ -394,10 +399,10 @@ def exported(self, **options):
 # ---- all of it
 
 def attach():
-    """Gives Tensor these methods; those of C that they replace stay as _reshape and _transpose"""
-    Tensor._reshape, Tensor._transpose = Tensor.reshape, Tensor.transpose
+    """Gives Tensor these methods; those of C that they replace stay as _reshape, _transpose and _item"""
+    Tensor._reshape, Tensor._transpose, Tensor._item = Tensor.reshape, Tensor.transpose, Tensor.item
     Tensor.read, Tensor.write = copied("read"), copied("write")
-    for method in (numpy, reshape, transpose, squeeze, astype):
+    for method in (numpy, item, reshape, transpose, squeeze, astype):
         setattr(Tensor, method.__name__, method)
     Tensor.sum, Tensor.mean, Tensor.var, Tensor.std = total, mean, variance, deviation
     Tensor.max, Tensor.min = extreme("max", "largest", np.max), extreme("min", "smallest", np.min)
