@@ -268,7 +268,8 @@ def by_hand(pool, closed, foreign):
     for array in (t.numpy, lambda: t.numpy(copy=False)):
         yield "tn_read", MAY_RAISE, "", array
     for call in (gone.numpy, lambda: gone.numpy(copy=False), lambda: gone.write(np.ones((3, 3))), lambda: gone[0],
-                 lambda: len(gone)):
+                 lambda: len(gone), lambda: gone.__setitem__(0, 1), gone.tolist, gone.__dlpack__, lambda: gone == 1, gone.sum,
+                 lambda: gone[fixed > 0], lambda: t.__setitem__(0, gone), lambda: t == gone):
         yield "tn_read", CLOSED, "closed|freed", call
     for what, arguments, word in (
             (SHORT, ([2, 2], "f32", [1.0] * 3), "numbers"), (LONG, ([2, 2], "f32", [1.0] * 5), "numbers"),

@@ -296,6 +296,21 @@ class Arrays(Base):
                     run(text, mine)
         self.assertGreater(tried, 100)
 
+    def test_like_numpy_at_the_edges(self):
+        x = np.array([[0.1, np.nan, -np.inf], [0.1, 2, -3]], np.float32)
+        t = self.ctx.tensor(x)
+        for function in (lambda a: a == 0.1, lambda a: a <= np.float64(0.1), lambda a: a.max(axis=1), lambda a: a.min(axis=0),
+                         lambda a: a[1:].min(), lambda a: a.max(), lambda a: a[1:] ** 65, lambda a: a[:1, :0].sum(axis=1),
+                         lambda a: a[:0].sum(), lambda a: a[1:] ** -2, lambda a: a.transpose((-1, 0)), lambda a: a[:, [-1, 0]],
+                         lambda a: a[[[0, 1], [1, 0]]], lambda a: a[None][0, :, [0, 2]], lambda a: a[[0, 1], :, None]):
+            got, expected = np.asarray(function(t)), np.asarray(function(x))
+            self.assertEqual(got.shape, expected.shape)
+            np.testing.assert_allclose(got, expected, rtol=1e-5)
+        for wrong in (lambda: t[:0].max(), lambda: t.sum(axis=2), lambda: t.sum(axis=(0, 0)), lambda: t.transpose((0, 0)),
+                      lambda: t.sum(axis=1.0), lambda: t @ 2, lambda: t + None, lambda: t + "a", lambda: t == [None]):
+            with self.assertRaises((ValueError, TypeError)):
+                wrong()
+
     def test_item_assignment(self):
         x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
         t, v = self.ctx.tensor(x), self.ctx.tensor([1.0, 2, 3])
@@ -875,6 +890,8 @@ class Loading(Base):
             self.assertGreater(np.abs(m(ids).numpy() - apart).max(), 0.1)
             write(config, **{"model.layers.0.extra.weight": head})
             self.fails_with('"model.layers.0.extra.weight" has no counterpart', folder)
+            write({**config, "num_hidden_layers": config["num_hidden_layers"] - 1})
+            self.fails_with("belongs to a block beyond", folder)
             write({**config, "vocab_size": 1 << 30})
             self.fails_with("expected the .* of the model that its config describes", folder)
             write({**config, "model_type": "bert"})

@@ -274,17 +274,19 @@ def own_model(ctx, file, tensors, tokenizer):
 def foreign_model(ctx, file, config, kind, tensors, tokenizer):
     """A model of Hugging Face's transformers, read as `tn import` reads it: whatever has no counterpart is an error"""
     names, count = name_map_gpt2() if kind == "gpt2" else name_map_llama()
-    lines = [(re.compile("|".join(re.escape(name).replace(r"\{l\}", r"\d+") for name in line.file.decode().split("|"))),
+    lines = [(re.compile("|".join(re.escape(name).replace(r"\{l\}", r"(\d+)") for name in line.file.decode().split("|"))),
               line.param.decode()) for line in (structs["tn_name_map"] * count).from_address(names._address)]
-    for name in tensors:
-        if not BUFFER.fullmatch(name) and not any(pattern.fullmatch(name) for pattern, _ in lines):
-            fail(file, f'tensor "{name}" has no counterpart in a tn_transformer')
     desc = ctx.transformer_config_read(config)
     check_size(file, desc, tensors, desc.heads)             # heads may share keys and values
-
-    def first(param):
-        return next((name for name in tensors for pattern, of in lines if of == param and pattern.fullmatch(name)), None)
-    table, head = first("embed.w"), first("head.w")
+    found = {}
+    for name in tensors:
+        match, param = next(((m, param) for pattern, param in lines if (m := pattern.fullmatch(name))), (None, None))
+        if not match and not BUFFER.fullmatch(name):
+            fail(file, f'tensor "{name}" has no counterpart in a tn_transformer')
+        if match and any(block and int(block) >= desc.layers for block in match.groups()):
+            fail(file, f'tensor "{name}" belongs to a block beyond the {desc.layers} of config.json')
+        found.setdefault(param, name)
+    table, head = found.get("embed.w"), found.get("head.w")
     if desc.tied and table and head and not tensors._file.equal(table, head):
         desc._fields().tied = False                         # transformers ties two tables only if they are equal
     tokenizer = tokenizer_of(ctx, Path(tokenizer or file.parent / "tokenizer.json"), desc.vocab, operator.le)

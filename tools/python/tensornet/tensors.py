@@ -181,9 +181,11 @@ def transpose(self, *axes):
     this order. Views."""
     if len(axes) == 2:
         return self._transpose(*axes)
-    order = list(axes[0] if len(axes) == 1 and hasattr(axes[0], "__len__") else axes or range(self.rank)[::-1])
-    order = np.empty(self.shape and (1,) * self.rank).transpose(order) is None or [operator.index(a) % self.rank for a in order]
+    order = axes[0] if len(axes) == 1 and hasattr(axes[0], "__len__") else axes or range(self.rank)[::-1]
+    order = np.arange(self.rank)[list(order)].tolist()      # negative ones count from the end
     view, now = self, list(range(self.rank))
+    if sorted(order) != now:
+        raise ValueError(f"transpose: the axes are {axes}, expected each of {self.rank} once")
     for at, axis in enumerate(order):
         other = now.index(axis)
         if other != at:
@@ -254,7 +256,7 @@ def power(self, exponent):
     exponent = arrays.scalar("double", exponent, "the exponent; of tensors write (t.log() * p).exp(), for positive t")
     if exponent == 0.5:
         return self.sqrt()
-    if exponent != int(exponent) or abs(exponent) > 64:
+    if not exponent.is_integer():
         return (self.log() * exponent).exp()                # NaN below zero, as in NumPy
     result, factor, n = None, self, abs(int(exponent))
     while n:
@@ -287,6 +289,8 @@ def comparison(function):
         if other is None or isinstance(other, (str, bytes, dict, set)):
             raise TypeError(f"a tensor is compared with numbers, arrays or tensors, not with {arrays.type_of(other)}: `t is None` "
                             "says whether there is one")
+        if isinstance(other, (int, float)):                 # these do not widen an array of float32
+            return function(self.numpy(), other)
         array = other.numpy() if isinstance(other, Tensor) else arrays.array(other, "the other side")
         if array.dtype.kind not in "fiub":
             raise TypeError(f"a tensor is compared with numbers, not with {arrays.type_of(other)}")
@@ -364,16 +368,20 @@ def deviation(self, axes):
     return variance(self, axis=axes).sqrt()
 
 
-def extreme(name, order, of_integers):
-    @reduction(name, of_integers)
-    def call(self, axes):
-        for axis in axes:
-            if not self.shape[axis]:
-                raise ValueError(f"{name}: axis {axis} has no elements")
-            self = self.topk(axis, 1, order)[0]
-        return self
-    call.__doc__ = f"The {order} number, over axes as in sum(); gradients go to the first of equals"
-    return call
+@reduction("max", np.max)
+def largest(self, axes):
+    """The largest number, NaN where there is one, over axes as in sum(); gradients go to the first of equals"""
+    for axis in axes:
+        if not self.shape[axis]:
+            raise ValueError(f"max: axis {axis} has no elements")
+        self = self.topk(axis, 1)[0]
+    return self
+
+
+@reduction("min", np.min)
+def smallest(self, axes):
+    """The smallest number, NaN where there is one, over axes as in sum(); gradients go to the first of equals"""
+    return largest(self.scale(-1), axis=axes).scale(-1)
 
 
 def place(name, function, order):
@@ -405,7 +413,7 @@ def attach():
     for method in (numpy, item, reshape, transpose, squeeze, astype):
         setattr(Tensor, method.__name__, method)
     Tensor.sum, Tensor.mean, Tensor.var, Tensor.std = total, mean, variance, deviation
-    Tensor.max, Tensor.min = extreme("max", "largest", np.max), extreme("min", "smallest", np.min)
+    Tensor.max, Tensor.min = largest, smallest
     Tensor.argmax, Tensor.argmin = place("argmax", np.argmax, "largest"), place("argmin", np.argmin, "smallest")
     Tensor.any = lambda self, axis=None: self.numpy().any(axis)
     Tensor.all = lambda self, axis=None: self.numpy().all(axis)
