@@ -84,8 +84,8 @@ class Network:
         self.head = next((t for name in ("head", "unembed") if (t := any_of(name, *weight)) is not None), None)
         self.head_bias = next((t for name in ("head", "unembed") if (t := any_of(name, *bias)) is not None), None)
 
-    def operator_of(self, k: int, ends: bool = True) -> Cp:
-        """The operator of layer k; with `ends` from the inputs to the outputs, all of the network if it is its only layer."""
+    def operator_of(self, k: int) -> Cp:
+        """The operator of layer k from the inputs to the outputs: all of the network if it is its only layer."""
         one, only = self.layers[k], len(self.layers) == 1
         ctx, biased = one.w.ctx, one.wb is not None
         f = [one.w, one.v]
@@ -94,11 +94,11 @@ class Network:
         cp = ctx.cp_create(ctx.eye(one.w.shape[0]), f, "constant" if biased else "plain")
         if one.p is not None:
             cp = cp.fold_out(one.p, one.pb)
-        if ends and self.residual and only:
+        if self.residual and only:
             cp = cp.residual()
-        if ends and self.embed is not None and (k == 0 or self.residual):
+        if self.embed is not None and (k == 0 or self.residual):
             cp = cp.fold_in(self.embed, self.embed_bias)
-        if ends and self.head is not None and (k + 1 == len(self.layers) or self.residual):
+        if self.head is not None and (k + 1 == len(self.layers) or self.residual):
             cp = cp.fold_out(self.head, self.head_bias if only else None)
         return cp
 
@@ -108,8 +108,9 @@ class Network:
         x = x if isinstance(x, Tensor) else ctx.tensor(x)
         if self.embed is not None:
             x = ctx.affine(x, self.embed, self.embed_bias)
-        for k in range(len(self.layers)):
-            y = self.operator_of(k, ends=False).apply(x)
+        for one in self.layers:
+            y = ctx.affine(x, one.w, one.wb) * ctx.affine(x, one.v, one.vb)
+            y = y if one.p is None else ctx.affine(y, one.p, one.pb)
             x = x + y if self.residual else y
         return x if self.head is None else ctx.affine(x, self.head, self.head_bias)
 
