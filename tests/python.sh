@@ -74,7 +74,8 @@ notebook)
         "$python" tests/python/notebook.py "examples/$name" > "$folder/said" 2> "$folder/errors" ||
             { cat "$folder/said" "$folder/errors"; fail "examples/$name"; }
         for line in $lines; do
-            grep -q "^ *$(echo "$line" | tr _ ' ')" "$folder/said" || { cat "$folder/said"; fail "examples/$name does not print: $line"; }
+            grep -q "^ *$(echo "$line" | tr _ ' ')" "$folder/said" ||
+                { cat "$folder/said"; fail "examples/$name does not print: $line"; }
         done
     done <<END
 guide.ipynb|step_300__loss 10_outputs,_64_inputs,_32_terms effective_rank_of_zero with_noise: a_picture_.*svg <Network_embed_>_bilinear_>_head>

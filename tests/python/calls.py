@@ -22,8 +22,8 @@ SHORT, LONG, KIND, ORDER, FIXED, RANGE, NUL, CLOSED, FOREIGN, OTHER = MUST_RAISE
     "of another class")
 MAY_RAISE = "extreme"
 # What only C code can use, or what a Python object does by itself.
-NOT_IN_PYTHON = {"tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error", "tn_params_ctx", "tn_cp_mark", "tn_cp_release", "tn_params_rebind",
-                 "tn_tap_read", "tn_printable", "tn_file_create", "tn_file_write", "tn_file_close"}
+NOT_IN_PYTHON = {"tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error", "tn_params_ctx", "tn_cp_mark", "tn_cp_release",
+                 "tn_params_rebind", "tn_tap_read", "tn_printable", "tn_file_create", "tn_file_write", "tn_file_close"}
 # What holds no memory, or belongs to no context; and the context, which ends last.
 NEVER_END = {"tn_ctx", "tn_memory", "tn_mark", "tn_source", "tn_sink", "tn_backend", "tn_name_map"}
 
@@ -294,7 +294,8 @@ def by_hand(pool, closed, foreign):
         yield "tn_tokenizer_decode", f"{what}: {value!r}", "ids:", lambda value=value: tokenizer.decode(value)
     for what, sizes in ((KIND, ("a", 1)), (RANGE, (1 << 70, 1)), (MAY_RAISE, (-1, 1)), (MAY_RAISE, (1 << 40, 1))):
         yield "tn_transformer_points", what, "B:", lambda sizes=sizes: model.points(*sizes)
-    for what, key in ((RANGE, 3), (RANGE, (0, 0, 0)), (KIND, "a"), (KIND, 1.5), (KIND, ["a"]), (RANGE, [0, 3]), (RANGE, np.ones(4, bool))):
+    for what, key in ((RANGE, 3), (RANGE, (0, 0, 0)), (KIND, "a"), (KIND, 1.5), (KIND, ["a"]), (RANGE, [0, 3]),
+                      (RANGE, np.ones(4, bool))):
         yield "tn_slice", f"{what}: {key!r}", "", lambda key=key: t[key]
     for call in (lambda: t + other, lambda: t @ Wrong(), lambda: t + "a", lambda: gone + 1, lambda: t / gone):
         yield "tn_add", KIND, "", call

@@ -21,7 +21,7 @@ def join(cell):
     """Makes one output of texts that the kernel sent in parts"""
     joined = []
     for one in cell.get("outputs", []):
-        if joined and one.output_type == "stream" and (one.output_type, one.name) == (joined[-1].output_type, joined[-1].get("name")):
+        if joined and one.output_type == joined[-1].output_type == "stream" and one.name == joined[-1].name:
             joined[-1].text += one.text
         else:
             joined.append(one)

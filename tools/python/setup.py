@@ -76,7 +76,8 @@ class wheel(bdist_wheel):
 
     def get_tag(self):
         platform = super().get_tag()[2]
-        used = b"".join(path.read_bytes() for path in Path(self.bdist_dir).rglob("*") if path.suffix == ".so" or path.name == "tn")
+        programs = (path for path in Path(self.bdist_dir).rglob("*") if path.suffix == ".so" or path.name == "tn")
+        used = b"".join(path.read_bytes() for path in programs)
         newest = max((int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)\0", used)), default=None)
         if platform.startswith("linux_") and newest is not None:
             platform = platform.replace("linux_", f"manylinux_2_{max(newest, 5)}_", 1)

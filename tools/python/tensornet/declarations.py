@@ -141,7 +141,8 @@ class Header:
 
 def read(text):
     header = Header(text)
-    return {name: getattr(header, name) for name in ("constants", "enums", "structs", "notes", "opaque", "callbacks", "functions")}
+    names = "constants", "enums", "structs", "notes", "opaque", "callbacks", "functions"
+    return {name: getattr(header, name) for name in names}
 
 
 if __name__ == "__main__":

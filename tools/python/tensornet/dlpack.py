@@ -41,7 +41,8 @@ def from_dlpack(value, name="x"):
     value = value.detach() if getattr(value, "requires_grad", False) else value
     kind = value.__dlpack_device__()[0]
     if kind not in (1, 3):                                  # the host, or memory of the host that a GPU can read
-        raise TypeError(f"{name}: its numbers are not on the host (DLPack's device type {int(kind)}): in PyTorch .cpu() moves them")
+        raise TypeError(f"{name}: its numbers are not on the host (DLPack's device type {int(kind)}): "
+                        "in PyTorch .cpu() moves them")
     given = Recoded(value)
     array = np.from_dlpack(given)
     return (array.astype(np.uint32) << 16).view(np.float32) if given.halves else array

@@ -112,7 +112,8 @@ class Object:
                 "settings are given to the function that makes the object, numbers by write() of a tensor")))
 
     def __reduce_ex__(self, protocol):
-        raise TypeError(f"{self.c_name}: it belongs to its context, and cannot be copied or pickled by Python{INSTEAD.get(self.c_name, '')}")
+        raise TypeError(f"{self.c_name}: it belongs to its context, and cannot be copied or pickled by Python"
+                        + INSTEAD.get(self.c_name, ""))
 
     def __dir__(self):
         return [*super().__dir__(), *(name + "_" * keyword.iskeyword(name) for name in self.kinds or ())]

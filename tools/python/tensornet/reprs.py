@@ -23,7 +23,8 @@ def of_params(self):
     listed = [self.at(i) for i in range(self.count())]
     width, norms = max((len(p.name) for p in listed), default=0), self.elements() <= MANY
     lines = [f"  {p.name:{width}}  {list(p.value.shape)}{norm_of(p.value) * norms}{', frozen' * p.frozen}" for p in listed[:40]]
-    return "\n".join([f"<Params: {len(listed)} parameters, {self.elements():,} numbers>", *lines] + ["  ..."] * (len(listed) > 40))
+    lines += ["  ..."] * (len(listed) > len(lines))
+    return "\n".join([f"<Params: {len(listed)} parameters, {self.elements():,} numbers>", *lines])
 
 
 def of_cp(self):

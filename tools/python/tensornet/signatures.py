@@ -31,7 +31,7 @@ def given(base, stars, const, counted=False):
     if base == "char" and const:
         return "str" if stars == 1 else "Sequence[str]"
     if base in classes or base in enums:
-        one = "ArrayLike" if base == "tn_tensor" else class_name(base) + " | dict" * (base in structs and not base.endswith("_fn"))
+        one = "ArrayLike" if base == "tn_tensor" else class_name(base) + " | dict" * (base in structs)
         return f"Sequence[{one}]" if stars > 1 or counted else one
     return "Sequence[ArrayLike]" if stars > 1 else "ArrayLike" if const else "np.ndarray"
 
@@ -46,7 +46,9 @@ def default(base, stars):
     """What C gets of a field that is left out: zero"""
     if base in enums and not stars:
         return next((name.lstrip("_").lower() for name, value in enums[base].__members__.items() if value == 0), 0)
-    return None if stars or base in structs or base in header["callbacks"] else {"bool": False, "float": 0.0, "int": 0}[number(base)]
+    if stars or base in structs or base in header["callbacks"]:
+        return None
+    return {"bool": False, "float": 0.0, "int": 0}[number(base)]
 
 
 def python(name):

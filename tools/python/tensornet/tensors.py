@@ -96,7 +96,7 @@ def is_basic(part):
 
 
 def parts_of(self, key):
-    """The parts of an index, one for each axis of the tensor, and NumPy's view of an array of the tensor's shape, which checks it"""
+    """An index as NumPy has it, its parts, one for each axis, and NumPy's view of an array of this shape, which checks them"""
     key = tuple(map(plain, key)) if isinstance(key, tuple) else (plain(key),)
     probe = np.broadcast_to(False, self.shape)
     parts = [part for part in key if part is not None]
@@ -287,8 +287,8 @@ def remainder(function):
 def comparison(function):
     def call(self, other):
         if other is None or isinstance(other, (str, bytes, dict, set)):
-            raise TypeError(f"a tensor is compared with numbers, arrays or tensors, not with {arrays.type_of(other)}: `t is None` "
-                            "says whether there is one")
+            raise TypeError(f"a tensor is compared with numbers, arrays or tensors, not with {arrays.type_of(other)}: "
+                            "`t is None` says whether there is one")
         if isinstance(other, (int, float)):                 # these do not widen an array of float32
             return function(self.numpy(), other)
         array = other.numpy() if isinstance(other, Tensor) else arrays.array(other, "the other side")
