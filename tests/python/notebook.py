@@ -1,6 +1,6 @@
-"""python3 notebook.py NOTEBOOK [--store]: runs its cells, as nbclient does, and prints their texts, and the kinds of pictures. A cell that
-fails is an error, and so are stored outputs of other kinds than those that the cells have now: --store puts these into the
-file, so that it can be read where nothing runs."""
+"""python3 notebook.py NOTEBOOK [--store]: runs its cells, as nbclient does, and prints their texts and the kinds of their
+pictures. A cell that fails is an error, and so are stored outputs of other kinds than those that the cells have now: --store
+puts these into the file, so that it can be read where nothing runs."""
 import os
 import re
 import sys

@@ -15,6 +15,14 @@ from .objects import Dtype, Status, Tensor, TensornetError, header
 COPIED = {np.dtype(np.float32): Dtype.F32, np.dtype(np.float64): Dtype.F64, np.dtype(np.int32): Dtype.I32}
 
 
+I32 = int(Dtype.I32)
+
+
+def is_whole(t):
+    """Whether a tensor has integers, for which there are few ops"""
+    return t._fields().dtype == I32
+
+
 # ---- numbers
 
 def numpy(self, copy=True):
@@ -38,7 +46,7 @@ def numpy(self, copy=True):
 
 def item(self):
     """The only number: a float, of integers an int"""
-    return int(self._item()) if self.dtype == Dtype.I32 else self._item()
+    return int(self._item()) if is_whole(self) else self._item()
 
 
 def as_array(self, dtype=None, copy=None):
@@ -131,7 +139,7 @@ def index(self, key):
     if all(map(is_basic, key)):
         return shaped(sliced(self, parts), probe.shape)
     arrayed = [axis for axis, part in enumerate(parts) if not is_basic(part)]
-    if self.dtype == Dtype.I32:
+    if is_whole(self):
         return self._ctx.tensor(self.numpy()[key])
     if len(arrayed) == 1 and all(part is ... or isinstance(part, slice) or not is_basic(part) for part in key):
         ids = np.asarray(parts[arrayed[0]])
@@ -159,7 +167,7 @@ def assign(self, key, value):
 
 def written(self, array):
     """Numbers as write() takes them; floats for integers are refused there, unless they are whole"""
-    if self.dtype == Dtype.I32 and array.dtype.kind in "iub":
+    if is_whole(self) and array.dtype.kind in "iub":
         return arrays.numbers("int32_t", np.ascontiguousarray(array), True, "value")
     return np.array(array, np.float32 if array.dtype == np.float32 else np.float64, order="C")
 
@@ -228,10 +236,19 @@ def binary(function, of_integers=None, reverse=False):
         if other is None:
             return NotImplemented
         a, b = (other, self) if reverse else (self, other)
-        if a.dtype == b.dtype == Dtype.I32 and of_integers:
-            return self._ctx.tensor(of_integers(a.numpy().astype(np.int64), b.numpy()))
-        a, b = (one.cast("real") if one.dtype == Dtype.I32 else one for one in (a, b))
+        whole = is_whole(a), is_whole(b)
+        if any(whole):
+            if all(whole) and of_integers:
+                return self._ctx.tensor(of_integers(a.numpy().astype(np.int64), b.numpy()))
+            a, b = (one.cast("real") if is_whole(one) else one for one in (a, b))
         return function(self._ctx, a, b)
+    return call
+
+
+def times(general):
+    """The same for a number of Python, which is no tensor"""
+    def call(self, value):
+        return self.scale(value) if type(value) in (int, float) and not is_whole(self) else general(self, value)
     return call
 
 
@@ -251,7 +268,7 @@ def product(ctx, a, b):
 
 def power(self, exponent):
     """t ** 3, t ** -1, t ** 0.5, and of positive numbers t ** 1.7"""
-    if self.dtype == Dtype.I32:
+    if is_whole(self):
         return self._ctx.tensor(self.numpy().astype(np.int64) ** exponent)
     exponent = arrays.scalar("double", exponent, "the exponent; of tensors write (t.log() * p).exp(), for positive t")
     if exponent == 0.5:
@@ -277,7 +294,7 @@ def exponential(self, base):
 
 def remainder(function):
     def call(self, other):
-        if self.dtype != Dtype.I32:
+        if not is_whole(self):
             raise TypeError(f"{function.__name__}: expected I32: write np.{function.__name__}(t.numpy(), ...), which has no "
                             "gradient")
         return self._ctx.tensor(function(self.numpy(), plain(other)))
@@ -314,7 +331,9 @@ def length(self):
 
 def over(self, axis, name):
     """The axes of a reduction, the last one first"""
-    axes = range(self.rank) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+    if axis is None:
+        return range(self.rank)[::-1]
+    axes = axis if isinstance(axis, (tuple, list, range)) else (axis,)
     axes = [arrays.integer("int", one, f"{name}: axis") for one in axes]
     if any(not -self.rank <= one < self.rank for one in axes) or len({one % self.rank for one in axes}) < len(axes):
         raise ValueError(f"{name}: axis is {axis}, expected each of the {self.rank} axes at most once")
@@ -325,9 +344,11 @@ def reduction(name, of_integers):
     def decorate(reduce):
         def call(self, axis=None, keepdims=False):
             axes = over(self, axis, name)
-            if self.dtype == Dtype.I32:
+            if is_whole(self):
                 return self._ctx.tensor(of_integers(self.numpy(), tuple(axes), keepdims=keepdims))
             result = reduce(self, axes)
+            if axis is None and not keepdims and not result.rank:
+                return result
             shape = [1 if i in axes else n for i, n in enumerate(self.shape)] if keepdims else [
                 n for i, n in enumerate(self.shape) if i not in axes]
             return shaped(result, shape)
@@ -435,14 +456,15 @@ def attach():
     Tensor.__int__ = lambda self: int(self.numpy().item())
     Tensor.__float__ = lambda self: float(self.numpy().item())
     Tensor.__format__ = lambda self, form: format(self.item() if form and not self.rank else str(self), form)
-    Tensor.__neg__, Tensor.__pos__ = (lambda self: 0 - self if self.dtype == Dtype.I32 else self.scale(-1)), lambda self: self
-    Tensor.__abs__ = lambda self: (self._ctx.tensor(abs(self.numpy())) if self.dtype == Dtype.I32 else self.activation("abs"))
+    Tensor.__neg__, Tensor.__pos__ = (lambda self: 0 - self if is_whole(self) else self.scale(-1)), lambda self: self
+    Tensor.__abs__ = lambda self: (self._ctx.tensor(abs(self.numpy())) if is_whole(self) else self.activation("abs"))
     Tensor.round = lambda self, decimals=0: (self * 10.0 ** decimals).activation("round") / 10.0 ** decimals
     Tensor.__pow__, Tensor.__rpow__ = power, exponential
     for sign, what in {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": None}.items():
         function = getattr(objects.Context, "div" if sign == "truediv" else sign)
         setattr(Tensor, f"__{sign}__", binary(function, what))
         setattr(Tensor, f"__r{sign}__", binary(function, what, True))
+    Tensor.__mul__, Tensor.__rmul__ = times(Tensor.__mul__), times(Tensor.__rmul__)
     Tensor.__matmul__, Tensor.__rmatmul__ = binary(product), binary(product, None, True)
     Tensor.__floordiv__, Tensor.__mod__ = remainder(np.floor_divide), remainder(np.remainder)
     for sign in ("eq", "ne", "lt", "le", "gt", "ge"):
