@@ -33,11 +33,11 @@ mkdir -p "$folder/tree/tools/python"
 cp tensornet.h "$folder/tree"
 cp -r tools/python/*.* tools/python/tensornet "$folder/tree/tools/python"
 rm -rf "$folder/tree/tools/python"/*.egg-info
-TENSORNET_LIBRARY=$PWD/$library TENSORNET_COMMAND=$(command -v "$PWD/build/gcc/tn" || :) PIP_INDEX_URL=http://127.0.0.1:9 "$python" -m pip install --disable-pip-version-check -q \
+command=$(command -v "$PWD/build/gcc/tn" || command -v "$PWD/build/clang/tn" || :)
+TENSORNET_LIBRARY=$PWD/$library TENSORNET_COMMAND=$command PIP_INDEX_URL=http://127.0.0.1:9 "$python" -m pip install --disable-pip-version-check -q \
     --no-build-isolation --no-deps --root-user-action=ignore --target "$folder/site" "$folder/tree/tools/python" \
     > "$folder/log" 2>&1 || { cat "$folder/log"; fail "pip install"; }
 export PYTHONPATH="$folder/site" PYTHONDONTWRITEBYTECODE=1
-[ ! -x build/gcc/tn ] || export TN="$PWD/build/gcc/tn"
 
 case $step in
 package | asan)

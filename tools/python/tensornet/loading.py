@@ -152,14 +152,14 @@ class Model:
 
     def _operator_of(self, k):
         ctx = self.ctx
+        if isinstance(self.model, Network):
+            return self.model.operator_of(k)
         try:
-            if isinstance(self.model, Network):
-                return self.model.operator_of(k)
             if self.model:
                 return ctx.circuit_mlp(self.model, k).fold_out(ctx.circuit_unembedding(self.model))
             return ctx.cp_from_tensor(next(iter(self.tensors.values())))
         except TensornetError as error:
-            if error.status in (Status.ERR_MEMORY, Status.ERR_BACKEND):
+            if error.status not in (Status.ERR_ARG, Status.ERR_SHAPE, Status.ERR_DTYPE):
                 raise
             return None                                     # not of this kind
 
