@@ -1,7 +1,7 @@
 #!/bin/sh
 # sh tests/python.sh package|asan|notebook|analyses: tools/python, installed by pip without a network from a copy of the tree.
 # `package`: its tests, with a C program that computes the same, every function with wrong arguments, programs of earlier
-# versions, and the documents; `asan`: these tests and calls with build/asan/libtensornet.so; `notebook`: examples/guide.ipynb;
+# versions, and the documents; `asan`: these tests and calls with build/asan/libtensornet.so; `notebook`: those of examples;
 # `analyses`: examples/studies/analyses.py. PYTHON is a Python with NumPy (data/python after `sh tools/setup.sh --python`).
 set -eu
 step=$1
@@ -33,11 +33,11 @@ mkdir -p "$folder/tree/tools/python"
 cp tensornet.h "$folder/tree"
 cp -r tools/python/*.* tools/python/tensornet "$folder/tree/tools/python"
 rm -rf "$folder/tree/tools/python"/*.egg-info
-TENSORNET_LIBRARY=$PWD/$library PIP_INDEX_URL=http://127.0.0.1:9 "$python" -m pip install --disable-pip-version-check -q \
+command=$(command -v "$PWD/build/gcc/tn" || command -v "$PWD/build/clang/tn" || :)
+TENSORNET_LIBRARY=$PWD/$library TENSORNET_COMMAND=$command PIP_INDEX_URL=http://127.0.0.1:9 "$python" -m pip install --disable-pip-version-check -q \
     --no-build-isolation --no-deps --root-user-action=ignore --target "$folder/site" "$folder/tree/tools/python" \
     > "$folder/log" 2>&1 || { cat "$folder/log"; fail "pip install"; }
 export PYTHONPATH="$folder/site" PYTHONDONTWRITEBYTECODE=1
-[ ! -x build/gcc/tn ] || export TN="$PWD/build/gcc/tn"
 
 case $step in
 package | asan)
@@ -58,20 +58,31 @@ package | asan)
     [ "$step" = package ] || exit 0
     for program in tests/kept/*/*.py; do "$python" "$program" || fail "$program, written for an earlier version"; done
     # Documents: their blocks are one program, and the text below each is what it prints.
-    for page in README.md docs/howto.md; do
+    mkdir "$folder/run"
+    ln -s "$PWD"/* "$folder/run"                            # where pages may write files
+    for page in README.md docs/howto.md docs/python.md; do
         rm -f "$folder/page".*
         awk -v out="$folder/page" '/^```$/ { inside = "" }
             inside { print > (out inside) }
             /^```python$/ { inside = ".py" } /^```text$/ && last ~ /py$/ { inside = ".txt" }
             /^```(python|c|sh|cpp)$/ { last = $0; sub(/thon/, "", last) }' "$page"
-        "$python" "$folder/page.py" > "$folder/page.out" || fail "$page: the blocks of Python"
+        (cd "$folder/run" && "$python" "$folder/page.py") > "$folder/page.out" || fail "$page: the blocks of Python"
         diff "$folder/page.txt" "$folder/page.out" || fail "$page: what the blocks of Python print"
     done ;;
 notebook)
-    "$python" tests/python/notebook.py examples/guide.ipynb > "$folder/said" || { cat "$folder/said"; fail "examples/guide.ipynb"; }
-    for line in "step 300  loss" "10 outputs, 64 inputs, 32 terms" "effective rank of zero" "with noise:" "<svg"; do
-        grep -q "^$line" "$folder/said" || { cat "$folder/said"; fail "examples/guide.ipynb does not print: $line"; }
-    done ;;
+    # Each notebook, and lines that it prints.
+    while IFS='|' read -r name lines; do
+        "$python" tests/python/notebook.py "examples/$name" > "$folder/said" 2> "$folder/errors" ||
+            { cat "$folder/said" "$folder/errors"; fail "examples/$name"; }
+        for line in $lines; do
+            grep -q "^ *$(echo "$line" | tr _ ' ')" "$folder/said" ||
+                { cat "$folder/said"; fail "examples/$name does not print: $line"; }
+        done
+    done <<END
+guide.ipynb|step_300__loss 10_outputs,_64_inputs,_32_terms effective_rank_of_zero with_noise: a_picture_.*svg <Network_embed_>_bilinear_>_head>
+language.ipynb|step_600: the_model___[23][.] once_->_upon without_the_MLP a_picture together <Tokenizer:_700_tokens>
+END
+    ;;
 analyses)
     "$python" examples/studies/analyses.py > "$folder/said" || { cat "$folder/said"; fail "examples/studies/analyses.py"; }
     awk '/^2 right with k pairs/ { right = $NF } /^5 head/ { heads++ } /^lines:/ { lines = $2 }

@@ -206,7 +206,7 @@ def main():
         else:
             values, picture = classes_see(ctx, *models, *given)
             print("1 largest eigenvalues", values.T.table())
-            Path(folder, "eigenvectors.svg").write_text(picture._repr_svg_())
+            picture.save_svg(Path(folder, "eigenvectors.svg"))
             print("2 right with k pairs", *(f"{share:.3f}" for share in pairs_needed(ctx, *models, *given)))
             print("3 cosines of the classes", *(t.table(digits=2) for t in alike(ctx, *models, *given)), sep="\n")
             (_, next_words), pairs = words(ctx, *models, *given)

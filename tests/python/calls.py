@@ -22,8 +22,8 @@ SHORT, LONG, KIND, ORDER, FIXED, RANGE, NUL, CLOSED, FOREIGN, OTHER = MUST_RAISE
     "of another class")
 MAY_RAISE = "extreme"
 # What only C code can use, or what a Python object does by itself.
-NOT_IN_PYTHON = {"tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error", "tn_cp_mark", "tn_cp_release", "tn_params_rebind",
-                 "tn_tap_read", "tn_printable", "tn_writer_open", "tn_writer_write", "tn_writer_close"}
+NOT_IN_PYTHON = {"tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error", "tn_params_ctx", "tn_cp_mark", "tn_cp_release",
+                 "tn_params_rebind", "tn_tap_read", "tn_printable", "tn_writer_open", "tn_writer_write", "tn_writer_close"}
 # What holds no memory, or belongs to no context; and the context, which ends last.
 NEVER_END = {"tn_ctx", "tn_memory", "tn_mark", "tn_source", "tn_sink", "tn_backend", "tn_name_map"}
 
@@ -267,7 +267,8 @@ def by_hand(pool, closed, foreign):
     for array in (t.numpy, lambda: t.numpy(copy=False)):
         yield "tn_read", MAY_RAISE, "", array
     for call in (gone.numpy, lambda: gone.numpy(copy=False), lambda: gone.write(np.ones((3, 3))), lambda: gone[0],
-                 lambda: len(gone)):
+                 lambda: len(gone), lambda: gone.__setitem__(0, 1), gone.tolist, gone.__dlpack__, lambda: gone == 1, gone.sum,
+                 lambda: gone[fixed > 0], lambda: t.__setitem__(0, gone), lambda: t == gone):
         yield "tn_read", CLOSED, "closed|freed", call
     for what, arguments, word in (
             (SHORT, ([2, 2], "f32", [1.0] * 3), "numbers"), (LONG, ([2, 2], "f32", [1.0] * 5), "numbers"),
@@ -292,7 +293,8 @@ def by_hand(pool, closed, foreign):
         yield "tn_tokenizer_decode", f"{what}: {value!r}", "ids:", lambda value=value: tokenizer.decode(value)
     for what, sizes in ((KIND, ("a", 1)), (RANGE, (1 << 70, 1)), (MAY_RAISE, (-1, 1)), (MAY_RAISE, (1 << 40, 1))):
         yield "tn_transformer_points", what, "batch:", lambda sizes=sizes: model.points(*sizes)
-    for what, key in ((RANGE, 3), (RANGE, (0, 0, 0)), (KIND, "a"), (KIND, 1.5), (KIND, [0, 1])):
+    for what, key in ((RANGE, 3), (RANGE, (0, 0, 0)), (KIND, "a"), (KIND, 1.5), (KIND, ["a"]), (RANGE, [0, 3]),
+                      (RANGE, np.ones(4, bool))):
         yield "tn_slice", f"{what}: {key!r}", "", lambda key=key: t[key]
     for call in (lambda: t + other, lambda: t @ Wrong(), lambda: t + "a", lambda: gone + 1, lambda: t / gone):
         yield "tn_add", KIND, "", call

@@ -1,11 +1,15 @@
 """The Python package: python3 test_tensornet.py PROGRAM (compiled program.c) LAYOUT (what the C compiler says of structs)."""
+import ast
 import contextlib
 import copy
 import ctypes
 import gc
+import glob
+import inspect
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,12 +17,19 @@ import threading
 import unittest
 import warnings
 import weakref
+from unittest import mock
 
 import numpy as np
 import tensornet as tn
 from tensornet import abi, functions
 
 PROGRAM, LAYOUT = sys.argv[1:3]
+TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+with mock.patch.dict(os.environ, TN="", PATH="/nowhere"):
+    try:
+        COMMAND = tn.look.__globals__["command"]()
+    except tn.TensornetError:
+        COMMAND = None
 BITS = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], np.float32)
 
 
@@ -60,6 +71,58 @@ class Declarations(unittest.TestCase):
         self.assertEqual((tn.F64, tn.MLP_RELU2, tn.Status.OK, tn.MAX_RANK), (2, 2, 0, 8))
         self.assertIn("settings", tn.Params.mlp_init.__doc__.lower())
         self.assertIn("in_", tn.Params.mlp_init.__doc__)
+
+
+    def test_signatures(self):
+        """Types and defaults of every function, and the stub, which has each public name with the same parameters"""
+        said = str(inspect.signature(tn.Params.mlp_init))
+        self.assertTrue(said.startswith("(self, name: str, desc: MlpDesc | dict | None = None, *, in_: int = 0,"), said)
+        self.assertTrue(said.endswith(") -> Mlp"), said)
+        self.assertIn("kind: MlpKind | str = 'bilinear'", said)
+        self.assertIn("    out: int = 0                                 0: in\n", tn.Params.mlp_init.__doc__)
+        self.assertEqual(str(inspect.signature(tn.Tensor.topk)), "(self, axis: int, k: int, order: Order | str = 'largest')"
+                         " -> tuple[Tensor, Tensor]")
+        self.assertIn("seed: int = 0", str(inspect.signature(tn.Context)))
+        stub = ast.parse(subprocess.run([sys.executable, "-m", "tensornet.stubs"], capture_output=True, text=True,
+                                        check=True).stdout)
+        classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
+        names = {*classes, *(node.name for node in stub.body if isinstance(node, ast.FunctionDef)),
+                 *(node.target.id for node in stub.body if isinstance(node, ast.AnnAssign))}
+        here = {name for name, value in vars(tn).items() if name[0] != "_" and not inspect.ismodule(value)}
+        self.assertEqual(here - names, {"class_name", "enums", "header", "classes", "encode", "decode", "freeze", "png", "points",
+                                        "svg", "top_many", "look_at_params", "look_at_transformer"})
+        checked = 0
+        for kind in tn.classes.values():
+            methods = {node.name: node for node in classes[kind.__name__].body if isinstance(node, ast.FunctionDef)}
+            for name, method in vars(kind).items():
+                if hasattr(method, "c_name") and name[0] != "_" and name not in kind.kinds:
+                    listed = methods[name].args
+                    self.assertEqual([a.arg for a in listed.args + listed.kwonlyargs], list(inspect.signature(method).parameters))
+                    self.assertIsNotNone(methods[name].returns)
+                    checked += 1
+        self.assertGreater(checked, 400)
+
+    def test_prompt(self):
+        """What objects look like: kind, shape and norm"""
+        with tn.Context(seed=1) as ctx:
+            params = ctx.params_create()
+            layer = params.mlp_init("xor", in_=2, hidden=3, out=1)
+            layer.w.write(np.ones((2, 3, 2)))
+            self.assertEqual(repr(ctx), "<Context: cpu, F32>")
+            self.assertEqual(repr(ctx.tensor([3.0, 4])), "<Tensor F32 [2], norm 5>\n[3 4]")
+            self.assertEqual(str(ctx.tensor([3.0, 4], keep=True)), "[3 4]")
+            self.assertIn("<Tensor F32 [2, 3, 2], parameter, norm 3.464>", repr(layer.w))
+            self.assertIn("<Params: 2 parameters, 15 numbers>\n  xor.w  [2, 3, 2], norm 3.464", repr(params))
+            self.assertIn("<Mlp: in=2, hidden=3, out=1, order=2, w [2, 3, 2], norm 3.464, p [1, 3]", repr(layer))
+            self.assertRegex(repr(ctx.cp_from_mlp(layer)), "<Cp: 1 outputs, inputs 2 x 2, 3 terms, norm [0-9.]+>")
+            self.assertRegex(repr(ctx.image_matrix_of(np.eye(3))), "<Image: [0-9]+ x [0-9]+>")
+            for make in (ctx.memory, params.optim_create, ctx.tokenizer_create_bytes, lambda: ctx.svd(np.eye(2)),
+                         lambda: ctx.tt_svd(np.ones(6), [2, 3]), lambda: params.at(0)):
+                self.assertNotRegex(repr(made := make()), "[0-9]{10}|tn_")          # no address
+                self.assertIn(f"<{type(made).__name__}", repr(made))
+            gone = ctx.tensor([1.0])
+            ctx.reset()
+            self.assertEqual((repr(gone), str(gone)), ("<Tensor, freed>",) * 2)
 
 
 class Base(unittest.TestCase):
@@ -200,6 +263,162 @@ class Arrays(Base):
         np.testing.assert_array_equal(view, [1, 2])
 
 
+    def test_table_of_the_documents(self):
+        """Each row of docs/python.md, beside NumPy"""
+        with open(os.path.join(TREE, "docs", "python.md"), encoding="utf-8") as page:
+            rows = [line.strip("|\n").split(" | ") for line in page if line.startswith("| `")]
+        x = np.random.default_rng(3).normal(size=(3, 4)).round(3).astype(np.float32)
+        x[1, 2] = 1.5
+        arrays = dict(t=x, v=x[1], s=x[0, 1], i=np.array([3, 1, 2, 2], np.int32))
+        mine = {name: self.ctx.tensor(array) for name, array in arrays.items()}
+        shared, tried = dict(np=np, x=x, mask=x > 0, pickle=pickle, copy=copy), 0
+
+        def run(text, names):
+            if text.startswith("if "):
+                return exec(text, {**shared, **names})
+            return eval(text, {**shared, **names})
+        for expressions, kind, note in rows:
+            for text in re.findall("`(.+?)`", expressions):
+                with self.subTest(text):
+                    tried += 1
+                    if kind.strip() == "error":
+                        with self.assertRaises((TypeError, IndexError, ValueError, AttributeError, tn.TensornetError)):
+                            run(text, mine)
+                        continue
+                    got, expected = run(text, mine), run(text, arrays)
+                    if isinstance(got, (tn.Tensor, np.ndarray)):
+                        got, expected = np.asarray(got), np.asarray(expected)
+                        self.assertEqual((got.shape, got.dtype.kind), (expected.shape, expected.dtype.kind))
+                        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+                    else:
+                        self.assertEqual((got, type(got)), (expected, type(expected)))
+            if kind.strip() == "error":                         # what to write instead can be written
+                for text in re.findall("`(.+?)`", note):
+                    run(text, mine)
+        self.assertGreater(tried, 100)
+
+    def test_like_numpy_at_the_edges(self):
+        x = np.array([[0.1, np.nan, -np.inf], [0.1, 2, -3]], np.float32)
+        t = self.ctx.tensor(x)
+        for function in (lambda a: a == 0.1, lambda a: a <= np.float64(0.1), lambda a: a.max(axis=1), lambda a: a.min(axis=0),
+                         lambda a: a[1:].min(), lambda a: a.max(), lambda a: a[1:] ** 65, lambda a: a[:1, :0].sum(axis=1),
+                         lambda a: a[:0].sum(), lambda a: a[1:] ** -2, lambda a: a.transpose((-1, 0)), lambda a: a[:, [-1, 0]],
+                         lambda a: a[[[0, 1], [1, 0]]], lambda a: a[None][0, :, [0, 2]], lambda a: a[[0, 1], :, None]):
+            got, expected = np.asarray(function(t)), np.asarray(function(x))
+            self.assertEqual(got.shape, expected.shape)
+            np.testing.assert_allclose(got, expected, rtol=1e-5)
+        for wrong in (lambda: t[:0].max(), lambda: t.sum(axis=2), lambda: t.sum(axis=(0, 0)), lambda: t.transpose((0, 0)),
+                      lambda: t.sum(axis=1.0), lambda: t @ 2, lambda: t + None, lambda: t + "a", lambda: t == [None]):
+            with self.assertRaises((ValueError, TypeError)):
+                wrong()
+
+    def test_item_assignment(self):
+        x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+        t, v = self.ctx.tensor(x), self.ctx.tensor([1.0, 2, 3])
+
+        def change(of, v):
+            of[1] = 0
+            of[..., 0] = v
+            of[of > 8] = 7
+            of[[0, 2]] = np.ones((2, 4)) / 2
+            of[:, 1] += 1
+            of[None, 0, ::2] = 4
+            of[-1, -1] = -5
+        change(t, v)
+        change(x, v.numpy())
+        np.testing.assert_array_equal(t.numpy(), x)
+        ids = self.ctx.tensor([1, 2, 3])
+        ids[1:] = [5, 6]
+        np.testing.assert_array_equal(ids.numpy(), [1, 5, 6])
+        for key, value, error in ((3, 0, IndexError), (0, [1, 2], ValueError), (0, "a", TypeError), (0, 1j, TypeError)):
+            with self.assertRaises(error):
+                t[key] = value
+        with self.fails("integer"):
+            ids[0] = 1.5
+        with self.assertRaises(OverflowError):
+            ids[0] = 2**40
+        half = self.ctx.tensor([1.0, 2], "bf16")
+        half[1] = 3
+        np.testing.assert_array_equal(half.numpy(), [1, 3])
+        w = self.ctx.params_create().add("w", [2], dict(rule="normal", std=1)).value
+        self.ctx.record()
+        loss = (w * w).sum()
+        with self.fails("needed by the backward pass"):
+            w[0] = 1
+        self.ctx.backward(loss)
+
+    def test_gradients(self):
+        """Through indices, powers and reductions"""
+        x = np.random.default_rng(4).normal(size=(3, 4))
+        with tn.Context(dtype="f64", threads=1) as ctx:
+            w = ctx.params_create().add("w", [3, 4], dict(rule="normal", std=1)).value
+            for function in (lambda t: t[1:, ::2].sum(), lambda t: (t[t > 0] ** 2).sum(), lambda t: t[[2, 0, 2]].mean(),
+                             lambda t: (t ** 3).sum(axis=0).max(), lambda t: t.var(axis=1).sum(), lambda t: abs(t).min(),
+                             lambda t: (t * t).std(), lambda t: (2 ** t).mean(axis=(0, 1)), lambda t: (t[:, 1] @ t[:, 2]),
+                             lambda t: ((t * t) ** -1).sum(), lambda t: (t[[0, 1], [2, 3]] / 3).sum(),
+                             lambda t: t[None, ..., 1].sum(), lambda t: ((t * t) ** 1.25).sum()):
+                w.write(x)
+                w.ctx.reset()
+                ctx.record()
+                loss = function(w)
+                ctx.backward(loss)
+                expected = np.zeros_like(x)
+                for at in np.ndindex(x.shape):
+                    for step in (1e-6, -1e-6):
+                        moved = x.copy()
+                        moved[at] += step
+                        expected[at] += float(function(ctx.tensor(moved))) / (2 * step)
+                np.testing.assert_allclose(w.grad.numpy(), expected, rtol=1e-5, atol=1e-7)
+                w.grad.write(np.zeros_like(x))
+
+    def test_dlpack(self):
+        t = self.ctx.tensor(np.arange(6.0).reshape(2, 3), keep=True)
+        view = np.from_dlpack(t)                            # the same bytes, which NumPy before 2.1 does not write
+        t[1, 2] = 9
+        self.assertEqual(view[1, 2], 9)
+        np.testing.assert_array_equal(np.from_dlpack(t.T), view.T)
+        with self.fails("1 arrays look", error=BufferError):
+            t.close()
+        del view
+        gc.collect()
+        half = self.ctx.tensor([[1.0, -2.5]], "bf16")
+        self.assertEqual(dlpack_code(half), 4)              # bfloat
+
+        class Other:                                        # what PyTorch has, without NumPy's __array__
+            requires_grad = False
+
+            def __init__(self, of, versioned=True, device=1):
+                self.of, self.versioned, self.device = of, versioned, device
+
+            def __dlpack_device__(self):
+                return self.device, 0
+
+            def __dlpack__(self, **options):
+                if not self.versioned and options:
+                    raise TypeError("__dlpack__() got an unexpected keyword argument")
+                return self.of.__dlpack__(**options)
+
+            def detach(self):
+                return Other(self.of)
+        for versioned in (True, False):
+            for of in (t, half, np.arange(4), self.ctx.tensor([1, 2])):
+                np.testing.assert_array_equal(self.ctx.tensor(Other(of, versioned)).numpy(), np.asarray(of))
+        asks = Other(t)
+        asks.requires_grad = True
+        asks.__dict__["__dlpack__"] = None                  # only what detach() returns can be read
+        np.testing.assert_array_equal((t + asks).numpy(), 2 * t.numpy())
+        self.assertTrue((t == asks).all())
+        with self.fails("not on the host .*type 2.*cpu", error=TypeError):
+            self.ctx.tensor(Other(t, device=2))
+
+
+def dlpack_code(t):
+    """The code of the dtype in a capsule of DLPack"""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return ctypes.c_uint8.from_address(get(t.__dlpack__(), b"dltensor") + 20).value
+
+
 class Lifetimes(Base):
     def test_after_reset(self):
         t = self.ctx.tensor([1.0, 2])
@@ -310,7 +529,7 @@ class Lifetimes(Base):
         owned.clear()
         with self.fails("the context is closed"):
             ctx.memory()
-        self.assertEqual(repr(ctx), "<tn_ctx, closed>")
+        self.assertEqual(repr(ctx), "<Context, closed>")
 
     def test_closed_by_callbacks(self):
         x = self.ctx.tensor([1.0])
@@ -597,6 +816,166 @@ class Arguments(Base):
         self.assertIn("the library is version 9.8.7", said)
 
 
+class Loading(Base):
+    data = os.path.join(TREE, "tests", "data")
+
+    def fails_with(self, text, path, **options):
+        with self.fails(text):
+            tn.load(path, **options)
+
+    def test_network(self):
+        """The layout of the authors of bilinear layers, against the reference beside the file"""
+        folder = os.path.join(self.data, "bilinear")
+        with open(os.path.join(folder, "reference.json")) as file:
+            logits = json.load(file)["logits_first3_images"]
+        x = np.load(os.path.join(folder, "first3_test_images.npy")).reshape(3, -1) / 255
+        with tn.load(os.path.join(folder, "model.safetensors"), dtype="f64", residual=True) as m:
+            np.testing.assert_allclose(m(x).numpy(), logits, atol=1e-9)
+            np.testing.assert_allclose(m.operator.apply(x).numpy(), logits, atol=1e-9)
+            self.assertEqual((m.kind, m.tokenizer), ("network of bilinear layers", None))
+            self.assertEqual(m.tensors["embed.weight"].shape, (24, 784))
+            self.assertIn("embed > blocks.0 > head, residual", repr(m))
+            with self.fails("there is no tensor head; there are embed.weight", error=KeyError):
+                m.tensors["head"]
+
+    def test_network_of_this_library(self):
+        """Two layers with biases, as the layers themselves compute them"""
+        params, x = self.ctx.params_create(), np.random.default_rng(1).normal(size=(5, 3))
+        embed, head = params.linear_init("embed", in_=3, out=4, bias=True), params.linear_init("head", in_=4, out=2, bias=True)
+        layers = [params.mlp_init(f"blocks.{i}", in_=4, hidden=6, out=4, bias=True, out_bias=True) for i in range(2)]
+        for i in range(params.count()):
+            value = params.at(i).value
+            value.write(np.random.default_rng(i).normal(size=value.shape))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.safetensors")
+            params.save(path)
+            m = tn.load(path, ctx=self.ctx)
+            for residual in (False, True):
+                m.model.residual, y = residual, embed.forward(x)
+                for layer in layers:
+                    y = layer.forward(y) + (y if residual else 0)
+                np.testing.assert_allclose(m(x).numpy(), head.forward(y).numpy(), rtol=1e-4, atol=1e-4)
+            self.assertEqual((len(m.operators), m.operator), (2, None))
+
+    def test_hugging_face(self):
+        for name in ("gpt2", "llama", "mistral", "qwen2"):
+            folder = os.path.join(self.data, "hf", name)
+            with open(os.path.join(folder, "golden.json")) as file:
+                golden = json.load(file)
+            with tn.load(folder, dtype="f64") as m:
+                logits = m([golden["prompt"]]).numpy()[0, -1, :len(golden["logits"])]
+                np.testing.assert_allclose(logits, golden["logits"], atol=1e-5, err_msg=name)
+                self.assertEqual((m.kind, m.tokenizer, m.operators), ("language model", None, [None] * m.model.desc.layers))
+                with self.fails("has no tokenizer", error=TypeError):
+                    m("a text")
+
+    def test_hugging_face_refused(self):
+        """Tables that differ are not tied; a tensor without a counterpart, and a model larger than its file, are errors"""
+        source = os.path.join(self.data, "hf", "mistral")
+        with open(os.path.join(source, "config.json")) as file:
+            config = json.load(file)
+        with tempfile.TemporaryDirectory() as folder:
+            def write(config, **tensors):
+                with open(os.path.join(folder, "config.json"), "w") as file:
+                    json.dump(config, file)
+                self.ctx.safetensors_write(os.path.join(folder, "model.safetensors"), [
+                    dict(name=name, tensor=value) for name, value in {**given, **tensors}.items()])
+            given = {**tn.load(source, ctx=self.ctx).tensors}
+            ids, head = [[1, 2, 3]], given["lm_head.weight"]
+            write(config)
+            apart = tn.load(folder)(ids).numpy()
+            write({**config, "tie_word_embeddings": True})
+            np.testing.assert_array_equal(tn.load(folder)(ids).numpy(), apart)
+            write({**config, "tie_word_embeddings": True}, **{"lm_head.weight": given["model.embed_tokens.weight"]})
+            m = tn.load(folder)
+            self.assertTrue(m.model.desc.tied)
+            self.assertGreater(np.abs(m(ids).numpy() - apart).max(), 0.1)
+            write(config, **{"model.layers.0.extra.weight": head})
+            self.fails_with('"model.layers.0.extra.weight" has no counterpart', folder)
+            write({**config, "num_hidden_layers": config["num_hidden_layers"] - 1})
+            self.fails_with("belongs to a block beyond", folder)
+            write({**config, "vocab_size": 1 << 30})
+            self.fails_with("expected the .* of the model that its config describes", folder)
+            write({**config, "model_type": "bert"})
+            self.fails_with("bert", folder)
+            with open(os.path.join(folder, "config.json"), "w") as file:
+                file.write('{"model_type": "llama",}')
+            self.fails_with("config.json: .*line 1", folder)
+
+    def test_run(self):
+        """A run of `tn train`: the model, or the newest checkpoint that is whole, with its tokenizer"""
+        ctx, text = self.ctx, "the cat and the dog and the bird. " * 20
+        tokenizer, params = ctx.tokenizer_train(text, 40), ctx.params_create()
+        vocab = tokenizer.count()
+        model = params.transformer_init("", vocab=vocab, layers=1, dim=8, heads=2, context=16, mlp="bilinear")
+        ids = tokenizer.encode("the dog")[None]
+        logits = model.forward(ids).numpy()
+        with tempfile.TemporaryDirectory() as folder:
+            ctx.transformer_config_write(model.desc, os.path.join(folder, "config.json"))
+            tokenizer.save(os.path.join(folder, "tokenizer.json"))
+            params.save(os.path.join(folder, "model.safetensors"))
+            for path in (folder, os.path.join(folder, "model.safetensors")):
+                with tn.load(path) as m:
+                    np.testing.assert_array_equal(m("the dog").numpy(), logits)
+                    self.assertEqual((m.tokenizer.count(), len(m.operators), m.operator), (vocab, 1, None))
+                    self.assertEqual(m.operators[0].out, vocab)
+            with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+                notes = [dict(key="tn.model", value=file.read())]
+            os.remove(os.path.join(folder, "model.safetensors"))
+            optim = params.optim_create()
+            for step in (1, 2):
+                optim.checkpoint_write(os.path.join(folder, f"step-{step:08}.safetensors"), notes)
+            with open(os.path.join(folder, "step-00000002.safetensors"), "r+b") as file:
+                file.seek(-4, 2)
+                file.write(b"dust")
+            with tn.load(folder) as m:
+                np.testing.assert_array_equal(m("the dog").numpy(), logits)
+            self.fails_with("step-00000002|checksum", os.path.join(folder, "step-00000002.safetensors"))
+            ctx.tokenizer_train(text, 30).save(os.path.join(folder, "tokenizer.json"))
+            self.fails_with(f"has [0-9]+ tokens, expected {vocab}", folder)
+
+    def test_damaged_files(self):
+        tried = 0
+        for path in sorted(glob.glob(os.path.join(self.data, "safetensors", "*.safetensors"))
+                           + glob.glob(os.path.join(self.data, "npy", "*.npy"))):
+            name = os.path.basename(path)
+            if name.startswith(("bad_", "unsupported_")):
+                with self.assertRaises(tn.TensornetError, msg=name):
+                    tn.load(path)
+                tried += 1
+            else:
+                self.assertIn(tn.load(path).kind, ("array", "tensors"), name)
+        self.assertGreater(tried, 15)
+        with tempfile.TemporaryDirectory() as folder:       # layers that do not fit
+            path = os.path.join(folder, "x.safetensors")
+            self.ctx.safetensors_write(path, [dict(name="blocks.0.weight", tensor=np.ones((4, 3))),
+                                              dict(name="head", tensor=np.ones((2, 5)))])
+            m = tn.load(path)
+            for use in (lambda: m.operator, lambda: m([[1.0, 2, 3]])):
+                with self.fails("2|5", tn.ERR_SHAPE):
+                    use()
+
+    def test_other_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def at(name):
+                return os.path.join(folder, name)
+            self.fails_with("expected model.safetensors", folder)
+            self.fails_with("no such file or folder", at("nothing"))
+            for name, words in (("m.pt", "save_file"), ("m.gguf", "quantised"), ("m.npz", "np.save"), ("m.txt", "")):
+                open(at(name), "w").close()
+                self.fails_with(words, at(name))
+            self.fails_with("m.pt is of PyTorch: .*save_file", folder)
+            np.save(at("x.npy"), np.ones((2, 3, 3)))
+            m = tn.load(at("x.npy"))
+            self.assertEqual((m.kind, m.tensors["x"].shape, m.operator.out, m.model), ("array", (2, 3, 3), 2, None))
+            self.ctx.safetensors_write(at("x.safetensors"), [dict(name="a", tensor=np.ones((2, 3)))])
+            m = tn.load(at("x.safetensors"), ctx=self.ctx)
+            self.assertEqual((m.kind, list(m.tensors), m.operator), ("tensors", ["a"], None))
+            self.assertIn("a  [2, 3]", repr(m))
+            with self.fails("no model that is known", error=TypeError):
+                m([1.0])
+
+
 class Calls(Base):
     def test_descs(self):
         params = self.ctx.params_create()
@@ -753,6 +1132,10 @@ class Calls(Base):
     def test_pictures(self):
         image = self.ctx.image_matrix_of(np.eye(3), title="a <b>")
         self.assertIn("a &lt;b&gt;", image._repr_svg_())
+        self.assertIsNone(image._repr_png_())
+        large = self.ctx.image_matrix_of(np.random.default_rng(1).normal(size=(50, 50)))
+        self.assertIsNone(large._repr_svg_())
+        self.assertEqual(large._repr_png_()[:4], b"\x89PNG")
         with tempfile.TemporaryDirectory() as folder:
             command = os.path.join(folder, "tn")
             with open(command, "w") as file:
@@ -771,8 +1154,30 @@ class Calls(Base):
                 self.assertIn("config.json model.safetensors\n", model.look(self.ctx.tokenizer_create_bytes()).text)
                 with self.fails("nothing is no model"):
                     tn.look("nothing")
-            with environment(TN="", PATH=folder + "/none"), self.fails("make tn builds it"):
-                tn.look("nothing")
+            with environment(TN="", PATH=folder), mock.patch.dict(tn.look.__globals__, folders=list):
+                self.assertIn("--no-data", params.look(no_data="a").text)                   # the one in the PATH
+                os.environ["PATH"] += "/none"
+                with self.fails("make tn` builds it"):
+                    tn.look("nothing")
+
+    @unittest.skipUnless(COMMAND, "the package was installed without the command tn")
+    def test_look(self):
+        """The page of the command that the wheel holds, of what was loaded"""
+        with environment(TN="", PATH="/nowhere"), tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "page.html")
+            page = tn.load(os.path.join(TREE, "tests", "data", "bilinear", "model.safetensors")).look(out, vectors=2)
+            with open(out, encoding="utf-8") as file:
+                self.assertEqual(file.read(), page.text)
+            self.assertTrue(page.text.startswith("<!DOCTYPE html>") and page.text.endswith("</html>\n"))
+            self.assertRegex(repr(page), "<Page: [0-9.]+ MB; ")
+            page = tn.load(os.path.join(TREE, "tests", "data", "hf", "llama")).look(live="no", text="1 2 3")
+            self.assertTrue(page.text.endswith("</html>\n"))
+            with mock.patch("webbrowser.open") as opened:
+                page.open()
+                page.open(out)
+            self.assertEqual([call.args[0][:8] for call in opened.mock_calls], ["file:///"] * 2)
+            with self.fails("look: .*--vectors"):
+                tn.look(os.path.join(TREE, "tests", "data", "bilinear", "model.safetensors"), vectors=-1)
 
     def test_same_as_c(self):
         expected = {}

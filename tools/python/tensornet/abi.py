@@ -27,7 +27,7 @@ def prefix(names):
 
 
 def class_name(c_name):
-    return "".join(word.capitalize() for word in c_name[len("tn_"):].split("_"))
+    return "Context" if c_name == "tn_ctx" else "".join(word.capitalize() for word in c_name[len("tn_"):].split("_"))
 
 
 def item(name, start):

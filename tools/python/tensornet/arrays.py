@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 
+from . import dlpack
 from .abi import NUMBERS, header
 
 KINDS = {**{base: np.dtype(kind) for base, kind in NUMBERS.items() if base != "bool"}, "char": np.dtype(np.uint8),
@@ -195,6 +196,8 @@ def listed(value, name):
 
 def array(value, name):
     """Any array; bytes are numbers from 0 to 255"""
+    if hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "c_name"):
+        return dlpack.from_dlpack(value, name)
     try:
         return np.frombuffer(value, np.uint8) if isinstance(value, (bytes, bytearray)) else np.asarray(value)
     except (TypeError, ValueError) as error:

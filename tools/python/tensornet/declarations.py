@@ -58,7 +58,7 @@ class Header:
     def __init__(self, text):
         self.text = text.partition("#ifndef TENSORNET_H")[2].partition("#endif /* TENSORNET_H */")[0]
         self.constants, self.enums, self.structs, self.callbacks, self.functions = {}, {}, {}, {}, {}
-        self.opaque = []
+        self.opaque, self.notes = [], {}
         for declaration, comment in declarations(self.text):
             self.read(declaration, comment)
         self.opaque = [name for name in self.opaque if name not in self.structs]
@@ -75,6 +75,8 @@ class Header:
             self.enums[enum.group(2)] = self.items(enum.group(1))
         elif struct:
             self.structs[struct.group(1)] = self.fields(struct.group(1), struct.group(2))
+            named = dict(self.structs[struct.group(1)])
+            self.notes[struct.group(1)] = {f: note for f, note in self.comments(struct.group(1)).items() if f in named}
         elif re.match(r"typedef struct \w+ \w+$", what):
             self.opaque.append(what.split()[-1])
         elif re.match(r"typedef .*\(\*", what):
@@ -129,10 +131,18 @@ class Header:
             result += [self.type(part) for part in [first] + [base + " " + other for other in others]]
         return result
 
+    def comments(self, struct):
+        """What the comment behind each field of a struct says; several fields of one line share it"""
+        result, body = {}, re.search(r"struct %s \{\n(.*?)\n\}" % struct, self.text, re.S)
+        for line, comment in re.findall(r"^ *([^/\n;]*);[ ]*/\*(.*?)\*/", body.group(1) if body else "", re.S | re.M):
+            result.update(dict.fromkeys(re.findall(r"(\w+)(?:\[\w+\])?(?=,|$)", line), " ".join(comment.split())))
+        return result
+
 
 def read(text):
     header = Header(text)
-    return {name: getattr(header, name) for name in ("constants", "enums", "structs", "opaque", "callbacks", "functions")}
+    names = "constants", "enums", "structs", "notes", "opaque", "callbacks", "functions"
+    return {name: getattr(header, name) for name in names}
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import ctypes
 import keyword
 import threading
 
-from . import arrays
+from . import arrays, signatures
 from .abi import enums, header, lib, structs
 from .objects import PARAM, POINTED, Context, Object, Params, Status, Tensor, TensornetError, classes
 
@@ -26,7 +26,7 @@ COMPLETE = {"tn_tensor", "tn_cp", "tn_tt", "tn_image", "tn_circuit", "tn_attenti
 # Context does these; and what frees objects of others, or writes into layouts of the caller, has no place in Python.
 BY_HAND = {"tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error",
            "tn_arena_release", "tn_read", "tn_write", "tn_tensor_from", "tn_circuit_top_many", "tn_record", "tn_backward",
-           "tn_cp_mark", "tn_cp_release", "tn_params_rebind", "tn_tap_read", "tn_printable",
+           "tn_params_ctx", "tn_cp_mark", "tn_cp_release", "tn_params_rebind", "tn_tap_read", "tn_printable",
            "tn_writer_open", "tn_writer_write", "tn_writer_close"}
 
 
@@ -288,9 +288,9 @@ def wrap(function, name, implied):
     method.__name__ = method.__qualname__ = name
     method.c_name, method.taken, method.implied = function, [*taken.values()], first
     method.__doc__ = f"{function}({', '.join(a.name for a in declared)})\n\n{what['doc']}"
+    method.__signature__ = signatures.signature_of(what, declared, taken.values(), bool(first))
     if desc:
-        fields = (field + "_" * keyword.iskeyword(field) for field, _ in header["structs"][desc.base])
-        method.__doc__ += f"\n\nSettings, as keywords: {', '.join(fields)}"
+        method.__doc__ += f"\n\nSettings, as keywords:\n{signatures.settings_text(desc.base)}"
     return method
 
 
@@ -316,6 +316,8 @@ def attach():
     """Makes each function a method of what its first argument is, and of its second one if the first is only the context.
     Returns those that belong to nobody."""
     free = {}
+    Context.__init__.__signature__ = signatures.of_context()
+    Context.__doc__ += "\n\nSettings, as keywords:\n" + signatures.settings_text("tn_desc")
     for function, what in header["functions"].items():
         bases = [base for name, (base, stars, _, _) in what["arguments"][:2]
                  if stars == 1 and base in classes and name not in ("desc", "rule", "schedule")]

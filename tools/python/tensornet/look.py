@@ -1,44 +1,69 @@
-"""Pages and pictures in a notebook. The pages are those of the command `tn look`, which is made by `make tn`."""
+"""Pages and pictures in a notebook. The pages are those of the command `tn look`, which the wheel holds."""
 import html
 import os
 import shutil
 import subprocess
+import sysconfig
 import tempfile
+import webbrowser
 from pathlib import Path
 
 from .objects import TensornetError
+
+LARGE = 60_000                                              # bytes of an SVG that a notebook need not hold
 
 
 class Page:
     """A page of `tn look`: a notebook shows it inline, save() writes it to a file."""
 
-    def __init__(self, text, height=720):
+    def __init__(self, text: str, height: int = 720):
         self.text, self.height = text, height
 
-    def save(self, path):
+    def save(self, path) -> None:
         Path(path).write_text(self.text, encoding="utf-8")
+
+    def open(self, path=None) -> None:
+        """Shows the page in a web browser; path: where it is, else a new file is written"""
+        if path is None:
+            path = Path(tempfile.mkdtemp()) / "page.html"
+            self.save(path)
+        webbrowser.open(Path(path).resolve().as_uri())
+
+    def __repr__(self):
+        return f"<Page: {len(self.text) / 1e6:.1f} MB; .open() shows it in a browser, .save('page.html') writes it>"
 
     def _repr_html_(self):
         return (f'<iframe srcdoc="{html.escape(self.text)}" style="width:100%;height:{self.height}px;border:0" '
                 'title="tn look"></iframe>')
 
 
-def look(model, height=720, **options):
-    """The page that `tn look MODEL` makes, of a file or the folder of a run; options as keywords: title="...", pixels="8x8".
-    The command is $TN, or tn in the PATH."""
-    command = os.environ.get("TN") or shutil.which("tn")
-    if not command:
-        raise TensornetError("look: the command tn is not in the PATH; make tn builds it, and TN can name it")
+def folders():
+    """Where pip puts the command of the wheel: in this environment, for this user, or beside the package (--target)"""
+    user = "osx_framework_user" if sysconfig.get_config_var("PYTHONFRAMEWORK") else f"{os.name}_user"
+    return [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", user), Path(__file__).parents[1] / "bin"]
+
+
+def command():
+    """The command tn: $TN, or that of the wheel, or one in the PATH"""
+    found = os.environ.get("TN") or shutil.which("tn", path=os.pathsep.join(map(str, folders()))) or shutil.which("tn")
+    if not found:
+        raise TensornetError("look: the command tn is not there: `make tn` builds it, a wheel that is made after that holds it, "
+                             "and the variable TN of the environment can name it")
+    return found
+
+
+def look(model, height: int = 720, **options) -> Page:
+    """The page that `tn look MODEL` makes, of a file or the folder of a run; options as keywords: title="...", pixels="8x8"."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
         given = [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), str(value))]
-        done = subprocess.run([command, "look", os.fspath(model), "--out", page, *given], capture_output=True, text=True)
+        done = subprocess.run([command(), "look", os.fspath(model), "--out", page, *given], capture_output=True, text=True)
         if done.returncode or not page.exists():
-            raise TensornetError("look: " + (done.stderr or done.stdout or f"{command} made no page").strip())
+            raise TensornetError("look: " + (done.stderr or done.stdout or "the command made no page").strip())
         return Page(page.read_text(encoding="utf-8"), height)
 
 
-def look_at_params(self, **options):
+def look_at_params(self, **options) -> Page:
     """The page that `tn look` makes of these parameters, with its options as keywords"""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
@@ -46,7 +71,7 @@ def look_at_params(self, **options):
         return look(path, **options)
 
 
-def look_at_transformer(self, tokenizer=None, **options):
+def look_at_transformer(self, tokenizer=None, **options) -> Page:
     """The page that `tn look` makes of this model, whose parameters have names without a prefix: transformer_init("", ...)"""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
@@ -57,9 +82,18 @@ def look_at_transformer(self, tokenizer=None, **options):
         return look(path, **options)
 
 
-def svg(image):
-    """A picture as a notebook shows it"""
+def saved(image, end):
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "image.svg"
-        image.save_svg(path)
-        return path.read_text(encoding="utf-8")
+        path = Path(folder) / f"image.{end}"
+        getattr(image, f"save_{end}")(path)
+        return path.read_bytes()
+
+
+def svg(image):
+    """A picture as a notebook shows it, if it has few parts; one with many is a PNG, which is smaller"""
+    text = saved(image, "svg")
+    return text.decode() if len(text) < LARGE else None
+
+
+def png(image):
+    return saved(image, "png") if svg(image) is None else None

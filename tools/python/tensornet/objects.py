@@ -26,11 +26,15 @@ COUNTED = {("tn_transformer", "blocks"): "desc.layers", ("tn_deep", "layer"): "d
 WRITABLE = {("tn_param", "lr_scale"), ("tn_param", "decay_scale"), ("tn_param", "adamw")}
 SET_BY = {("tn_param", "frozen"): "params.freeze(pattern) does that"}
 NUMPY = {Dtype.F32: np.float32, Dtype.F64: np.float64, Dtype.BF16: np.uint16, Dtype.I32: np.int32}
+# What to write where Python would copy or pickle.
+INSTEAD = {"tn_tensor": ": copy() makes a tensor of the same numbers, and t.numpy() can be pickled",
+           "tn_params": ": save(path) writes them, and tn.load(path) or load(path) reads them"}
 classes = {}
 
 
 class TensornetError(Exception):
     """What a failed call says: `status` is a Status, the text is the message of the context."""
+    status: Status
 
     def __init__(self, message, status=Status.ERR_ARG):
         super().__init__(message)
@@ -50,7 +54,7 @@ class Object:
         self.__dict__.update(_ctx=ctx, _owners=owners, _keep=keep, _memory=memory, _at=at, _end=end, _serial=serial)
         if end:
             for owner in owners:                            # it is freed before they are
-                owner.__dict__.setdefault("_owned", weakref.WeakSet()).add(self)
+                owner.__dict__.setdefault("_owned", weakref.WeakValueDictionary())[serial] = self
 
     @property
     def _address(self):
@@ -70,7 +74,7 @@ class Object:
             raise AttributeError(f"{self.c_name} has no public fields")
         return self.layout.from_address(self._address)
 
-    def close(self):
+    def close(self) -> None:
         """Frees the object now, and what ends with it. A second call does nothing."""
         with self._ctx._lock:
             if self._end and self._end.alive and self._at is not None:
@@ -80,7 +84,7 @@ class Object:
                 self._ctx._collect()
 
     def _finish(self):
-        for owned in self.__dict__.get("_owned", ()):
+        for owned in list(self.__dict__.get("_owned", {}).values()):
             owned._finish()
         self._end()
 
@@ -93,7 +97,9 @@ class Object:
     def __getattr__(self, name):
         kind = self.kinds.get(name.rstrip("_")) if not name.startswith("__") and self.kinds else None
         if kind is None:
-            raise AttributeError(f"{self.c_name} has no field or function {name}")
+            raise AttributeError(f"{self.c_name} has no field or function {name}" + (
+                f": t.numpy().{name} is NumPy's, without gradients"
+                if self.c_name == "tn_tensor" and hasattr(np.ndarray, name) else ""))
         return self._ctx._field(self, name.rstrip("_"), kind)
 
     def __setattr__(self, name, value):
@@ -107,22 +113,10 @@ class Object:
 
     def __reduce_ex__(self, protocol):
         raise TypeError(f"{self.c_name}: it belongs to its context, and cannot be copied or pickled by Python"
-                        + (": copy() makes a tensor of the same numbers" if self.c_name == "tn_tensor" else ""))
+                        + INSTEAD.get(self.c_name, ""))
 
     def __dir__(self):
         return [*super().__dir__(), *(name + "_" * keyword.iskeyword(name) for name in self.kinds or ())]
-
-    def __repr__(self):
-        try:
-            self._address
-        except TensornetError:
-            return f"<{self.c_name}, freed>"
-        if self.c_name == "tn_tensor":
-            return self.format()
-        if not self.layout:
-            return f"<{self.c_name}>"
-        shown = (f"{name}={value!r}" for name in self.kinds if not isinstance(value := getattr(self, name), (Object, list)))
-        return f"<{self.c_name} {' '.join(shown)}>"
 
 
 destroys = {f["arguments"][0][1][0]: staticmethod(getattr(lib, c_name)) for c_name, f in header["functions"].items()
@@ -153,10 +147,10 @@ class Context(Object):
 
     def __init__(self, **desc):
         self._lock, self._calls, self._dead, self._alive = threading.RLock(), [], [], []
-        self._arena, self._views = weakref.WeakSet(), weakref.WeakSet()
+        self._arena, self._views = weakref.WeakValueDictionary(), weakref.WeakValueDictionary()     # by serial number
         self._serial, self._raised, self._recording = iter(range(1 << 62)), [], False
         # Functions that backward may call again; the objects of tensors that are not of the arena, by address.
-        self._recorded, self._known, self._gradients = [], weakref.WeakValueDictionary(), weakref.WeakSet()
+        self._recorded, self._known, self._gradients = [], weakref.WeakValueDictionary(), weakref.WeakValueDictionary()
         # What functions of Python returned to the call of C that is under way, and when those that have not yet returned began.
         self._returned, self._inside = [], []
         self._owners, self._keep, self._at = (), [], 0
@@ -175,9 +169,6 @@ class Context(Object):
     def __dir__(self):
         return object.__dir__(self)
 
-    def __repr__(self):
-        return f"<tn_ctx {self.backend_name()}, {self.dtype().name}>" if self._alive else "<tn_ctx, closed>"
-
     @property
     def _handle(self):
         if not self._alive:
@@ -194,7 +185,7 @@ class Context(Object):
 
     # ---- what ends
 
-    def close(self):
+    def close(self) -> None:
         """Frees the context and all that it owns. A second call does nothing."""
         with self._lock:
             if self._alive:
@@ -202,7 +193,7 @@ class Context(Object):
                 self._check_callback("close", -1)
                 self._end()
 
-    def reset(self):
+    def reset(self) -> None:
         """Frees all arena tensors and the tape, and keeps their memory for the next step."""
         with self._lock:
             self._check_views()
@@ -212,7 +203,7 @@ class Context(Object):
             self._recorded.clear()
             self._expire(-1)
 
-    def record(self):
+    def record(self) -> None:
         """Starts the recording of ops; noise and dropout act. Until the end of backward nothing that is dropped is freed."""
         with self._lock:
             self._collect()
@@ -220,7 +211,7 @@ class Context(Object):
             self._check()
             self._recording = True
 
-    def backward(self, loss):
+    def backward(self, loss: Tensor) -> None:
         """Adds d loss / d t to t.grad of every recorded t that needs it, and ends the recording; loss has one element."""
         if not isinstance(loss, Tensor):
             raise TypeError(f"backward: loss: expected a tensor, not {arrays.type_of(loss)}")
@@ -241,7 +232,7 @@ class Context(Object):
         finally:
             self.arena_release(mark)
 
-    def arena_release(self, mark):
+    def arena_release(self, mark) -> None:
         """Frees the arena tensors that were made after the mark."""
         if not isinstance(mark, classes["tn_mark"]) or mark._ctx is not self:
             raise TypeError("arena_release: mark: expected what arena_mark() of this context returned")
@@ -254,16 +245,17 @@ class Context(Object):
             self._expire(serial)
 
     def _expire(self, serial):
-        for tensor in [t for t in self._arena if t._serial > serial]:
-            tensor._at = None
-            self._arena.discard(tensor)
+        for later, tensor in list(self._arena.items()):
+            if later > serial:
+                tensor._at = None
+                self._arena.pop(later, None)
 
     def _check_views(self, ending=None, since=-1):
         """Refuses to free bytes that arrays of NumPy look at; ending: what is freed, None: the arena"""
         def ends(o):
             return o is ending or ending is self or any(map(ends, o._owners)) or (
-                ending is None and o in self._arena and o._serial > since)
-        seen = sum(ends(view.tensor) for view in self._views)
+                ending is None and o._serial in self._arena and o._serial > since)
+        seen = sum(ends(view.tensor) for view in list(self._views.values()))
         if seen:
             raise BufferError(f"{seen} arrays look at memory that this frees; take copies: t.numpy()")
 
@@ -310,7 +302,7 @@ class Context(Object):
         arena = not structs[c_name].from_address(address).flags & OWNED
         tensor = Tensor(self, address, owners, keep, owned and not arena)
         if arena:
-            self._arena.add(tensor)
+            self._arena[tensor._serial] = tensor
         else:
             self._known[address] = tensor
         return tensor
@@ -324,7 +316,7 @@ class Context(Object):
         except TensornetError:                              # it ended
             pass
         made = self._object(c_name, address, owned=False)
-        if isinstance(made, Object) and made is not self and made not in self._arena:
+        if isinstance(made, Object) and made is not self and made._serial not in self._arena:
             lent.append(made)
         return made
 
@@ -347,7 +339,7 @@ class Context(Object):
             return [classes[base](self, value + i * size, (holder,)) for i in range(count)]
         value = self._value(value, base, stars, holder, place)
         if name == "grad" and value is not None:
-            self._gradients.add(value)
+            self._gradients[value._serial] = value
         return value
 
     def _value(self, value, base, stars, holder, place):
@@ -361,7 +353,7 @@ class Context(Object):
 
     # ---- to C
 
-    def tensor(self, numbers, dtype=None, keep=False, _name="tensor"):
+    def tensor(self, numbers, dtype=None, keep: bool = False, _name="tensor") -> Tensor:
         """An arena tensor (keep: an owned one) of an array, a list or a number. Integers become I32, floats the context's."""
         array = numbers.numpy() if isinstance(numbers, Tensor) else arrays.array(numbers, _name)
         if array.dtype.kind not in "fiub":
