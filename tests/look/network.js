@@ -18,7 +18,7 @@ whenFilled({
     },
     interactions() {
         const stage = one("#interactions .stage");
-        press(stage, "PageUp");
+        pressMany(stage, "PageUp", 10);                 /* from the output of the first picture */
         expected.interactions.forEach(([row, column, wanted], output) => {
             press(stage, "Home");
             pressMany(stage, "ArrowUp", 16);
