@@ -42,7 +42,7 @@ for id in learnt card heads spectra-0 eigen-1 interactions-0 pairs paths time; d
     holds "a page has $id" grep -qF "\"id\":\"$id\"" page.html
 done
 # A page is sent to others: no message of the library, no function of it, no folder of this machine.
-plain() { ! data "$1" | grep -v '"config"' | grep -e 'circuit_' -e 'tn_[a-z]' -e ', expected' -e "$PWD" -e '"/' > said; }
+plain() { ! data "$1" | grep -v '"config"' | grep -e 'circuit_' -e 'tn_[a-z]' -e ', expected' -e "$PWD" -e '"/[a-z][a-z]*/' > said; }
 holds "a page has no message and no path" plain page.html
 is "one script element ends for each that begins" "$(grep -o '<script' page.html | wc -l)" "$(grep -o '</script' page.html | wc -l)"
 holds "a token is escaped" grep -qF '"\u003c"' page.html

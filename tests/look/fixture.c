@@ -524,6 +524,33 @@ static double *after_embedding(const double *w, const double *embed)
     return to;
 }
 
+/* What the library says of the network without eigenvector GONE of output GONE_OF: its values, their effective rank and norm,
+   the outputs, and element 2,5 of its matrix, which is `element` of the whole. */
+enum { GONE_OF = 3, GONE = 1 };
+static void write_without(const tn_eigenpairs *eigen, const double *values, const double *logits, const tn_tensor *inputs,
+                          double element)
+{
+    const int64_t n = eigen->count;
+    double *vectors = read_numbers(eigen->vectors), *x = read_numbers(inputs), *rest = numbers((size_t)n), norm = 0;
+    const double  value = values[GONE_OF * n + GONE], *v = vectors + (GONE_OF * n + GONE) * eigen->n;
+    for (int64_t k = 0, kept = 0; k < n; k++) if (k != GONE) rest[kept++] = values[GONE_OF * n + k];
+    for (int64_t k = 0; k < n - 1; k++) norm = hypot(norm, rest[k]);
+    fprintf(expected, "\"without\": {\"output\": %d, \"k\": %d, \"rank\": %.17g, \"norm\": %.17g, \"element\": %.17g,\n\"values\": [",
+            GONE_OF, GONE, tn_effective_rank(rest, n - 1), norm, element - value * v[2] * v[5]);
+    for (int64_t k = 0; k < n - 1; k++) fprintf(expected, "%s%.17g", k ? ", " : "", rest[k]);
+    fprintf(expected, "],\n\"logits\": [");
+    for (int s = 0; s < SHOTS; s++) {
+        double dot = 0;
+        for (int i = 0; i < DOTS; i++) dot += v[i] * x[s * DOTS + i];
+        for (int o = 0; o < ANSWERS; o++)
+            fprintf(expected, "%s%.17g", s + o ? ", " : "", logits[s * ANSWERS + o] - (o == GONE_OF ? value * dot * dot : 0));
+    }
+    fprintf(expected, "]}");
+    free(vectors);
+    free(x);
+    free(rest);
+}
+
 static void write_network(const char *model, const char *pictures)
 {
     const int64_t shape[2] = {SHOTS, DOTS};
@@ -574,7 +601,9 @@ static void write_network(const char *model, const char *pictures)
     for (int o = 0; o < ANSWERS; o++)
         fprintf(expected, "%s[%d, %d, %.17g]", o ? ", " : "", 7 * o % DOTS, (5 * o + 2) % DOTS,
                 product(u + o * WIDE, left, right, WIDE, DOTS, 7 * o % DOTS, (5 * o + 2) % DOTS));
-    fprintf(expected, "]}\n");
+    fprintf(expected, "],\n");
+    write_without(&eigen, values, logits, x, product(u + GONE_OF * WIDE, left, right, WIDE, DOTS, 2, 5));
+    fprintf(expected, "}\n");
     free(values);
     free(logits);
     free(w);
