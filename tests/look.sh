@@ -111,8 +111,13 @@ trained() {   # NAME ARGUMENT...: a run, its page, and what `tn circuits` prints
         "$tn" look "$name" --text "$said" --out "$name.html" && "$tn" circuits "$name" heads --json > heads.json &&
         "$tn" circuits "$name" history --json > history.json &&
         "$tn" circuits "$name" paths "$said" --top 40 --json > paths.json &&
+        token=$(sed -n 's/^  "token": "\(.*\)",$/\1/p' paths.json | sed 's/\\"/"/g') && rm -rf "$name-without" &&
+        cp -r "$name" "$name-without" && without="$name-without/model.safetensors" &&
+        "$fixture" zero "$without" blocks.0.attn.o 8 16 && "$fixture" zero "$without" blocks.1.mlp.p 0 0 &&
+        "$tn" circuits "$name-without" paths "$said" --top 40 --token "$token" --json > without.json &&
+        "$tn" circuits "$name-without" attribute "$said" --token "$token" --json > parts.json &&
         { printf '{"heads":'; cat heads.json; printf ', "history":'; cat history.json; printf ', "paths":'; cat paths.json
-          echo '}'; } > "$name.json"
+          printf ', "without":'; cat without.json; printf ', "parts":'; cat parts.json; echo '}'; } > "$name.json"
 }
 said='the </script> cat saw "so" the'
 (
@@ -136,7 +141,8 @@ said='the </script> cat saw "so" the'
         done > layer.json && echo ']' >> layer.json
 ) > "$folder/said" 2>&1 || fail "tn look: $(tail -n 2 "$folder/said")"
 for kind in run deep compare layer network; do
-    with_checks $kind "$folder/$kind.html" > "$folder/$kind-checked.html"
+    # The time of this browser runs ahead of workers, so that the page's own program answers.
+    with_checks $kind "$folder/$kind.html" | sed "s/<head>/<head><script>delete globalThis.Worker<\/script>/" > "$folder/$kind-checked.html"
     check $kind "$folder/$kind-checked.html" --window-size=1280,900
     framed "$folder/$kind-checked.html" 360 > "$folder/phone.html"
     check "$kind, 360 pixels" "$folder/phone.html" --window-size=1280,1600

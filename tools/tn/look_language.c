@@ -719,6 +719,7 @@ static void live_part(page *p, const subject *s, const char *text)
     page_text(p, "config", config);
     if (tokenizer) page_text(p, "tokenizer", tokenizer);
     if (text) page_text(p, "prompt", text);
+    page_flag(p, "marks", s->m.start_count == 0 && !s->m.plain_prompt);     /* as text_ids begins a text */
     page_close(p, '}');
     for (int64_t i = 0; i < n; i++) tn_tensor_destroy((tn_tensor *)list[i].tensor);
     free(list);

@@ -36,6 +36,7 @@ static const char   **names;            /* [vocab] of tokens                    
 static bool          *off;              /* [layers,heads + 1]: which heads, and last the MLP, are ablated */
 static int32_t        text[MOST_TOKENS];
 static int64_t        length;
+static bool           no_mark;          /* a text begins without [BOS]                                */
 
 /* Of each block: the eigenpairs of the token that was last asked for, in the order of |value|. The MLP adds to its logit
    the sum of value (vector . [z;1])^2 over the denominator of the last norm; z is the normed stream, before the gain. */
@@ -96,6 +97,7 @@ static void forget(void)
     names = NULL;
     off = NULL;
     tokenizer = NULL;
+    no_mark = false;
     length = 0;
 }
 
@@ -271,10 +273,17 @@ int EXPORT(live_language)(const void *weights, size_t weight_bytes, const void *
     return end(net.desc.vocab);
 }
 
+/* Whether a text begins with [BOS], if the tokenizer has one; a model may never have learnt what follows it. */
+int EXPORT(live_marks)(int wanted)
+{
+    no_mark = !wanted;
+    return 0;
+}
+
 /* Reads a text, whose last MOST_TOKENS tokens are kept. Returns their number; numbers: their ids. */
 int EXPORT(live_text)(const char *bytes, size_t count)
 {
-    const tn_bos bos = tn_tokenizer_bos(tokenizer) >= 0 ? TN_BOS_FIRST : TN_BOS_NONE;
+    const tn_bos bos = tn_tokenizer_bos(tokenizer) >= 0 && !no_mark ? TN_BOS_FIRST : TN_BOS_NONE;
     int64_t      most = net.desc.positions == TN_POSITIONS_LEARNED && net.desc.context < MOST_TOKENS
                         ? net.desc.context : MOST_TOKENS;
     if (!tokenizer) return refuse("no language model is open");

@@ -211,6 +211,8 @@ const images = (call, live, box) => {
 const language = (call, live, box) => {
     const files = [tn.array(live.weights), live.config, live.tokenizer || ""];
     const model = call("live_language", ...files), [, layers, heads] = model.numbers;
+    const marks = ["live_marks", live.marks === false ? 0 : 1];
+    call(...marks);
     const ask = tn.aside(tn.bytes("tn-wasm"), call, ["live_language", ...files]);
     const names = (tn.page.names || {}).tokens || model.words;
     const status = tn.h("output", { class: "status" }), answer = answering(status);
@@ -227,7 +229,7 @@ const language = (call, live, box) => {
 
     /* The calls that make a whole model the present one. */
     const calls = new Map();
-    const state = () => [["live_restore"], ...calls.values()];
+    const state = () => [marks, ["live_restore"], ...calls.values()];
     const taken = (key, name, on, off) => tn.ablate(key, name, out => {
         call(...(out ? on : off));
         if (out) calls.set(key, on); else calls.delete(key);
