@@ -116,7 +116,9 @@ int look_main(int argc, char **argv)
     check_not_input("out", look_settings.out, "--labels", look_settings.labels);
     report_begin(false);
     char       *file = array_file(argv[0]), *base = base_name(argv[0]);
-    const char *title = look_settings.title ? look_settings.title : base;
+    char       *other = look_settings.against ? base_name(look_settings.against) : NULL;
+    char       *both = other ? format_text("%s and %s", base, other) : NULL;
+    const char *title = look_settings.title ? look_settings.title : both ? both : base;
     char       *out = look_settings.out ? copy_text(look_settings.out) : format_text("%s.html", base);
     memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
@@ -129,6 +131,8 @@ int look_main(int argc, char **argv)
     tn_ctx_destroy(ctx);
     print("page: %s\nseconds: %.1f\n", out, now() - began);
     free(out);
+    free(both);
+    free(other);
     free(base);
     free(file);
     return 0;

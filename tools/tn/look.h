@@ -53,6 +53,8 @@ void page_note(const char *format, ...) PRINTF_LIKE(1, 2);
 char *plain_reason(const char *why);
 /* The last part of a path. */
 const char *file_name(const char *path);
+/* Names for two models, new strings: the last parts of their paths, or more where these are equal. */
+void names_of_two(const char *a, const char *b, char *names[2]);
 /* A note that a tensor has `bad` numbers that are not finite, and of the first one a warning. left: what the page lacks. */
 void page_nonfinite(const char *name, const tn_tensor *t, int64_t bad, const char *left);
 /* Opens a section, an object of the list `sections`. text: NULL, or what it shows. */
@@ -107,6 +109,7 @@ enum { COMMON_OUTPUTS = 256 };
 int32_t *whole_words(const subject *s, int64_t most, int64_t *count);
 /* The section of a language model that comes first. ids: a text of T tokens. */
 void     learnt_section(page *p, const subject *s, const int32_t *ids, int64_t T);
+void     learnt_of_two(page *p, const subject *s, const subject *other, const int32_t *ids, int64_t T);
 
 /* ---- look_language.c --------------------------------------------------------------------------------------------------- */
 

@@ -590,8 +590,9 @@ static void spoke_section(page *p, const seen *s, const pictures *data)
     free(at);
 }
 
-/* For the part of the page that computes: a safetensors file of logits = p ((f0 x) * (f1 x)) + linear x + constant. */
-static void live_part(page *p, const seen *s)
+/* What a model that runs in the page needs: a safetensors file of logits = p ((f0 x) * (f1 x)) + linear x + constant. name: of one
+   of two models, or NULL. */
+static void put_model(page *p, const seen *s, const char *name)
 {
     const tn_cp *cp = s->quadratic;
     tn_named_tensor     list[5];
@@ -614,17 +615,37 @@ static void live_part(page *p, const seen *s)
     if (tn_safetensors_write(ctx, tn_sink_memory(bytes, room, &used), list, count, NULL, 0) != TN_OK)
         check_ctx(ctx, "the part that computes");
     stored a = page_store_bytes(p, bytes, used);
-    page_open_live(p);
-    page_text(p, "kind", "images");
+    if (name) page_text(p, "name", name);
     page_array(p, "weights", &a);
-    page_close(p, '}');
     for (int k = 0; k < count; k++) tn_tensor_destroy((tn_tensor *)list[k].tensor);
     free(bytes);
 }
 
+/* other: the second model, or NULL. */
+static void live_part(page *p, const seen *s, const seen *other, const char *path)
+{
+    page_open_live(p);
+    page_text(p, "kind", other ? "two images" : "images");
+    if (!other) put_model(p, s, NULL);
+    else {
+        char *names[2];
+        names_of_two(path, look_settings.against, names);
+        page_open(p, "models", '[');
+        for (int k = 0; k < 2; k++) {
+            page_open(p, NULL, '{');
+            put_model(p, k ? other : s, names[k]);
+            page_close(p, '}');
+            free(names[k]);
+        }
+        page_close(p, ']');
+    }
+    page_close(p, '}');
+}
+
 /* ---- the page ---------------------------------------------------------------------------------------------------------- */
 
-static void layer_sections(page *p, const network *n, int64_t k, const seen *s, bool picture)
+/* other: the second model, whose eigenvectors follow those of the first, or NULL. */
+static void layer_sections(page *p, const network *n, int64_t k, const seen *s, const seen *other, bool picture)
 {
     const bool  one = n->count == 1;
     const char *name = n->layers[k].name;
@@ -637,6 +658,7 @@ static void layer_sections(page *p, const network *n, int64_t k, const seen *s, 
     }
     spectra_section(p, id[0], title[0], s->quadratic, s->names, -1);
     eigen_section(p, id[1], title[1], s, picture && (k == 0 || n->residual));
+    if (other) eigen_section(p, "eigen-b", "Eigenvectors of the other model", other, picture);
     matrix_section(p, id[2], title[2], s);
     for (int i = 0; i < 3; i++) {
         free(id[i]);
@@ -662,8 +684,12 @@ static void compare_section(page *p, const seen *a, const seen *b, const char *p
     v[0] = numbers_in(mine.values), v[1] = numbers_in(theirs.values);
     page_section(p, "compare", "compare", "Two models", "How similar the interaction matrices of the two models are, output by "
                  "output, and their eigenvalues.");
-    page_text(p, "a", file_name(path_a));
-    page_text(p, "b", file_name(path_b));
+    char *pair[2];
+    names_of_two(path_a, path_b, pair);
+    page_text(p, "a", pair[0]);
+    page_text(p, "b", pair[1]);
+    free(pair[0]);
+    free(pair[1]);
     page_open(p, "columns", '[');
     for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
     page_close(p, ']');
@@ -745,11 +771,15 @@ static void about_network(page *p, const network *n, const seen *s, bool picture
 
 static void learnt_classes(page *p, bool picture)
 {
-    page_section(p, "learnt", "learnt", "What it has learnt", picture
+    const bool two = look_settings.against != NULL;
+    page_section(p, "learnt", "learnt", two ? "What both have learnt" : "What it has learnt", two
+        ? "For each output the pattern that speaks most for it and the one that speaks most against it, of both models, and the "
+          "cosine of their matrices: 1 if both look for the same."
+        : picture
         ? "For each output the two patterns that speak most for it, and below them the two that speak most against it: an input "
           "like a pattern, or like its negative, moves the score by the pattern's number times the square of the match."
         : "How many patterns each output looks for: the eigenvalues of its matrix.");
-    page_text(p, "of", picture ? "classes" : "tensors");
+    page_text(p, "of", two ? "two" : picture ? "classes" : "tensors");
     page_close(p, '}');
 }
 
@@ -773,7 +803,10 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
         note_what_is_exact(&n);
     }
     if (look_settings.against && n.broken) fail("%s has numbers that are NaN or infinite, expected none with --against", path);
-    if (look_settings.against) t = see_other(&m, ctx, &s);
+    if (look_settings.against) {
+        t = see_other(&m, ctx, &s);
+        page_note("Spectra, matrices and the linear part are of the first model.");
+    }
     bool picture = !n.broken && find_pixels(s.quadratic->in[0], &width, &height);
     page_begin(&p, "look", look_settings.against ? "comparison" : picture ? "images" : "tensor", title);
     if (picture) {
@@ -789,19 +822,19 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     }
     if (!n.broken) about_network(&p, &n, &s, picture, width, height);
     page_open(&p, "sections", '[');
-    if (!n.broken && !look_settings.against) learnt_classes(&p, picture);
+    if (!n.broken && (!look_settings.against || picture)) learnt_classes(&p, picture);
     card_section(&p, &n, n.broken ? NULL : &s, &data);
     if (look_settings.against) compare_section(&p, &s, &t, path, look_settings.against);
     for (int64_t k = 0; !n.broken && k < n.count; k++) {
         seen other = k ? see(&n, k) : s;
-        layer_sections(&p, &n, k, &other, picture);
+        layer_sections(&p, &n, k, &other, look_settings.against && k + 1 == n.count ? &t : NULL, picture);
         if (k) free_seen(&other);
     }
-    if (look_settings.against) eigen_section(&p, "eigen-b", "Eigenvectors of the other model", &t, picture);
     if (s.linear) linear_section(&p, &s);
     if (data.x && n.count == 1) spoke_section(&p, &s, &data);
     page_close(&p, ']');
-    if (picture && n.count == 1 && s.quadratic->out == s.all && look_settings.live && !look_settings.against) live_part(&p, &s);
+    if (picture && n.count == 1 && s.quadratic->out == s.all && look_settings.live)
+        live_part(&p, &s, look_settings.against ? &t : NULL, path);
     page_write(&p, out, look_settings.out ? BY_USER : BY_NAME);
     free_seen(&s);
     if (look_settings.against) {

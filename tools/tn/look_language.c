@@ -682,21 +682,16 @@ static char *tokenizer_json(const subject *s)
     return (char *)resize(text, used + 1, 1);
 }
 
-/* text: what it begins with, or NULL. */
-static void live_part(page *p, const subject *s, const char *text)
+static bool fits_a_page(const model *m) { return (size_t)tn_params_elements(m->params) * 4 <= most_live_bytes; }
+
+/* What a model that runs in the page needs. name: of one of two models, or NULL; text: what it begins with, or NULL. */
+static void put_model(page *p, const subject *s, const char *name, const char *text)
 {
     const int64_t  n = tn_params_count(s->m.params);
     const tn_dtype dtype = (size_t)tn_params_elements(s->m.params) * 4 > live_bytes ? TN_BF16 : TN_F32;
-    tn_named_tensor      *list = (tn_named_tensor *)allocate((size_t)n, sizeof *list);
+    tn_named_tensor *list = (tn_named_tensor *)allocate((size_t)n, sizeof *list);
     size_t         room = 1u << 20, used = 0;
     char          *config = config_json(&s->m), *tokenizer = tokenizer_json(s);
-    if ((size_t)tn_params_elements(s->m.params) * 4 > most_live_bytes) {
-        page_note("The model does not run in this page, because it has more weights than a page should hold.");
-        free(list);
-        free(config);
-        free(tokenizer);
-        return;
-    }
     for (int64_t i = 0; i < n; i++) {
         const tn_param *q = tn_params_at(s->m.params, i);
         tn_tensor      *t = tn_tensor_create(s->m.ctx, dtype, q->value->rank, q->value->shape);
@@ -713,19 +708,42 @@ static void live_part(page *p, const subject *s, const char *text)
         page_note("The model that runs in this page has its weights rounded to 16 bits (BF16), so that its numbers differ from the "
                   "others in the third digit.");
     stored a = page_store_bytes(p, bytes, used);
-    page_open_live(p);
-    page_text(p, "kind", "language");
+    if (name) page_text(p, "name", name);
     page_array(p, "weights", &a);
     page_text(p, "config", config);
     if (tokenizer) page_text(p, "tokenizer", tokenizer);
     if (text) page_text(p, "prompt", text);
     page_flag(p, "marks", s->m.start_count == 0 && !s->m.plain_prompt);     /* as text_ids begins a text */
-    page_close(p, '}');
     for (int64_t i = 0; i < n; i++) tn_tensor_destroy((tn_tensor *)list[i].tensor);
     free(list);
     free(bytes);
     free(config);
     free(tokenizer);
+}
+
+/* other: the second model, or NULL. */
+static void live_part(page *p, const subject *s, const subject *other, const char *text)
+{
+    if (!fits_a_page(&s->m) || (other && !fits_a_page(&other->m))) {
+        page_note("The model does not run in this page, because it has more weights than a page should hold.");
+        return;
+    }
+    page_open_live(p);
+    page_text(p, "kind", other ? "two texts" : "language");
+    if (!other) put_model(p, s, NULL, text);
+    else {
+        char *names[2];
+        names_of_two(s->path, look_settings.against, names);
+        page_open(p, "models", '[');
+        for (int k = 0; k < 2; k++) {
+            page_open(p, NULL, '{');
+            put_model(p, k ? other : s, names[k], text);
+            page_close(p, '}');
+            free(names[k]);
+        }
+        page_close(p, ']');
+    }
+    page_close(p, '}');
 }
 
 /* ---- the page ---------------------------------------------------------------------------------------------------------- */
@@ -903,8 +921,12 @@ static void compare_models(page *p, const subject *s, const model *b, const char
     other.m = *b;
     page_section(p, "compare", "compare", "Two models", "How similar the parts of the two models are: 1 for equal ones, 0 for "
                  "unrelated ones. A head is beside the one of the other model whose OV circuit is most similar.");
-    page_text(p, "a", file_name(s->path));
-    page_text(p, "b", file_name(path));
+    char *pair[2];
+    names_of_two(s->path, path, pair);
+    page_text(p, "a", pair[0]);
+    page_text(p, "b", pair[1]);
+    free(pair[0]);
+    free(pair[1]);
     page_open(p, "columns", '[');
     for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
     page_close(p, ']');
@@ -945,7 +967,7 @@ static void open_other(const subject *s, model *b)
 void look_at_model(const char *path, const char *title, const char *out)
 {
     model    b;
-    subject  s;
+    subject  s, other;
     page     p;
     buffer   pairs = {0};
     int32_t *ids = NULL;
@@ -956,6 +978,11 @@ void look_at_model(const char *path, const char *title, const char *out)
     check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.val);
     int64_t V = s.m.desc.vocab;
     if (look_settings.against) open_other(&s, &b);
+    other = s;
+    if (look_settings.against) {
+        other.m = b;
+        page_note("What follows the section that compares both models is of the first one.");
+    }
     page_begin(&p, "look", look_settings.against ? "comparison" : "language", title);
     about_model(&p, &s);
     page_open(&p, "names", '{');
@@ -973,14 +1000,15 @@ void look_at_model(const char *path, const char *title, const char *out)
         char *text = text_to_read(&s);
         if (text) T = text_tokens(&s, text, &ids);
         else page_note("The page has no text that it could begin with: --text TEXT gives it one.");
-        learnt_section(&p, &s, ids, T);
+        if (!look_settings.against) learnt_section(&p, &s, ids, T);
+        else if (T) learnt_of_two(&p, &s, &other, ids, T);
         heads_section(&p, &s, ids, T);
         block_sections(&p, &s, &pairs);
         pairs_section(&p, &pairs);
         if (text) paths_section(&p, &s, text);
         if (is_folder(path)) time_section(&p, &s);
         page_close(&p, ']');
-        if (look_settings.live && !look_settings.against) live_part(&p, &s, text);
+        if (look_settings.live) live_part(&p, &s, look_settings.against ? &other : NULL, text);
         free(text);
     } else page_close(&p, ']');
     page_write(&p, out, look_settings.out ? BY_USER : BY_NAME);

@@ -244,7 +244,16 @@ static void put_parts(page *p, const subject *s, const int32_t *ids, int64_t T, 
     free(list);
 }
 
-static void put_example(page *p, const subject *s, const int32_t *ids, int64_t T)
+/* The tokens of a text. */
+static void put_tokens(page *p, const subject *s, const int32_t *ids, int64_t T)
+{
+    page_open(p, "tokens", '[');
+    for (int64_t i = 0; i < T; i++) page_text(p, NULL, s->names[ids[i]]);
+    page_close(p, ']');
+}
+
+/* The likeliest tokens after a text, with their probabilities. Returns the first. */
+static int64_t put_next(page *p, const subject *s, const int32_t *ids, int64_t T)
 {
     tn_ctx       *ctx = s->m.ctx;
     const int64_t V = s->m.desc.vocab;
@@ -254,11 +263,6 @@ static void put_example(page *p, const subject *s, const int32_t *ids, int64_t T
     double       *v = numbers_in(tn_slice(y, 1, T - 1, T));
     const int64_t token = largest(v, V);
     softmax(v, V);
-    page_open(p, "example", '{');
-    page_open(p, "tokens", '[');
-    for (int64_t i = 0; i < T; i++) page_text(p, NULL, s->names[ids[i]]);
-    page_close(p, ']');
-    page_text(p, "token", s->names[token]);
     page_open(p, "next", '[');
     for (int k = 0; k < NEXT && k < V; k++) {
         const int64_t at = largest(v, V);
@@ -269,9 +273,18 @@ static void put_example(page *p, const subject *s, const int32_t *ids, int64_t T
         v[at] = -1;
     }
     page_close(p, ']');
+    free(v);
+    return token;
+}
+
+static void put_example(page *p, const subject *s, const int32_t *ids, int64_t T)
+{
+    page_open(p, "example", '{');
+    put_tokens(p, s, ids, T);
+    const int64_t token = put_next(p, s, ids, T);
+    page_text(p, "token", s->names[token]);
     put_parts(p, s, ids, T, token);
     page_close(p, '}');
-    free(v);
 }
 
 typedef struct expected { double chance; int32_t word, next; } expected;
@@ -426,5 +439,26 @@ void learnt_section(page *p, const subject *s, const int32_t *ids, int64_t T)
     if (T) put_example(p, s, ids, T);
     put_words(p, s);
     put_pairs(p, s, typical_unit(s));
+    page_close(p, '}');
+}
+
+void learnt_of_two(page *p, const subject *s, const subject *other, const int32_t *ids, int64_t T)
+{
+    char *names[2];
+    names_of_two(s->path, look_settings.against, names);
+    page_section(p, "learnt", "learnt", "What both say", "One text, and what each of the two models expects next.");
+    page_text(p, "of", "texts");
+    page_open(p, "example", '{');
+    put_tokens(p, s, ids, T);
+    page_open(p, "models", '[');
+    for (int k = 0; k < 2; k++) {
+        page_open(p, NULL, '{');
+        page_text(p, "name", names[k]);
+        put_next(p, k ? other : s, ids, T);
+        page_close(p, '}');
+        free(names[k]);
+    }
+    page_close(p, ']');
+    page_close(p, '}');
     page_close(p, '}');
 }

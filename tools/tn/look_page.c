@@ -128,6 +128,21 @@ const char *file_name(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
+void names_of_two(const char *a, const char *b, char *names[2])
+{
+    const char *path[2] = {a, b};
+    const bool  same = !strcmp(file_name(a), file_name(b));
+    for (int k = 0; k < 2; k++) {
+        const char *name = file_name(path[k]);
+        if (same && name - path[k] > 1) for (name -= 1; name > path[k] && name[-1] != '/'; ) name--;
+        names[k] = copy_text(name);
+    }
+    if (!strcmp(names[0], names[1])) {
+        free(names[1]);
+        names[1] = format_text("%s (the other)", names[0]);
+    }
+}
+
 /* A text without the folders of the absolute paths in it: a page is sent to others. */
 static char *without_folders(const char *text)
 {

@@ -111,4 +111,27 @@ const tensors = (section, box) => {
     else box.append(tn.h("p", { class: "soft", text: "No tensor here has a spectrum; the numbers are below." }));
 };
 
-tn.sections.learnt = (section, box) => ({ classes, language, tensors })[section.of](section, box);
+/* ---- two models: class by class, or what both say of one text */
+const twoClasses = (section, box) => {
+    const [a, b] = sections("eigen"), compare = sections("compare")[0], names = a.outputs.map(one => one.name);
+    const grid = tn.h("div", { class: "classes" }), choose = tn.follow("output", names, { value: -1, show() {} }, () => {});
+    const strongest = output => {
+        const all = tn.eigenvectors(output).filter(one => one.vector);
+        return [1, -1].map(sign => all.filter(one => one.value * sign > 0).sort((x, y) => sign * (y.value - x.value))[0]).filter(Boolean);
+    };
+    grid.append(...a.outputs.slice(0, most).map((output, o) => tn.h("button", { type: "button", class: "class",
+        "aria-label": `class ${tn.plain(output.name)}`, onclick: () => choose(o) },
+        tn.h("b", {}, tn.token(output.name)), tn.h("span", { class: "caption" }, "cosine ", tn.number(compare.rows[o].similarity, 2)),
+        [output, b.outputs[o]].map((one, i) => tn.h("div", { class: "of-model", style: `--ink: var(--series-${i + 1})` },
+            strip(strongest(one), one.name))))));
+    box.append(tn.h("p", { class: "small soft keys" }, [compare.a, compare.b].map((name, i) =>
+        tn.h("span", { class: "key", style: `--ink: var(--series-${i + 1})` }, tn.token(name))),
+        tn.h("span", { text: "for (left) and against (right); a click chooses this output below" })), grid);
+};
+const twoModels = (section, box) => box.append(tn.h("p", { class: "text" }, section.example.tokens.map(name => tn.token(name)),
+    tn.h("span", { class: "next", text: " → ?" })), tn.h("div", { class: "two even" }, section.example.models.map((one, i) => tn.h("div", {},
+    tn.h("h4", {}, tn.h("span", { class: "key", style: `--ink: var(--series-${i + 1})` }, tn.token(one.name)), " expects"),
+    tn.bars(one.next.map(([name, chance], k) => ({ label: name, value: chance, text: tn.chance(chance), class: k ? "" : "best" })),
+        { limit: 1 })))));
+
+tn.sections.learnt = (section, box) => ({ classes, language, tensors, two: twoClasses, texts: twoModels })[section.of](section, box);

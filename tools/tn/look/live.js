@@ -460,13 +460,71 @@ const language = (call, live, box) => {
     showParts();
 };
 
+/* ---- two models on one input: a picture, or a text, and what each makes of it */
+const besides = (models, each) => tn.h("div", { class: "two even" }, models.map(({ name }, i) => tn.h("div", {},
+    tn.h("h4", {}, tn.h("span", { class: "key", style: `--ink: var(--series-${i + 1})` }, tn.token(name))), each[i])));
+const twoImages = (calls, models, box) => {
+    const eigen = (tn.page.sections || []).filter(section => section.type === "eigen");
+    const { classes, pixels, known } = calls.map((call, i) => opened(call, models[i], eigen[i]))[0];
+    const { width, height } = tn.page.pixels, names = tn.names("outputs", classes);
+    const places = calls.map(() => tn.h("div", { class: "answer-of" })), status = tn.h("output", { class: "status" });
+    const answer = answering(status);
+    let chosen = 0;
+    const show = picture => {
+        const logits = calls.map(call => call("live_see", picture).numbers);
+        if (picture.length) { chosen = tn.best(logits[0]); follow(chosen); }
+        logits.forEach((of, i) => {
+            const chances = tn.softmax(of), { count, numbers } = calls[i]("live_spoke", chosen);
+            const spoke = Array.from({ length: count }, (_, k) => ({ k, value: numbers[2 * k], part: numbers[2 * k + 1] }))
+                .sort((a, b) => Math.abs(b.part) - Math.abs(a.part)).slice(0, 6);
+            places[i].replaceChildren(tn.bars(chances.map((value, c) => ({ value, text: tn.chance(value),
+                class: c === tn.best(chances) ? "best" : "", note: tn.number(of[c], 4),
+                label: tn.h("button", { type: "button", class: "plain", "aria-pressed": c === chosen, onclick: () => choose(c) },
+                    tn.token(names[c])) })), { head: ["output", "", "probability", "logit"] }),
+                tn.h("h4", {}, "Eigenvectors that spoke for ", tn.token(names[chosen])),
+                tn.bars(spoke.map(({ k, value, part }) => ({ value: part, label: tn.h("span", { class: "spoke" },
+                    tn.picture(calls[i]("live_picture", chosen, k).numbers, width, height, { label: `eigenvector ${k}` }),
+                    tn.h("span", {}, tn.number(value, 3))) })), { head: ["eigenvalue", "", "contribution"] }));
+        });
+    };
+    const nothingNew = new Float32Array(0), again = () => answer(() => show(nothingNew));
+    const choose = c => { chosen = c; again(); follow(c); };
+    const follow = tn.follow("output", names, { get value() { return chosen; }, show(c) { chosen = c; } }, again);
+    const pad = tn.pad(width, height, values => answer(() => show(values)));
+    box.append(tn.h("div", { class: "beside-pad" }, pad.element, status), besides(models, places));
+    const first = beginning(calls[0], known, pixels);
+    if (first) pad.set(first.picture); else again();
+};
+const twoTexts = (calls, models, box) => {
+    const opened = calls.map((call, i) => call("live_language", tn.array(models[i].weights), models[i].config, models[i].tokenizer || ""));
+    calls.forEach((call, i) => call("live_marks", models[i].marks === false ? 0 : 1));
+    const names = (tn.page.names || {}).tokens || opened[0].words, places = calls.map(() => tn.h("div", { class: "answer-of" }));
+    const status = tn.h("output", { class: "status" }), answer = answering(status), tokens = tn.h("p", { class: "words" });
+    const read = () => answer(() => {
+        const ids = calls.map(call => call("live_text", text.value).numbers);
+        tokens.replaceChildren(...Array.from(ids[0], id => tn.token(names[id], { class: "token piece" })));
+        places.forEach((place, i) => {
+            if (!ids[i].length) { place.replaceChildren(); return; }
+            const { count, numbers } = calls[i]("live_next"), chances = numbers.subarray(count);
+            const order = Array.from({ length: count }, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
+            place.replaceChildren(tn.bars(order.map((id, k) => ({ label: names[id], value: chances[id], text: tn.chance(chances[id]),
+                class: k ? "" : "best", note: tn.number(numbers[id], 4) })), { head: ["next token", "", "probability", "logit"] }));
+        });
+    });
+    const text = tn.h("textarea", { id: "live-text", rows: 2, spellcheck: "false", dir: "auto", "aria-label": "text", oninput: read });
+    text.value = models[0].prompt || "Once upon a time";
+    box.append(text, tokens, status, besides(models, places));
+    read();
+};
+
 /* The live part of a page: page.live says which kind, and where its files are. */
 tn.live = (live, box) => {
-    const waiting = tn.h("p", { class: "soft", text: "Loading the library …" });
+    const waiting = tn.h("p", { class: "soft", text: "Loading the library …" }), engine = () => tn.engine(tn.bytes("tn-wasm"));
     box.append(waiting);
-    tn.engine(tn.bytes("tn-wasm")).then(call => {
+    Promise.all(live.models ? live.models.map(engine) : [engine()]).then(calls => {
         waiting.remove();
-        (live.kind === "language" ? language : images)(call, live, box);
+        if (live.models) (live.kind === "two texts" ? twoTexts : twoImages)(calls, live.models, box);
+        else (live.kind === "language" ? language : images)(calls[0], live, box);
     }).catch(error => {
         console.error(error);
         waiting.replaceWith(tn.h("p", { class: "alarm", role: "alert" }, "The live part cannot run: ",
