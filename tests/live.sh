@@ -62,7 +62,7 @@ if [ "$(tail -n 1 "$folder/browser")" = done ]; then pass; else
     fail "no answer of $chromium: $(sed -n 's/.*<pre id="values">//p' "$folder/dom"; tail -n 3 "$folder/said")"
     finish
 fi
-if [ "$(grep -c '^refused: .' "$folder/browser")" = 9 ]; then pass; else
+if [ "$(grep -c '^refused: .' "$folder/browser")" = 10 ]; then pass; else
     fail "wrong arguments: $(grep refused "$folder/browser")"
 fi
 grep -v -e '^refused' -e '^done' "$folder/browser" > "$folder/values"

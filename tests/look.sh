@@ -1,7 +1,7 @@
 #!/bin/sh
 # sh tests/look.sh FIXTURE TN [planted [only]]: the page of `tn look` in a browser without a screen. FIXTURE makes pages whose
 # values are known, TN one of a model whose numbers `tn circuits` prints; the scripts of tests/look run in them, read what a reader reads and
-# press what a reader presses. Each page is seen in both themes and 360 pixels wide; then without WebAssembly, and printed. With
+# press what a reader presses. Each page is seen in both themes and 360 pixels wide; then without WebAssembly, and on paper. With
 # `planted`, faults are planted in the page first, which these checks have to find; with `only`, nothing else is done. The
 # last line is `N passed, N failed, N skipped`.
 set -u
@@ -111,8 +111,13 @@ trained() {   # NAME ARGUMENT...: a run, its page, and what `tn circuits` prints
         "$tn" look "$name" --text "$said" --out "$name.html" && "$tn" circuits "$name" heads --json > heads.json &&
         "$tn" circuits "$name" history --json > history.json &&
         "$tn" circuits "$name" paths "$said" --top 40 --json > paths.json &&
+        token=$(sed -n 's/^  "token": "\(.*\)",$/\1/p' paths.json | sed 's/\\"/"/g') && rm -rf "$name-without" &&
+        cp -r "$name" "$name-without" && without="$name-without/model.safetensors" &&
+        "$fixture" zero "$without" blocks.0.attn.o 8 16 && "$fixture" zero "$without" blocks.1.mlp.p 0 0 &&
+        "$tn" circuits "$name-without" paths "$said" --top 40 --token "$token" --json > without.json &&
+        "$tn" circuits "$name-without" attribute "$said" --token "$token" --json > parts.json &&
         { printf '{"heads":'; cat heads.json; printf ', "history":'; cat history.json; printf ', "paths":'; cat paths.json
-          echo '}'; } > "$name.json"
+          printf ', "without":'; cat without.json; printf ', "parts":'; cat parts.json; echo '}'; } > "$name.json"
 }
 said='the </script> cat saw "so" the'
 (
@@ -136,7 +141,8 @@ said='the </script> cat saw "so" the'
         done > layer.json && echo ']' >> layer.json
 ) > "$folder/said" 2>&1 || fail "tn look: $(tail -n 2 "$folder/said")"
 for kind in run deep compare layer network; do
-    with_checks $kind "$folder/$kind.html" > "$folder/$kind-checked.html"
+    # The time of this browser runs ahead of workers, so that the page's own program answers.
+    with_checks $kind "$folder/$kind.html" | sed "s/<head>/<head><script>delete globalThis.Worker<\/script>/" > "$folder/$kind-checked.html"
     check $kind "$folder/$kind-checked.html" --window-size=1280,900
     framed "$folder/$kind-checked.html" 360 > "$folder/phone.html"
     check "$kind, 360 pixels" "$folder/phone.html" --window-size=1280,1600
@@ -148,6 +154,15 @@ then pass; else fail "without WebAssembly the page does not say why it has no li
 # The page needs nothing but itself: the one address in it is a name, that of SVG.
 if grep -o '[a-z]*://[^"]*' "$folder/template.html" | grep -v '^http://www.w3.org/2000/svg$' > "$folder/why"
 then fail "the page names $(cat "$folder/why")"; else pass; fi
+# On paper: the style for it holds everywhere, in a window as wide as a page. Then a page is really printed.
+for kind in images run; do
+    { sed 's/@media print {/@media all {/' "$folder/$kind.html"
+      echo '<script>'
+      cat tests/look/check.js tests/look/printed.js
+      echo '</script>'; } > "$folder/printed.html"
+    framed "$folder/printed.html" 720 > "$folder/phone.html"
+    check "$kind, printed" "$folder/phone.html" --window-size=1280,1600
+done
 headless --no-pdf-header-footer --print-to-pdf="$folder/page.pdf" "file://$folder/images.html" > /dev/null
 if [ "$(head -c 4 "$folder/page.pdf" 2> /dev/null)" = %PDF ]; then pass; else fail "the page is not printed"; fi
 

@@ -46,7 +46,8 @@ const controls = () => all("button, input, a[href], [tabindex]").filter(element 
     && element.tagName !== "MAIN" && element.tagName !== "SECTION");
 const everyPage = {
     filled() {
-        equal("filled: sections", all("section.section").length, tn.page.sections.length + (tn.page.live ? 1 : 0));
+        equal("filled: sections", all("section.section").length, tn.page.sections.length + (tn.page.live ? 1 : 0) +
+            ((tn.page.notes || []).length ? 1 : 0));
         equal("filled: links to them", all("#contents a").length, all("section.section").length);
     },
     controls_have_names() {

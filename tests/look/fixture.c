@@ -1,5 +1,5 @@
 /* fixture.c - pages whose values are known: fixture KIND TEMPLATE PAGE EXPECTED, and a network whose values are: fixture network
-   MODEL PICTURES EXPECTED, for a page that `tn look` makes of it.
+   MODEL PICTURES EXPECTED, for a page that `tn look` makes of it. fixture zero FILE TENSOR FIRST LAST: these columns become 0.
    KIND is images, language (with names that try to break out of the page), large (a language model of the size that pages are
    made for) or broken (arrays that are not there, types that do not exist). EXPECTED becomes JSON: what the page has to say,
    computed here from the formulas in double precision, by loops of its own. */
@@ -524,6 +524,33 @@ static double *after_embedding(const double *w, const double *embed)
     return to;
 }
 
+/* What the library says of the network without eigenvector GONE of output GONE_OF: its values, their effective rank and norm,
+   the outputs, and element 2,5 of its matrix, which is `element` of the whole. */
+enum { GONE_OF = 3, GONE = 1 };
+static void write_without(const tn_eigenpairs *eigen, const double *values, const double *logits, const tn_tensor *inputs,
+                          double element)
+{
+    const int64_t n = eigen->count;
+    double *vectors = read_numbers(eigen->vectors), *x = read_numbers(inputs), *rest = numbers((size_t)n), norm = 0;
+    const double  value = values[GONE_OF * n + GONE], *v = vectors + (GONE_OF * n + GONE) * eigen->n;
+    for (int64_t k = 0, kept = 0; k < n; k++) if (k != GONE) rest[kept++] = values[GONE_OF * n + k];
+    for (int64_t k = 0; k < n - 1; k++) norm = hypot(norm, rest[k]);
+    fprintf(expected, "\"without\": {\"output\": %d, \"k\": %d, \"rank\": %.17g, \"norm\": %.17g, \"element\": %.17g,\n\"values\": [",
+            GONE_OF, GONE, tn_effective_rank(rest, n - 1), norm, element - value * v[2] * v[5]);
+    for (int64_t k = 0; k < n - 1; k++) fprintf(expected, "%s%.17g", k ? ", " : "", rest[k]);
+    fprintf(expected, "],\n\"logits\": [");
+    for (int s = 0; s < SHOTS; s++) {
+        double dot = 0;
+        for (int i = 0; i < DOTS; i++) dot += v[i] * x[s * DOTS + i];
+        for (int o = 0; o < ANSWERS; o++)
+            fprintf(expected, "%s%.17g", s + o ? ", " : "", logits[s * ANSWERS + o] - (o == GONE_OF ? value * dot * dot : 0));
+    }
+    fprintf(expected, "]}");
+    free(vectors);
+    free(x);
+    free(rest);
+}
+
 static void write_network(const char *model, const char *pictures)
 {
     const int64_t shape[2] = {SHOTS, DOTS};
@@ -574,7 +601,9 @@ static void write_network(const char *model, const char *pictures)
     for (int o = 0; o < ANSWERS; o++)
         fprintf(expected, "%s[%d, %d, %.17g]", o ? ", " : "", 7 * o % DOTS, (5 * o + 2) % DOTS,
                 product(u + o * WIDE, left, right, WIDE, DOTS, 7 * o % DOTS, (5 * o + 2) % DOTS));
-    fprintf(expected, "]}\n");
+    fprintf(expected, "],\n");
+    write_without(&eigen, values, logits, x, product(u + GONE_OF * WIDE, left, right, WIDE, DOTS, 2, 5));
+    fprintf(expected, "}\n");
     free(values);
     free(logits);
     free(w);
@@ -584,6 +613,29 @@ static void write_network(const char *model, const char *pictures)
     free(right);
     tn_eigenpairs_destroy(&eigen);
     tn_ctx_destroy(ctx);
+}
+
+/* ---- zero: columns [first,last), to the end if last is 0, of a matrix in a safetensors file of F32 become 0, in place */
+static void write_zeros(const char *path, const char *name, int first, int last)
+{
+    FILE         *file = fopen(path, "r+b");
+    unsigned char size[8];
+    static char   head[1 << 20], key[256];
+    long          rows, columns, from;
+    const float   zero = 0;
+    need(file && fread(size, 1, 8, file) == 8, path);
+    const size_t bytes = size[0] | (size_t)size[1] << 8 | (size_t)size[2] << 16;
+    need(bytes < sizeof head && fread(head, 1, bytes, file) == bytes, path);
+    snprintf(key, sizeof key, "\"%s\":", name);
+    const char *at = strstr(head, key), *shape_of = at ? strstr(at, "\"shape\":[") : NULL, *place = at ? strstr(at, "\"data_offsets\":[") : NULL;
+    need(shape_of && place && sscanf(shape_of, "\"shape\":[%ld,%ld]", &rows, &columns) == 2, name);
+    need(sscanf(place, "\"data_offsets\":[%ld", &from) == 1 && last <= columns, name);
+    for (long i = 0; i < rows; i++)
+        for (int j = first; j < (last ? last : columns); j++) {
+            need(fseek(file, 8 + (long)bytes + from + 4 * (i * columns + j), SEEK_SET) == 0, path);
+            need(fwrite(&zero, sizeof zero, 1, file) == 1, path);
+        }
+    need(fclose(file) == 0, path);
 }
 
 static void base64(void)
@@ -612,6 +664,10 @@ int main(int argc, char **argv)
         {"images", write_images}, {"language", write_language}, {"large", write_large}, {"broken", write_broken}};
     char       *template;
     size_t      k = 0;
+    if (argc == 6 && !strcmp(argv[1], "zero")) {
+        write_zeros(argv[2], argv[3], atoi(argv[4]), atoi(argv[5]));
+        return 0;
+    }
     need(argc == 5, "usage: fixture KIND TEMPLATE PAGE EXPECTED");
     if (!strcmp(argv[1], "network")) {
         expected = fopen(argv[4], "wb");

@@ -121,13 +121,14 @@ static void near(const char *what, double a, double b)
     exit(1);
 }
 
-/* Hides an eigenvector that live_vectors has. */
-static int hide(int block, int token, int k)
+/* Hides the eigenvectors [first,end) of those that live_vectors has. */
+static int hide(int block, int token, int first, int end)
 {
     const int     pairs = live_vectors(block, token);
     const int64_t n = pairs > 0 ? ((int64_t)numbers_used - 1) / pairs - 7 : 0;
     double       *all = copy_of_numbers();
-    const int     result = live_hide(block, token, k, all + 7 * pairs + 1 + k * n, (size_t)n);
+    int           result = 0;
+    for (int k = first; k < end && !result; k++) result = live_hide(block, token, k, all + 7 * pairs + 1 + k * n, (size_t)n);
     free(all);
     return result;
 }
@@ -155,10 +156,11 @@ static void check_vectors(void)
     live_next();
     double *ablated = copy_of_numbers();
     live_ablate(1, 4, 0);
-    hide(1, 7, 0);
+    hide(1, 7, 0, 1);
     live_next();
     double *one = copy_of_numbers();
-    for (k = 1; k < pairs; k++) hide(1, 7, k);
+    live_hide(1, 7, 0, NULL, 0);
+    hide(1, 7, 0, pairs);
     live_next();
     for (k = 0; k < V; k++) near("an MLP that sees nothing", numbers[k], ablated[k]);
     for (k = pairs - 1; k > 0; k--) live_hide(1, 7, k, NULL, 0);
@@ -172,6 +174,155 @@ static void check_vectors(void)
     free(whole);
     free(ablated);
     free(one);
+}
+
+/* ---- the model without what is ablated, computed by the library from the whole model ---------------------------------- */
+
+/* What taps take out of a run: head 1 of block 0, the MLP of block 0 if `mlp`, and from what the MLP of block 1 reads the part
+   along a vector [dim + 1], whose last number is that of the constant. */
+typedef struct taken { const tn_transformer *model; bool mlp; const double *vector; tn_tensor *middle, *scale; } taken;
+
+static tn_tensor *without_vector(tn_ctx *c, const taken *t)
+{
+    const tn_transformer_block *b = &t->model->blocks[1];
+    const int64_t dim = t->model->desc.dim, n = t->middle->shape[1];
+    double       *z = (double *)malloc((size_t)(n * dim + n + 2 * dim) * sizeof *z), *scale = z + n * dim, *gain = scale + n,
+                 *bias = gain + dim;
+    tn_read(t->middle, TN_F64, z, n * dim);
+    tn_read(t->scale, TN_F64, scale, n);
+    for (int64_t k = 0; k < dim; k++) gain[k] = 1, bias[k] = 0;
+    if (b->norm2.gain) tn_read(b->norm2.gain, TN_F64, gain, dim);
+    if (b->norm2.bias) tn_read(b->norm2.bias, TN_F64, bias, dim);
+    for (int64_t i = 0; i < n; i++) {
+        double *row = z + i * dim, mean = 0, dot = t->vector[dim];
+        for (int64_t k = 0; k < dim; k++) row[k] *= scale[i], dot += t->vector[k] * row[k];
+        for (int64_t k = 0; k < dim; k++) row[k] -= dot * t->vector[k], mean += row[k] / (double)dim;
+        for (int64_t k = 0; k < dim; k++) row[k] = (row[k] - (b->norm2.desc.kind == TN_NORM_LAYER ? mean : 0)) * gain[k] + bias[k];
+    }
+    tn_tensor *x = tn_tensor_nd(c, TN_REAL, 3, t->middle->shape);
+    tn_write(x, TN_F64, z, n * dim);
+    free(z);
+    return tn_mlp_forward(c, &b->mlp, x);
+}
+
+static tn_tensor *take(tn_ctx *c, void *user, const char *name, tn_tensor *x)
+{
+    taken  *t = (taken *)user;
+    tn_edit edit;
+    memset(&edit, 0, sizeof edit);
+    edit.head = edit.heads = 1;
+    if (!strcmp(name, "blocks.0.attn.z")) return tn_tap_edit(c, &edit, name, x);
+    edit.head = edit.heads = 0;
+    if (!strcmp(name, "blocks.0.mlp")) return t->mlp ? tn_tap_edit(c, &edit, name, x) : x;
+    if (!strcmp(name, "blocks.1.middle")) t->middle = x;
+    if (!strcmp(name, "blocks.1.norm2.scale")) t->scale = x;
+    return !strcmp(name, "blocks.1.mlp") && t->vector ? without_vector(c, t) : x;
+}
+
+/* Logits after the text of the whole model, with the taps: [vocab], a new list. */
+static double *logits_with(taken *t)
+{
+    static const char *const points[] = {"blocks.0.attn.z", "blocks.*.mlp", "blocks.1.middle", "blocks.1.norm2.scale"};
+    tn_tap  taps[4];
+    double *to = (double *)malloc((size_t)net.desc.vocab * sizeof *to);
+    for (int k = 0; k < 4; k++) taps[k].points = points[k], taps[k].fn = take, taps[k].user = t;
+    tn_tensor *y = tn_transformer_run(ctx, t->model, ids_tensor(text), taps, 4);
+    if (tn_read(tn_slice(y, 1, length - 1, length), TN_F64, to, net.desc.vocab) != TN_OK) stop(tn_ctx_error(ctx));
+    tn_ctx_reset(ctx);
+    return to;
+}
+
+/* All that is asked about the model: its logits are the library's, and what explains one of them adds up to it. */
+static void compare_with(taken *t, const char *what)
+{
+    double *wanted = logits_with(t), sum = 0, part = NAN;
+    int     count = live_next(), k;
+    const int token = 9;
+    for (k = 0; k < count; k++) near(what, numbers[k], wanted[k]);
+    if (count != net.desc.vocab) stop(wasm_words());
+    if ((count = live_parts(token)) < 0) stop(wasm_words());
+    for (k = 0; k < count; k++) {
+        sum += numbers[k];
+        if (!strcmp(words_at(k), "blocks.1.mlp")) part = numbers[k];
+        if (!strcmp(words_at(k), "blocks.0.attn.1") || (t->mlp && !strcmp(words_at(k), "blocks.0.mlp"))) near(what, numbers[k], 0);
+    }
+    near("the sum of the parts", sum, wanted[token]);
+    if (t->model->desc.norm_place == TN_PLACE_SANDWICH) {           /* which has neither paths nor eigenvectors */
+        free(wanted);
+        return;
+    }
+    if (live_paths(token, 200, 10) < 0) stop(wasm_words());
+    near("the logit of the paths", numbers[0], wanted[token]);
+    if ((count = live_vectors(1, token)) < 0) stop(wasm_words());
+    near("what the MLP adds by its eigenvectors", numbers[7 * count], part);
+    free(wanted);
+}
+
+static void check_ablated(const tn_transformer_desc *desc)
+{
+    static char     weights[1 << 22], config[1 << 16];
+    static double   vector[256];
+    size_t          bytes[2];
+    tn_transformer  model;
+    taken           t;
+    if (!new_context(3)) stop(wasm_words());
+    tn_params *params = tn_params_create(ctx);
+    tn_transformer_init(params, "", desc, &model);
+    for (int64_t i = 0; i < tn_params_count(params); i++) {         /* gains and biases as well */
+        tn_tensor *w = tn_params_at(params, i)->value;
+        tn_assign(w, tn_add(ctx, w, tn_normal(ctx, w->rank, w->shape, 0, 0.2)));
+    }
+    tn_params_write(params, tn_sink_memory(weights, sizeof weights, &bytes[0]), NULL, 0);
+    tn_transformer_config_write(ctx, desc, tn_sink_memory(config, sizeof config, &bytes[1]));
+    if (tn_ctx_status(ctx) != TN_OK) stop(tn_ctx_error(ctx));
+    if (live_language(weights, bytes[0], config, bytes[1], NULL, 0) < 0 || live_text("and so on", 9) < 0) stop(wasm_words());
+    tn_params *again = tn_params_create(ctx);                       /* whole, in the context of the page's program */
+    tn_transformer_init(again, "", desc, &model);
+    tn_params_read(again, tn_source_memory(weights, bytes[0]), TN_MATCH_ALL);
+    memset(&t, 0, sizeof t);
+    t.model = &model;
+    live_ablate(0, 1, 1);
+    compare_with(&t, "without a head");
+    live_ablate(0, (int)desc->heads, 1);
+    t.mlp = true;
+    compare_with(&t, "without a head and an MLP");
+    if (desc->norm_place == TN_PLACE_SANDWICH) return;
+    if (live_vectors(1, 9) < 0) stop(wasm_words());
+    const int64_t count = vector_list[1].count, n = vector_list[1].n;
+    memcpy(vector, numbers + 7 * count + 1, (size_t)n * sizeof *vector);
+    double size = 0;
+    for (int64_t k = 0; k < desc->dim; k++) size += vector[k] * vector[k];
+    live_hide(1, 9, 5, vector, (size_t)n);
+    for (int64_t k = 0; k < n; k++) vector[k] /= sqrt(size);
+    t.vector = vector;
+    compare_with(&t, "without a head, an MLP and an eigenvector");
+    live_ablate(0, (int)desc->heads, 0);
+    t.mlp = false;
+    compare_with(&t, "with the MLP again");
+    live_restore();
+    live_next();
+    double *now = copy_of_numbers();
+    if (live_language(weights, bytes[0], config, bytes[1], NULL, 0) < 0 || live_text("and so on", 9) < 0) stop(wasm_words());
+    for (int k = live_next() - 1; k >= 0; k--) if (numbers[k] != now[k]) stop("a restored model is not the same");
+    free(now);
+}
+
+static void check_models(void)
+{
+    tn_transformer_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.vocab = 257;
+    desc.layers = 2;
+    desc.heads = 2;
+    desc.dim = desc.context = 32;
+    check_ablated(&desc);
+    desc.norm = TN_NORM_LAYER;
+    desc.norm_bias = desc.mlp_out_bias = true;
+    check_ablated(&desc);
+    desc.mlp_bias = true;
+    check_ablated(&desc);
+    desc.norm_place = TN_PLACE_SANDWICH;
+    check_ablated(&desc);
 }
 
 static void print_language(const char *folder)
@@ -195,13 +346,17 @@ static void print_language(const char *folder)
     print("next.restored", live_next(), 10);
     print("vectors", live_vectors(1, 7), 112);
     check_vectors();
-    print("hide", hide(1, 7, 2), 0);
-    print("hide", hide(0, 9, 0), 0);
+    print("patterns", live_patterns(1), 64);
+    print("hide", hide(1, 7, 2, 3), 0);
+    print("hide", hide(0, 9, 0, 1), 0);
     print("next.hidden", live_next(), 10);
+    print("parts.hidden", live_parts(7), 20);
+    print("paths.hidden", live_paths(7, 200, 10), 13);
+    print("vectors.hidden", live_vectors(1, 7), 70);
     print("restore", live_restore(), 0);
     print("next.shown", live_next(), 10);
-    if (live_ablate(2, 0, 1) != -1 || live_see(NULL, 0) != -1 || live_vectors(2, 0) != -1 || live_vectors(0, -1) != -1
-        || live_hide(0, 0, 0, other, 3) != -1 || live_hide(0, 0, 64, other, 32) != -1) stop("a wrong argument was accepted");
+    if (live_ablate(2, 0, 1) != -1 || live_see(NULL, 0) != -1 || live_vectors(2, 0) != -1 || live_patterns(2) != -1 || live_vectors(0, -1) != -1
+        || live_hide(0, 0, 0, other, 3) != -1 || live_hide(0, 0, -1, other, 32) != -1) stop("a wrong argument was accepted");
     free(weights);
     free(config);
     free(tokens);
@@ -213,6 +368,7 @@ int main(int argc, char **argv)
     if (!strcmp(argv[1], "models")) make_models(argv[2]);
     else {
         print_images(argv[2]);
+        check_models();
         print_language(argv[2]);
     }
     forget();

@@ -18,7 +18,7 @@ whenFilled({
     },
     interactions() {
         const stage = one("#interactions .stage");
-        press(stage, "PageUp");
+        pressMany(stage, "PageUp", 10);                 /* from the output of the first picture */
         expected.interactions.forEach(([row, column, wanted], output) => {
             press(stage, "Home");
             pressMany(stage, "ArrowUp", 16);
@@ -42,6 +42,65 @@ whenFilled({
                 close(`network: logit ${output} of picture ${i}`, exact, expected.logits[10 * i + output]);
             });
         });
+    },
+    /* An eigenvector is ablated in the live part, and every number of the page is of the network without it. */
+    ablated() {
+        const { output, k, rank, norm, element, values, logits } = expected.without;
+        const shown = (selector, row) => all(selector)[row];
+        const whole = all("#spectra .chooser .num").map(number => number.dataset.value).join();
+        const see = () => all("#live-scores tbody tr").map(row => Number(all("data", row)[1].value));
+        all("#live-scores tbody tr button")[output].click();
+        one(`#live-spoke [data-k="${k}"]`).click();
+        equal("ablated: one is said to be", all("#ablated .chip").length, 1);
+        check("ablated: what is", one("#ablated").textContent.includes(`eigenvector ${k} of ${output}`), one("#ablated").textContent);
+        see().forEach((logit, o) => close(`ablated: live logit ${o}`, logit, logits[o]));
+        equal("ablated: its contribution", Number(all("#live-spoke .gone data").pop().dataset.value), 0);
+        const table = all("td .num", shown("#spectra .chooser tbody tr", output)).map(number => Number(number.dataset.value));
+        equal("ablated: values", table[0], values.filter(v => Math.abs(v) > 1e-6 * Math.abs(values[0])).length);
+        close("ablated: effective rank", table[1], rank);
+        close("ablated: beyond the null", table[2],
+            values.filter(v => Math.abs(v) > tn.page.sections.find(section => section.id === "spectra").groups[output].null_edge).length);
+        close("ablated: norm", table[3], norm);
+        shown("#spectra .chooser tbody tr", output).click();
+        values.slice(0, 4).forEach((value, i) => {
+            press(one("#spectra .plot"), i ? "ArrowRight" : "Home");
+            close(`ablated: eigenvalue ${i}`, Number(one("#spectra .readout .of .num").dataset.value), value);
+        });
+        all("#eigen .picker button")[output].click();
+        equal("ablated: its card", all("#eigen .vector.gone").length, 1);
+        const cards = all("#eigen .vector:not(.gone) .num").map(number => Number(number.dataset.value)).sort((a, b) => a - b);
+        const most = all("#eigen .more").length ? null : values.slice(0, cards.length).sort((a, b) => a - b);
+        if (most) cards.forEach((value, i) => close(`ablated: card ${i}`, value, most[i]));
+        const learnt = all(".num", shown("#learnt .class", output)).map(number => Number(number.dataset.value));
+        const up = values.filter(v => v > 0).sort((a, b) => b - a).slice(0, 2), down = values.filter(v => v < 0).sort((a, b) => a - b).slice(0, 2);
+        equal("ablated: what it has learnt", learnt.length, up.length + down.length);
+        [...up, ...down].forEach((value, i) => close(`ablated: what it has learnt, ${i}`, learnt[i], value));
+        const stage = one("#interactions .stage");
+        pressMany(stage, "PageUp", 10);
+        pressMany(stage, "PageDown", output);
+        press(stage, "Home");
+        pressMany(stage, "ArrowUp", 16);
+        pressMany(stage, "ArrowDown", 2);
+        pressMany(stage, "ArrowRight", 5);
+        close("ablated: an element", valueOf("#interactions .readout.cell .num"), element);
+        const source = tn.without(tn.page.sections.find(section => section.id === "interactions"),
+            tn.source(tn.page.sections.find(section => section.id === "interactions")));
+        close("ablated: an element that is painted", source.grid(output, { first: 2, step: 1, count: 1 }, { first: 5, step: 1,
+            count: 1 })[0], element);
+        all("#spoke .example").forEach((example, i) => {
+            example.click();
+            all("#spoke .scores .num").forEach((sum, o) =>
+                close(`ablated: output ${o} of picture ${i}`, Number(sum.dataset.value), logits[10 * i + o]));
+            all("#spoke .picker button")[output].click();
+            const [sum, exact] = all("#spoke .total .num").map(number => Number(number.dataset.value));
+            close(`ablated: sum of picture ${i}`, sum, logits[10 * i + output]);
+            close(`ablated: logit of picture ${i}`, exact, logits[10 * i + output]);
+        });
+        check("ablated: the card is of the whole", getComputedStyle(one("#card .of-whole")).display !== "none", "it does not say so");
+        all("#ablated button")[0].click();
+        check("ablated: restored", one("#ablated").hidden, "the list is there still");
+        equal("ablated: the spectra are whole", all("#spectra .chooser .num").map(number => number.dataset.value).join(), whole);
+        all("#spoke .example")[0].click();
     },
     live() {
         const scores = () => all("#live-scores tbody tr").map(row => Number(all("data", row)[1].value));

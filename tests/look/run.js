@@ -42,6 +42,48 @@ whenFilled({
         all("#live button").find(button => button.textContent === "restore all").click();
         equal("run: parts are restored", all("#live-parts .gone").length, 0);
     },
+    /* A head and an MLP are ablated: what the page says of its text are the numbers of a model whose weights are 0 there. */
+    async ablated() {
+        const told = () => new Promise(resolve => document.addEventListener("tn-explained", resolve, { once: true }));
+        const close = (name, got, wanted) => near(name, got, wanted, 2e-5);
+        const { per_path, logit } = expected.without, part = name => expected.parts.per_part.find(one => one.part === name).value;
+        one('[data-part="blocks.0.attn.1"]').click();
+        one('[data-part="blocks.1.mlp"]').click();
+        await told();
+        equal("ablated: two are said to be", all("#ablated .chip").length, 2);
+        for (const button of all("#live-parts .part")) close(`ablated: ${button.dataset.part}`, Number(button.dataset.value),
+            button.classList.contains("gone") ? 0 : part(button.dataset.part));
+        const rows = all("#paths .bars tbody tr").map(row => Number(one(".num", row).dataset.value));
+        equal("ablated: paths and a remainder", rows.length, per_path.length + 1);
+        per_path.forEach(({ value }, i) => close(`ablated: path ${i}`, rows[i], value));
+        const totals = all("#paths .total .num").map(value => Number(value.dataset.value));
+        totals.forEach(total => close("ablated: the logit of paths", total, logit));
+        close("ablated: the live logit of paths", Number(all("#live-paths .total .num").pop().dataset.value), logit);
+        const explained = one("#live-scores .best");
+        close("ablated: the live logit", Number(all("data", explained)[1].value), logit);
+        const chance = valueOf("#live-scores .best .num"), first = all("#learnt .best .num").map(number => Number(number.dataset.value));
+        check("ablated: the first screen", first.some(value => Math.abs(value - chance) < 1e-12), `${first}, expected ${chance}`);
+        const heads = all("#heads .chooser tbody tr").filter(row => row.textContent.includes("ablated"));
+        equal("ablated: the row of the head", heads.map(row => one("th", row).textContent).join(), "0.1");
+        check("ablated: no pair of its block", all("#learnt .pair, #pairs .pair").length === 0
+            || !tn.page.sections.find(section => section.type === "pairs").rows.some(row => row.block !== 1)
+            || tn.gone.has("blocks.1.mlp"), "there are some");
+        for (const section of tn.page.sections.filter(section => section.block === 1))
+            check(`ablated: ${section.id} shows nothing`, one(`#${section.id} .body`).hidden, "it is there");
+        for (const section of tn.page.sections.filter(section => section.block === 0))
+            check(`ablated: ${section.id} is there`, !one(`#${section.id} .body`).hidden, "it is hidden");
+        one("#heads .chooser tbody tr").click();
+        await rest(50);
+        const pattern = tn.answer && await tn.answer.patterns(0), stage = one("#heads .stage");
+        press(stage, "Home");
+        close("ablated: a pattern", valueOf("#heads .readout.cell .num"), pattern.numbers[0]);
+        one("#live-vectors .ablate, #live-vectors p");
+        all("#ablated button")[0].click();
+        await told();
+        const again = all("#paths .bars tbody tr").map(row => Number(one(".num", row).dataset.value));
+        expected.paths.per_path.forEach(({ value }, i) => near(`ablated: path ${i} again`, again[i], value, 1e-9));
+        equal("ablated: nothing", all("#heads .chooser tbody tr").filter(row => row.textContent.includes("ablated")).length, 0);
+    },
     every_section() {
         for (const section of all("section.section"))
             check(`run: ${section.id} is shown`, !section.querySelector(".alarm")

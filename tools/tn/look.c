@@ -10,8 +10,8 @@ static option options[] = {
     TEXT_ROW("out", OURS(out), "FILE", "the page; the default is the model's name with .html", NEVER),
     TEXT_ROW("title", OURS(title), "TEXT", "its title; the default is the model's name", NEVER),
     COUNT_ROW("vectors", OURS(vectors), "eigenvectors of each output", 1, 1e5, NEVER),
-    AUTO_COUNT_ROW("outputs", OURS(outputs), "most outputs that are shown: those with the largest interaction matrices; auto: "
-                   "32, of a language model 8 of each block", 1, 1e6, NEVER),
+    TEXT_ROW("outputs", OURS(outputs_given), "N|NAME,...", "how many outputs are shown, those with the largest interaction "
+             "matrices, or of a language model which tokens; the default is 32, of a language model 8 words in each block", NEVER),
     TEXT_ROW("against", OURS(against), "RUN|FILE", "a second model to compare with", NEVER),
     TEXT_ROW("data", OURS(data), "FILE", "pictures that the model is for, .npy or IDX: which eigenvectors speak for them", NEVER),
     TEXT_ROW("labels", OURS(labels), "FILE", "of --data, .npy or IDX: the number of the right output for each picture", NEVER),
@@ -88,6 +88,17 @@ static bool is_language(tn_ctx *ctx, const char *file)
     return language && !look_settings.w;
 }
 
+/* --outputs is a number, or names. */
+static void read_outputs(void)
+{
+    const char *text = look_settings.outputs_given;
+    if (!text || text[strspn(text, "0123456789")]) return;
+    const double n = strtod(text, NULL);
+    if (!(n >= 1 && n <= 1e6)) usage_error("--outputs is \"%s\", expected a number from 1 to 1e+06, or names", text);
+    look_settings.outputs = (int64_t)n;
+    look_settings.outputs_given = NULL;
+}
+
 int look_main(int argc, char **argv)
 {
     const int arguments = read_options(&look_usage, argc, argv);
@@ -96,6 +107,7 @@ int look_main(int argc, char **argv)
     char      why[TN_WHY];
     double    began = now();
     check_pairs();
+    read_outputs();
     if (!arguments) usage_error("no model is given, expected tn look %s", look_usage.arguments);
     check_not_model("out", look_settings.out, "the model", argv[0]);
     check_not_model("out", look_settings.out, "the model of --against", look_settings.against);
@@ -104,7 +116,9 @@ int look_main(int argc, char **argv)
     check_not_input("out", look_settings.out, "--labels", look_settings.labels);
     report_begin(false);
     char       *file = array_file(argv[0]), *base = base_name(argv[0]);
-    const char *title = look_settings.title ? look_settings.title : base;
+    char       *other = look_settings.against ? base_name(look_settings.against) : NULL;
+    char       *both = other ? format_text("%s and %s", base, other) : NULL;
+    const char *title = look_settings.title ? look_settings.title : both ? both : base;
     char       *out = look_settings.out ? copy_text(look_settings.out) : format_text("%s.html", base);
     memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
@@ -117,6 +131,8 @@ int look_main(int argc, char **argv)
     tn_ctx_destroy(ctx);
     print("page: %s\nseconds: %.1f\n", out, now() - began);
     free(out);
+    free(both);
+    free(other);
     free(base);
     free(file);
     return 0;

@@ -1,5 +1,5 @@
 /* look.h - what the files of `tn look` share: look_page.c, which `tn demo` uses as well (demo.c), look_operator.c, look_images.c,
-   look_tensor.c, look_language.c, and look.c, which has the options. tn.h says which of them calls which. */
+   look_tensor.c, look_learnt.c, look_language.c, and look.c, which has the options. tn.h says which of them calls which. */
 #ifndef TN_LOOK_H
 #define TN_LOOK_H
 
@@ -30,7 +30,7 @@ typedef struct stored {
 /* Begins the object, up to `kind` and `title`, of a page. made_by: the command, such as "look". What follows are keys of
    the object, in any order. */
 void page_begin(page *p, const char *made_by, const char *kind, const char *title);
-/* Writes the notes (report_note), ends the object and writes the page. Fails with the file's name, and leaves nothing. */
+/* Writes the notes, and of report_note those of what is left out, ends the object and writes the page. Fails with the file's name, and leaves nothing. */
 void page_write(page *p, const char *path, path_kind kind);
 /* Opens and closes an object or a list: bracket is one of { } [ ]. key: NULL within a list. */
 void page_open(page *p, const char *key, char bracket);
@@ -47,9 +47,17 @@ void page_array(page *p, const char *key, const stored *a);
 void page_vector(page *p, const char *key, array_type type, int64_t n, const double *v);
 void page_numbers(page *p, const char *key, array_type type, int rank, const int64_t *shape, const double *v);
 void page_names(page *p, const char *key, const char *const *names, int64_t count);
+/* A sentence that the page has at its end, once: what is exact, and what is left out. Of absolute paths it has the last part. */
+void page_note(const char *format, ...) PRINTF_LIKE(1, 2);
+/* A message of the library as a half-sentence for people who do not program: without the function, and what it expected. */
+char *plain_reason(const char *why);
+/* The last part of a path. */
+const char *file_name(const char *path);
+/* Names for two models, new strings: the last parts of their paths, or more where these are equal. */
+void names_of_two(const char *a, const char *b, char *names[2]);
 /* A note that a tensor has `bad` numbers that are not finite, and of the first one a warning. left: what the page lacks. */
 void page_nonfinite(const char *name, const tn_tensor *t, int64_t bad, const char *left);
-/* Opens a section, an object of the list `sections`. */
+/* Opens a section, an object of the list `sections`. text: NULL, or what it shows. */
 void page_section(page *p, const char *type, const char *id, const char *title, const char *text);
 /* A row of a card. */
 void page_row(page *p, const char *label, const char *format, ...) PRINTF_LIKE(3, 4);
@@ -70,8 +78,8 @@ double  *output_norms(const tn_cp *cp);
 int64_t *largest_outputs(const tn_cp *cp, int64_t most, int64_t *count);
 /* The operator of some outputs alone, a new one. */
 tn_cp   *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count);
-/* A section with the eigenvalues of each output; names [cp->out]. */
-void     spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names);
+/* A section with the eigenvalues of each output; names [cp->out]; block: of a language model, or -1. */
+void     spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names, int64_t block);
 /* The keys of a section "matrix" for factors, with what 8 bits cost, |Q - Q8| / |Q|. x [rows,in]: between such rows, or NULL. */
 void     put_factors(page *p, const tn_cp *cp, tn_tensor *x);
 /* The keys "of" and what follows of a section "matrix". dense: written out if they are few numbers. */
@@ -86,6 +94,23 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
 void look_at_array(tn_ctx *ctx, const char *path, const char *title, const char *out);
 void look_at_tensors(tn_ctx *ctx, const char *path, const char *title, const char *out);
 
+/* ---- look_learnt.c ----------------------------------------------------------------------------------------------------- */
+
+/* The places of the largest |v[i]| (sign 0) or of the largest sign v[i], best first. */
+int64_t  best_places(const double *v, int64_t n, int sign, int64_t *at, int64_t most);
+/* The operator of a block's MLP to the logits in nats, for a typical denominator of the last norm; NULL: it has none, which
+   note_left_out says of all such blocks together. */
+tn_cp   *block_operator(const subject *s, int64_t block);
+void     note_left_out(const subject *s);
+/* The outputs that are shown of a block: those that are given, or of the commonest words those whose matrices are largest. */
+int64_t *shown_tokens(const subject *s, const tn_cp *cp, int64_t *count);
+enum { COMMON_OUTPUTS = 256 };
+/* The commonest tokens that are words, at most `most`, a new list. */
+int32_t *whole_words(const subject *s, int64_t most, int64_t *count);
+/* The section of a language model that comes first. ids: a text of T tokens. */
+void     learnt_section(page *p, const subject *s, const int32_t *ids, int64_t T);
+void     learnt_of_two(page *p, const subject *s, const subject *other, const int32_t *ids, int64_t T);
+
 /* ---- look_language.c --------------------------------------------------------------------------------------------------- */
 
 /* Writes the page of a language model, with --against beside another one. */
@@ -95,6 +120,7 @@ void look_at_model(const char *path, const char *title, const char *out);
 
 typedef struct look_options {
     const char *out, *title, *against, *data, *labels, *names, *pixels, *w, *v, *p, *embed, *head, *text, *token;
+    const char *outputs_given;          /* the names of --outputs, or NULL                     */
     int64_t     outputs, vectors, examples;
     int         residual, live;
 } look_options;

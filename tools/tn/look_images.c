@@ -429,6 +429,19 @@ typedef struct seen {
     int64_t      all;
 } seen;
 
+/* The outputs that --outputs names. */
+static int64_t *named_outputs(const char *const *every, int64_t all, int64_t *count)
+{
+    const char **words = split_words(look_settings.outputs_given, count);
+    int64_t     *at = (int64_t *)allocate((size_t)*count, sizeof *at);
+    for (int64_t i = 0; i < *count; i++) {
+        for (at[i] = 0; at[i] < all && strcmp(words[i], every[at[i]]); at[i]++) continue;
+        if (at[i] == all) usage_error("--outputs names %s, expected names of outputs, such as %s", words[i], every[0]);
+    }
+    free_words(words, *count);
+    return at;
+}
+
 static seen see(const network *n, int64_t k)
 {
     const int64_t most = look_settings.outputs == AUTO_COUNT ? 32 : look_settings.outputs;
@@ -441,13 +454,13 @@ static seen see(const network *n, int64_t k)
     if (s.whole->constant) tn_cp_split(s.whole, &quadratic, &s.linear, &s.constant);
     check_ctx(n->ctx, n->layers[k].name);
     s.every = output_names(n, s.all);
-    s.at = largest_outputs(quadratic, most, &count);
+    s.at = look_settings.outputs_given ? named_outputs(s.every, s.all, &count) : largest_outputs(quadratic, most, &count);
     s.quadratic = some_outputs(quadratic, s.at, count);
     s.names = (const char **)allocate((size_t)count, sizeof *s.names);
     for (int64_t i = 0; i < count; i++) s.names[i] = s.every[s.at[i]];
     if (count < s.all)
-        report_note("Of %lld outputs the %lld with the largest interaction matrices are shown (--outputs N).",
-                    (long long)s.all, (long long)count);
+        page_note("Of %lld outputs the %lld with the largest interaction matrices are shown (--outputs N).",
+                  (long long)s.all, (long long)count);
     return s;
 }
 
@@ -468,7 +481,7 @@ static void card_section(page *p, const network *n, const seen *s, const picture
     double operations = 0;
     page_section(p, "card", "card", "The model", "What the file holds.");
     page_open(p, "rows", '[');
-    page_row(p, "file", "%s", n->path);
+    page_row(p, "file", "%s", file_name(n->path));
     page_row(p, "parameters", "%lld", (long long)n->numbers);
     shape_row(p, "embedding", n->embed);
     for (int64_t k = 0; k < n->count; k++) {
@@ -577,8 +590,9 @@ static void spoke_section(page *p, const seen *s, const pictures *data)
     free(at);
 }
 
-/* For the part of the page that computes: a safetensors file of logits = p ((f0 x) * (f1 x)) + linear x + constant. */
-static void live_part(page *p, const seen *s)
+/* What a model that runs in the page needs: a safetensors file of logits = p ((f0 x) * (f1 x)) + linear x + constant. name: of one
+   of two models, or NULL. */
+static void put_model(page *p, const seen *s, const char *name)
 {
     const tn_cp *cp = s->quadratic;
     tn_named_tensor     list[5];
@@ -601,17 +615,37 @@ static void live_part(page *p, const seen *s)
     if (tn_safetensors_write(ctx, tn_sink_memory(bytes, size, &used), list, count, NULL, 0) != TN_OK)
         check_ctx(ctx, "the part that computes");
     stored a = page_store_bytes(p, bytes, used);
-    page_open_live(p);
-    page_text(p, "kind", "images");
+    if (name) page_text(p, "name", name);
     page_array(p, "weights", &a);
-    page_close(p, '}');
     for (int k = 0; k < count; k++) tn_tensor_destroy((tn_tensor *)list[k].tensor);
     free(bytes);
 }
 
+/* other: the second model, or NULL. */
+static void live_part(page *p, const seen *s, const seen *other, const char *path)
+{
+    page_open_live(p);
+    page_text(p, "kind", other ? "two images" : "images");
+    if (!other) put_model(p, s, NULL);
+    else {
+        char *names[2];
+        names_of_two(path, look_settings.against, names);
+        page_open(p, "models", '[');
+        for (int k = 0; k < 2; k++) {
+            page_open(p, NULL, '{');
+            put_model(p, k ? other : s, names[k]);
+            page_close(p, '}');
+            free(names[k]);
+        }
+        page_close(p, ']');
+    }
+    page_close(p, '}');
+}
+
 /* ---- the page ---------------------------------------------------------------------------------------------------------- */
 
-static void layer_sections(page *p, const network *n, int64_t k, const seen *s, bool picture)
+/* other: the second model, whose eigenvectors follow those of the first, or NULL. */
+static void layer_sections(page *p, const network *n, int64_t k, const seen *s, const seen *other, bool picture)
 {
     const bool  one = n->count == 1;
     const char *name = n->layers[k].name;
@@ -622,8 +656,9 @@ static void layer_sections(page *p, const network *n, int64_t k, const seen *s, 
         id[i] = one ? copy_text(ids[i]) : format_text("%s-%lld", ids[i], (long long)k);
         title[i] = one ? copy_text(titles[i]) : format_text("%s of %s", titles[i], name);
     }
-    spectra_section(p, id[0], title[0], s->quadratic, s->names);
+    spectra_section(p, id[0], title[0], s->quadratic, s->names, -1);
     eigen_section(p, id[1], title[1], s, picture && (k == 0 || n->residual));
+    if (other) eigen_section(p, "eigen-b", "Eigenvectors of the other model", other, picture);
     matrix_section(p, id[2], title[2], s);
     for (int i = 0; i < 3; i++) {
         free(id[i]);
@@ -649,8 +684,12 @@ static void compare_section(page *p, const seen *a, const seen *b, const char *p
     v[0] = numbers_in(mine.values), v[1] = numbers_in(theirs.values);
     page_section(p, "compare", "compare", "Two models", "How similar the interaction matrices of the two models are, output by "
                  "output, and their eigenvalues.");
-    page_text(p, "a", path_a);
-    page_text(p, "b", path_b);
+    char *pair[2];
+    names_of_two(path_a, path_b, pair);
+    page_text(p, "a", pair[0]);
+    page_text(p, "b", pair[1]);
+    free(pair[0]);
+    free(pair[1]);
     page_open(p, "columns", '[');
     for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
     page_close(p, ']');
@@ -702,16 +741,46 @@ static seen see_other(network *n, tn_ctx *ctx, const seen *mine)
 static void note_what_is_exact(const network *n)
 {
     if (n->count > 1)
-        report_note("The network has %lld bilinear layers, one after the other: a polynomial of degree 2^%lld in the inputs. "
-                    "Each layer is shown alone%s.", (long long)n->count, (long long)n->count,
-                    n->residual ? ", on the direct path: from the embedding to the outputs, past the others" : "");
+        page_note("The network has %lld bilinear layers, one after the other: a polynomial of degree 2^%lld in the inputs. "
+                  "Each layer is shown alone%s.", (long long)n->count, (long long)n->count,
+                  n->residual ? ", on the direct path: from the embedding to the outputs, past the others" : "");
     else if (n->residual)
-        report_note("The layer is added to its input (a residual): the outputs have a linear part beside the eigenvectors, "
-                    "which is exact as well.");
-    else report_note("The network is one bilinear layer: its eigenvectors are exact, nothing is left out.");
+        page_note("Nothing is approximated. The layer is added to its input (a residual), so that the outputs have a linear part "
+                  "beside the eigenvectors.");
+    else page_note("Nothing is approximated: the network is one bilinear layer, and its eigenvectors are all of it.");
     if (!look_settings.residual && !look_settings.w && n->layers[0].w->shape[0] == n->layers[0].w->shape[1])
-        report_note("The file %s a residual around its layers (--residual yes, no).",
-                    n->residual ? "speaks of" : "says nothing of");
+        page_note("Weights alone do not tell whether a layer is added to its input. %s If that is wrong, make the page with "
+                  "--residual %s.", n->residual ? "A note in the file says that it is."
+                  : "The page takes it that it is not, as the file does not say so.", n->residual ? "no" : "yes");
+}
+
+/* What the model is, in a sentence. */
+static void about_network(page *p, const network *n, const seen *s, bool picture, int64_t width, int64_t height)
+{
+    char *layers = n->count == 1 ? format_text("One bilinear layer of %lld hidden units", (long long)n->layers[0].w->shape[0])
+                                 : format_text("%lld bilinear layers", (long long)n->count);
+    char *inputs = picture ? format_text("a picture of %lld \xC3\x97 %lld pixels", (long long)width, (long long)height)
+                           : format_text("%lld numbers", (long long)s->quadratic->in[0]);
+    char *text = format_text("%s, which give%s each of %lld outputs a score for %s.", layers, n->count == 1 ? "s" : "",
+                             (long long)s->all, inputs);
+    page_text(p, "about", text);
+    free(text);
+    free(inputs);
+    free(layers);
+}
+
+static void learnt_classes(page *p, bool picture)
+{
+    const bool two = look_settings.against != NULL;
+    page_section(p, "learnt", "learnt", two ? "What both have learnt" : "What it has learnt", two
+        ? "For each output the pattern that speaks most for it and the one that speaks most against it, of both models, and the "
+          "cosine of their matrices: 1 if both look for the same."
+        : picture
+        ? "For each output the two patterns that speak most for it, and below them the two that speak most against it: an input "
+          "like a pattern, or like its negative, moves the score by the pattern's number times the square of the match."
+        : "How many patterns each output looks for: the eigenvalues of its matrix.");
+    page_text(p, "of", two ? "two" : picture ? "classes" : "tensors");
+    page_close(p, '}');
 }
 
 bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char *out)
@@ -720,7 +789,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     seen     s, t;
     page     p;
     pictures data;
-    int64_t  width, height;
+    int64_t  width = 0, height = 0;
     if (!read_network(&n, ctx, path)) {
         close_network(&n);
         return false;
@@ -734,7 +803,10 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
         note_what_is_exact(&n);
     }
     if (look_settings.against && n.broken) fail("%s has numbers that are NaN or infinite, expected none with --against", path);
-    if (look_settings.against) t = see_other(&m, ctx, &s);
+    if (look_settings.against) {
+        t = see_other(&m, ctx, &s);
+        page_note("Spectra, matrices and the linear part are of the first model.");
+    }
     bool picture = !n.broken && find_pixels(s.quadratic->in[0], &width, &height);
     page_begin(&p, "look", look_settings.against ? "comparison" : picture ? "images" : "tensor", title);
     if (picture) {
@@ -748,19 +820,21 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
         page_names(&p, "outputs", s.names, s.quadratic->out);
         page_close(&p, '}');
     }
+    if (!n.broken) about_network(&p, &n, &s, picture, width, height);
     page_open(&p, "sections", '[');
+    if (!n.broken && (!look_settings.against || picture)) learnt_classes(&p, picture);
     card_section(&p, &n, n.broken ? NULL : &s, &data);
     if (look_settings.against) compare_section(&p, &s, &t, path, look_settings.against);
     for (int64_t k = 0; !n.broken && k < n.count; k++) {
         seen other = k ? see(&n, k) : s;
-        layer_sections(&p, &n, k, &other, picture);
+        layer_sections(&p, &n, k, &other, look_settings.against && k + 1 == n.count ? &t : NULL, picture);
         if (k) free_seen(&other);
     }
-    if (look_settings.against) eigen_section(&p, "eigen-b", "Eigenvectors of the other model", &t, picture);
     if (s.linear) linear_section(&p, &s);
     if (data.x && n.count == 1) spoke_section(&p, &s, &data);
     page_close(&p, ']');
-    if (picture && n.count == 1 && s.quadratic->out == s.all && look_settings.live && !look_settings.against) live_part(&p, &s);
+    if (picture && n.count == 1 && s.quadratic->out == s.all && look_settings.live)
+        live_part(&p, &s, look_settings.against ? &t : NULL, path);
     page_write(&p, out, look_settings.out ? BY_USER : BY_NAME);
     free_seen(&s);
     if (look_settings.against) {

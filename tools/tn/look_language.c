@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CURVE_POINTS = 600, SHOWN_OUTPUTS = 8, COMMON_OUTPUTS = 256, MATRIX_NUMBERS = 1 << 20, HEAD_TOKENS = 96,
+enum { CURVE_POINTS = 600, MATRIX_NUMBERS = 1 << 20, HEAD_TOKENS = 96,
        NEAREST = 8, CONTEXTS = 3, CONTEXT_TOKENS = 8, STREAM_TOKENS = 1024, PAIR_TOKENS = 512, PAIRS = 6, PATHS = 40,
        TEXT_TOKENS = 16, WIDE_NAMES = 120 };
 static const size_t live_bytes = 8u << 20,      /* weights of more bytes are written as BF16     */
@@ -24,7 +24,7 @@ static void model_rows(page *p, const subject *s)
     char                       name[128];
     buffer                     kinds = {0};
     model_name(d, name, sizeof name);
-    page_row(p, "file", "%s", s->file);
+    page_row(p, "file", "%s", file_name(s->file));
     page_row(p, "model", "%s", name);
     page_row(p, "parameters", "%lld", (long long)cost.params);
     page_row(p, "parameters in tables", "%lld", (long long)cost.table);
@@ -96,6 +96,18 @@ static void curve_of_log(page *p, const char *path)
     free(text);
 }
 
+/* What the model is, in a sentence. */
+static void about_model(page *p, const subject *s)
+{
+    const tn_transformer_desc *d = &s->m.desc;
+    const tn_transformer_block *b = &s->m.net.blocks[0];
+    char *text = format_text("A transformer with %lld block%s of width %lld: %lld heads (%s) and a %s MLP in each. It predicts the next of "
+                             "%lld tokens.", (long long)d->layers, d->layers == 1 ? "" : "s", (long long)d->dim, (long long)d->heads,
+                             tn_attention_kind_name(b->attn.desc.kind), tn_mlp_kind_name(b->mlp.desc.kind), (long long)d->vocab);
+    page_text(p, "about", text);
+    free(text);
+}
+
 static void card_section(page *p, const subject *s)
 {
     char *folder = folder_of(s->file), *log = join_path(folder, "log.jsonl");
@@ -128,7 +140,11 @@ static bool refused(const subject *s, const char *what)
 {
     char *why = taken_error(s->m.ctx);
     bool  any = why != NULL;
-    if (any) report_note("%s: %s.", what, why);
+    if (any) {
+        char *plain = plain_reason(why);
+        page_note("%s, because %s.", what, plain);
+        free(plain);
+    }
     free(why);
     return any;
 }
@@ -242,19 +258,6 @@ static void free_streams(streams *t)
     free(t->z);
 }
 
-/* The places of the largest |v[i]| (sign 0) or of the largest sign v[i], best first. */
-static int64_t best_places(const double *v, int64_t n, int sign, int64_t *at, int64_t most)
-{
-    int64_t k, kept = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const double size = sign ? sign * v[i] : fabs(v[i]);
-        for (k = kept; k > 0 && size > (sign ? sign * v[at[k - 1]] : fabs(v[at[k - 1]])); k--) if (k < most) at[k] = at[k - 1];
-        if (k < most) at[k] = i;
-        if (k < most && kept < most) kept++;
-    }
-    return kept;
-}
-
 /* Products of rows [count,n] with a vector; of one that is longer by one the last is added. */
 static double *products(const double *rows, int64_t count, int64_t n, const double *v, int64_t length)
 {
@@ -313,6 +316,7 @@ static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp 
     page_section(p, "eigen", id, title, "What the MLP of this block adds to the logit of a token is a sum of value times "
                  "(eigenvector times normed stream) squared. For each eigenvector: the tokens whose embeddings lie most along "
                  "it, those that lie most against it, and the places of the held-out text where it is largest.");
+    page_number(p, "block", (double)block);
     page_open(p, "outputs", '[');
     for (int64_t o = 0; o < cp->out; o++) {
         page_open(p, NULL, '{');
@@ -354,8 +358,9 @@ static void token_matrix_section(page *p, const subject *s, int64_t block, const
     tn_cp  *some = some_outputs(cp, at, outputs);
     int64_t V = s->m.desc.vocab;
     page_section(p, "matrix", id, title, "What two tokens that reach the MLP of this block together add to the logit of a third, "
-                 "each from its embedding with its own norm, before the denominator of the last norm. The matrices travel as "
-                 "factors of 8 bits, and are multiplied here.");
+                 "each from its embedding with its own norm, in nats for a typical size of the last norm. A pair of different tokens adds "
+                 "twice its element, once in each order. The matrices travel as factors of 8 bits, and are multiplied here.");
+    page_number(p, "block", (double)block);
     put_factors(p, some, x);
     page_array(p, "embed", embed);
     page_open(p, "outputs", '[');
@@ -392,41 +397,9 @@ static int32_t *matrix_tokens(const subject *s, int64_t *count)
     int32_t *ids = (int32_t *)allocate((size_t)*count, sizeof *ids);
     for (int64_t i = 0; i < *count; i++) ids[i] = *count == V ? (int32_t)i : s->common[i];
     if (*count < V)
-        report_note("Of %lld tokens, matrices have the %lld %s ones.", (long long)V, (long long)*count,
-                    s->frequency ? "commonest" : "first");
+        page_note("The matrices between tokens have the %lld %s of the %lld tokens.", (long long)*count,
+                  s->frequency ? "commonest" : "first", (long long)V);
     return ids;
-}
-
-/* The operator of a block's MLP to the logits, before the denominator of the last norm; NULL with a note: it has none. */
-static tn_cp *block_operator(const subject *s, int64_t block)
-{
-    uint64_t mark = tn_cp_mark(s->m.ctx);
-    char    *what = format_text("The MLP of block %lld is left out", (long long)block);
-    tn_ctx_reset(s->m.ctx);
-    tn_cp *cp = tn_circuit_mlp(s->m.ctx, &s->m.net, block);
-    if (cp && cp->order != 2) {
-        report_note("%s: it multiplies %d encoders, and only a product of two has matrices.", what, cp->order);
-        cp = tn_cp_release(s->m.ctx, mark, NULL);
-    }
-    if (cp) cp = tn_cp_fold_out(cp, tn_circuit_unembedding(s->m.ctx, &s->m.net), NULL);
-    if (refused(s, what)) cp = NULL;
-    free(what);
-    return tn_cp_release(s->m.ctx, mark, cp);
-}
-
-/* The outputs that are shown of a block: among the commonest tokens those whose matrices are largest. */
-static int64_t *shown_tokens(const subject *s, const tn_cp *cp, int64_t *count)
-{
-    const int64_t V = s->m.desc.vocab, most = look_settings.outputs == AUTO_COUNT ? SHOWN_OUTPUTS : look_settings.outputs;
-    const int64_t among = most > COMMON_OUTPUTS ? most : COMMON_OUTPUTS, n = s->frequency && among < V ? among : V;
-    double       *norm = output_norms(cp), *some = (double *)allocate((size_t)n, sizeof *some);
-    int64_t      *at = (int64_t *)allocate((size_t)(most < n ? most : n), sizeof *at);
-    for (int64_t i = 0; i < n; i++) some[i] = norm[s->common[i]];
-    *count = best_places(some, n, 1, at, most < n ? most : n);
-    for (int64_t i = 0; i < *count; i++) at[i] = s->common[at[i]];
-    free(norm);
-    free(some);
-    return at;
 }
 
 static int compare_ids(const void *a, const void *b)
@@ -438,7 +411,8 @@ static int compare_ids(const void *a, const void *b)
 /* The strongest pairs of tokens for each output that is shown. */
 static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *at, int64_t count)
 {
-    int64_t n;
+    const double unit = typical_unit(s);
+    int64_t      n;
     for (int64_t o = 0; o < count; o++) {
         tn_circuit_top_desc d[2];
         tn_circuit_entries  e[2];
@@ -449,7 +423,7 @@ static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *a
         d[0].pairs = d[1].pairs = true;
         d[1].order = TN_ORDER_SMALLEST;
         if (c) tn_circuit_top_many(c, 2, d, e);
-        if (refused(s, "Pairs are left out")) {
+        if (refused(s, "Pairs of tokens are left out")) {
             tn_circuit_destroy(c);
             return;
         }
@@ -464,7 +438,7 @@ static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *a
                 page_text(p, "output", s->names[at[o]]);
                 page_text(p, "first", i == n ? "1" : s->names[whole ? i : s->common[i]]);
                 page_text(p, "second", j == n ? "1" : s->names[whole ? j : s->common[j]]);
-                page_number(p, "value", value[k]);
+                page_number(p, "value", value[k] * unit);
                 page_close(p, '}');
             }
             free(value);
@@ -483,12 +457,14 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
     tn_tensor *x = token_vectors(s, ids, count), *one[2] = {NULL, NULL};
     streams   t = read_streams(s);
     double   *v = numbers_in(x);
+    bool      shown_any = false;
     stored    embed[2];
     for (int64_t l = 0; l < s->m.desc.layers; l++) {
         uint64_t mark = tn_cp_mark(s->m.ctx);
         tn_cp   *cp = block_operator(s, l);
         int64_t  outputs;
         if (!cp) continue;
+        shown_any = true;
         if (!one[cp->constant]) {                       /* the embeddings are in the page once */
             double *w = with_ones(x, cp->constant, shape);
             embed[cp->constant] = page_store(p, ARRAY_Q8, 2, shape, w);
@@ -502,7 +478,7 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
         for (int64_t i = 0; i < outputs; i++) names[i] = s->names[at[i]];
         char *id = format_text("spectra-%lld", (long long)l);
         char *title = format_text("Spectra of block %lld", (long long)l);
-        spectra_section(p, id, title, some, names);
+        spectra_section(p, id, title, some, names, l);
         eigen_section(p, s, l, some, names, v, ids, count, &t);
         int64_t  wide = s->m.desc.vocab < COMMON_OUTPUTS ? s->m.desc.vocab : COMMON_OUTPUTS;
         int64_t *common = (int64_t *)allocate((size_t)wide, sizeof *common);
@@ -521,9 +497,10 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
         free(title);
         tn_cp_release(s->m.ctx, mark, NULL);
     }
-    if (s->frequency)
-        report_note("Spectra and eigenvectors are those of the outputs with the largest matrices among the %d commonest tokens "
-                    "of the run's text.", COMMON_OUTPUTS);
+    note_left_out(s);
+    if (shown_any && look_settings.outputs_given == NULL)
+        page_note("Spectra and eigenvectors are shown for the words with the largest matrices among the %d %s tokens (--outputs "
+                  "chooses others).", COMMON_OUTPUTS, s->frequency ? "commonest" : "first");
     tn_tensor_destroy(x);
     tn_tensor_destroy(one[0]);
     tn_tensor_destroy(one[1]);
@@ -536,7 +513,9 @@ static void pairs_section(page *p, const buffer *rows)
 {
     if (!rows->bytes) return;
     page_section(p, "pairs", "pairs", "Strongest pairs of tokens", "For each output that is shown: the pairs of tokens that "
-                 "raise its logit most, and those that lower it most, if they reach the MLP of the block together.");
+                 "raise its logit most, and those that lower it most, if they reach the MLP of the block together: what a pair adds "
+                 "in both orders, in nats for a typical size of the last norm.");
+    page_text(p, "unit", "nats");
     page_open(p, "rows", '[');
     buffer_add(&p->json, rows->data, rows->bytes);
     page_close(p, ']');
@@ -567,7 +546,7 @@ static void head_matrix(page *p, const subject *s, const char *key, bool ov, int
     }
     tn_circuit_destroy(some);
     tn_circuit_destroy(all);
-    if (refused(s, ov ? "OV circuits are left out" : "QK circuits are left out")) return;
+    if (refused(s, ov ? "The tables OV of heads are left out" : "The tables QK of some heads are left out")) return;
     int64_t shape[2] = {n, n};
     page_open(p, key, '{');
     page_text(p, "of", "dense");
@@ -594,11 +573,11 @@ static double *patterns_of(const subject *s, const int32_t *ids, int64_t T, int6
 static void heads_section(page *p, const subject *s, const int32_t *ids, int64_t T)
 {
     static const char *const columns[][3] = {
-        {"qk_norm", "|QK|", "norm of the circuit that decides where the head looks"},
+        {"qk_norm", "|QK|", "norm of the circuit that decides where the head looks, before a norm of queries and keys"},
         {"ov_norm", "|OV|", "norm of the circuit that decides what it writes"},
         {"copying", "copying", "1 for a head that raises the logits of the tokens that it attends to"},
-        {"distance", "previous", "block 0: share of the attention that goes to the token before"},
-        {"composition", "composition", "how much it reads of one head of an earlier block"}
+        {"distance", "previous", "block 0: share of the attention that goes to the token before, between the commonest tokens"},
+        {"composition", "composition", "how much it reads of the head of an earlier block that it reads most"}
     };
     const int64_t H = s->m.desc.heads, n = s->m.desc.vocab < HEAD_TOKENS ? s->m.desc.vocab : HEAD_TOKENS;
     int64_t       D;
@@ -626,6 +605,11 @@ static void heads_section(page *p, const subject *s, const int32_t *ids, int64_t
             page_number(p, "copying", x->copying);
             page_number(p, "distance", x->share && D > 1 ? x->share[1] : NAN);
             page_number(p, "composition", x->composition);
+            if (!isnan(x->composition)) {
+                char *reads = format_text("%lld.attn.%lld", (long long)x->block, (long long)x->head);
+                page_text(p, "reads", reads);
+                free(reads);
+            }
             head_matrix(p, s, "qk", false, l, h, n);
             head_matrix(p, s, "ov", true, l, h, n);
             int64_t shape[2] = {T, T};
@@ -698,20 +682,16 @@ static char *tokenizer_json(const subject *s)
     return (char *)resize(text, used + 1, 1);
 }
 
-static void live_part(page *p, const subject *s)
+static bool fits_a_page(const model *m) { return (size_t)tn_params_elements(m->params) * 4 <= most_live_bytes; }
+
+/* What a model that runs in the page needs. name: of one of two models, or NULL; text: what it begins with, or NULL. */
+static void put_model(page *p, const subject *s, const char *name, const char *text)
 {
     const int64_t  n = tn_params_count(s->m.params);
     const tn_dtype dtype = (size_t)tn_params_elements(s->m.params) * 4 > live_bytes ? TN_BF16 : TN_F32;
-    tn_named_tensor      *list = (tn_named_tensor *)allocate((size_t)n, sizeof *list);
+    tn_named_tensor *list = (tn_named_tensor *)allocate((size_t)n, sizeof *list);
     size_t         size = 1u << 20, used = 0;
     char          *config = config_json(&s->m), *tokenizer = tokenizer_json(s);
-    if ((size_t)tn_params_elements(s->m.params) * 4 > most_live_bytes) {
-        report_note("The part of the page that computes is left out: the model has more weights than a page should hold.");
-        free(list);
-        free(config);
-        free(tokenizer);
-        return;
-    }
     for (int64_t i = 0; i < n; i++) {
         const tn_param *q = tn_params_at(s->m.params, i);
         tn_tensor      *t = tn_tensor_create(s->m.ctx, dtype, q->value->rank, q->value->shape);
@@ -725,20 +705,45 @@ static void live_part(page *p, const subject *s)
     if (tn_safetensors_write(s->m.ctx, tn_sink_memory(bytes, size, &used), list, n, NULL, 0) != TN_OK)
         check_ctx(s->m.ctx, "the part that computes");
     if (dtype == TN_BF16)
-        report_note("The part of the page that computes has the weights rounded to BF16, so its numbers differ from those above "
-                    "in the third digit.");
+        page_note("The model that runs in this page has its weights rounded to 16 bits (BF16), so that its numbers differ from the "
+                  "others in the third digit.");
     stored a = page_store_bytes(p, bytes, used);
-    page_open_live(p);
-    page_text(p, "kind", "language");
+    if (name) page_text(p, "name", name);
     page_array(p, "weights", &a);
     page_text(p, "config", config);
     if (tokenizer) page_text(p, "tokenizer", tokenizer);
-    page_close(p, '}');
+    if (text) page_text(p, "prompt", text);
+    page_flag(p, "marks", s->m.start_count == 0 && !s->m.plain_prompt);     /* as text_ids begins a text */
     for (int64_t i = 0; i < n; i++) tn_tensor_destroy((tn_tensor *)list[i].tensor);
     free(list);
     free(bytes);
     free(config);
     free(tokenizer);
+}
+
+/* other: the second model, or NULL. */
+static void live_part(page *p, const subject *s, const subject *other, const char *text)
+{
+    if (!fits_a_page(&s->m) || (other && !fits_a_page(&other->m))) {
+        page_note("The model does not run in this page, because it has more weights than a page should hold.");
+        return;
+    }
+    page_open_live(p);
+    page_text(p, "kind", other ? "two texts" : "language");
+    if (!other) put_model(p, s, NULL, text);
+    else {
+        char *names[2];
+        names_of_two(s->path, look_settings.against, names);
+        page_open(p, "models", '[');
+        for (int k = 0; k < 2; k++) {
+            page_open(p, NULL, '{');
+            put_model(p, k ? other : s, names[k], text);
+            page_close(p, '}');
+            free(names[k]);
+        }
+        page_close(p, ']');
+    }
+    page_close(p, '}');
 }
 
 /* ---- the page ---------------------------------------------------------------------------------------------------------- */
@@ -750,7 +755,11 @@ static char *text_to_read(const subject *s)
     size_t  bytes;
     buffer  b = {0};
     if (look_settings.text) return copy_text(look_settings.text);
-    if (!s->has_run || s->run.held_count < 2) return NULL;
+    if (!s->has_run || s->run.held_count < 2) {
+        if (!s->m.tokenizer || s->m.desc.context < TEXT_TOKENS) return NULL;
+        page_note("The run's text is not here, so the page begins with a text of its own (--text TEXT chooses another one).");
+        return copy_text("Once upon a time");
+    }
     if (n > s->run.held_count) n = s->run.held_count;
     if (n > s->m.desc.context) n = s->m.desc.context;
     if (s->m.tokenizer) return decode_tokens(s->m.tokenizer, s->run.held, n, &bytes);
@@ -912,8 +921,12 @@ static void compare_models(page *p, const subject *s, const model *b, const char
     other.m = *b;
     page_section(p, "compare", "compare", "Two models", "How similar the parts of the two models are: 1 for equal ones, 0 for "
                  "unrelated ones. A head is beside the one of the other model whose OV circuit is most similar.");
-    page_text(p, "a", s->path);
-    page_text(p, "b", path);
+    char *pair[2];
+    names_of_two(s->path, path, pair);
+    page_text(p, "a", pair[0]);
+    page_text(p, "b", pair[1]);
+    free(pair[0]);
+    free(pair[1]);
     page_open(p, "columns", '[');
     for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
     page_close(p, ']');
@@ -954,7 +967,7 @@ static void open_other(const subject *s, model *b)
 void look_at_model(const char *path, const char *title, const char *out)
 {
     model    b;
-    subject  s;
+    subject  s, other;
     page     p;
     buffer   pairs = {0};
     int32_t *ids = NULL;
@@ -965,7 +978,13 @@ void look_at_model(const char *path, const char *title, const char *out)
     check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.val);
     int64_t V = s.m.desc.vocab;
     if (look_settings.against) open_other(&s, &b);
+    other = s;
+    if (look_settings.against) {
+        other.m = b;
+        page_note("What follows the section that compares both models is of the first one.");
+    }
     page_begin(&p, "look", look_settings.against ? "comparison" : "language", title);
+    about_model(&p, &s);
     page_open(&p, "names", '{');
     page_names(&p, "tokens", s.names, V);
     page_names(&p, "outputs", s.names, 0);
@@ -980,14 +999,16 @@ void look_at_model(const char *path, const char *title, const char *out)
         if (look_settings.against) compare_models(&p, &s, &b, look_settings.against);
         char *text = text_to_read(&s);
         if (text) T = text_tokens(&s, text, &ids);
-        else report_note("Patterns and paths of a text are left out: the run's text is not here, and no --text TEXT is given.");
+        else page_note("The page has no text that it could begin with: --text TEXT gives it one.");
+        if (!look_settings.against) learnt_section(&p, &s, ids, T);
+        else if (T) learnt_of_two(&p, &s, &other, ids, T);
         heads_section(&p, &s, ids, T);
         block_sections(&p, &s, &pairs);
         pairs_section(&p, &pairs);
         if (text) paths_section(&p, &s, text);
         if (is_folder(path)) time_section(&p, &s);
         page_close(&p, ']');
-        if (look_settings.live && !look_settings.against) live_part(&p, &s);
+        if (look_settings.live) live_part(&p, &s, look_settings.against ? &other : NULL, text);
         free(text);
     } else page_close(&p, ']');
     page_write(&p, out, look_settings.out ? BY_USER : BY_NAME);

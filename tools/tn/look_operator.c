@@ -91,7 +91,7 @@ static bool null_is_cheap(const tn_cp *cp, int draws)
     return (double)cp->out * draws * 2 * n * n * n < edge_operations;
 }
 
-void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names)
+void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names, int64_t block)
 {
     const int      draws = 19;
     const bool     compare = null_is_cheap(cp, draws);
@@ -107,8 +107,8 @@ void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp
     else tn_cp_spectrum(cp, 0, &spectrum);
     check_ctx(cp->ctx, "spectra");
     if (!compare)
-        report_note("%s: the null's edge is left out, because %lld outputs of this size would take minutes.", title,
-                    (long long)cp->out);
+        page_note("%s are not compared with shuffled weights, because %lld outputs of this size would take minutes.", title,
+                  (long long)cp->out);
     double *v = numbers_in(compare ? signal.values : spectrum.values);
     if (compare) edge = numbers_in(signal.edge);
     int64_t n = compare ? signal.count : spectrum.count;
@@ -118,6 +118,7 @@ void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp
           "weights were shuffled; what is beyond it is no accident of size."
         : "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large "
           "ones mean that the output looks for few patterns.");
+    if (block >= 0) page_number(p, "block", (double)block);
     page_open(p, "groups", '[');
     for (int64_t o = 0; o < cp->out; o++) {
         double  norm = 0;

@@ -85,7 +85,7 @@ void page_nonfinite(const char *name, const tn_tensor *t, int64_t bad, const cha
     static bool warned;
     char       *text = format_text("%s has %lld numbers that are NaN or infinite, of %lld: %s", name, (long long)bad,
                                    (long long)tn_tensor_count(t), left);
-    report_note("%s.", text);
+    page_note("%s.", text);
     if (!warned) warn("%s", text);
     warned = true;
     free(text);
@@ -97,7 +97,66 @@ void page_section(page *p, const char *type, const char *id, const char *title, 
     page_text(p, "type", type);
     page_text(p, "id", id);
     page_text(p, "title", title);
-    page_text(p, "text", text);
+    if (text) page_text(p, "text", text);
+}
+
+static char  **notes;
+static int64_t note_count;
+
+void page_note(const char *format, ...)
+{
+    va_list list;
+    char    text[1024];
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    for (int64_t i = 0; i < note_count; i++) if (!strcmp(notes[i], text)) return;
+    notes = (char **)resize(notes, (size_t)note_count + 1, sizeof *notes);
+    notes[note_count++] = copy_text(text);
+}
+
+char *plain_reason(const char *why)
+{
+    const char *from = why + strspn(why, "abcdefghijklmnopqrstuvwxyz0123456789_"), *end = strstr(why, ", expected");
+    from = from > why && !strncmp(from, ": ", 2) && memchr(why, '_', (size_t)(from - why)) ? from + 2 : why;
+    return format_text("%.*s", (int)((end && end > from ? end : why + strlen(why)) - from), from);
+}
+
+const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+void names_of_two(const char *a, const char *b, char *names[2])
+{
+    const char *path[2] = {a, b};
+    const bool  same = !strcmp(file_name(a), file_name(b));
+    for (int k = 0; k < 2; k++) {
+        const char *name = file_name(path[k]);
+        if (same && name - path[k] > 1) for (name -= 1; name > path[k] && name[-1] != '/'; ) name--;
+        names[k] = copy_text(name);
+    }
+    if (!strcmp(names[0], names[1])) {
+        free(names[1]);
+        names[1] = format_text("%s (the other)", names[0]);
+    }
+}
+
+/* A text without the folders of the absolute paths in it: a page is sent to others. */
+static char *without_folders(const char *text)
+{
+    buffer b = {0};
+    for (const char *at = text; *at; ) {
+        const bool   begins = *at == '/' && (at == text || strchr(" \"'(", at[-1]));
+        const size_t n = begins ? strcspn(at, " \"'(),;") : 1;
+        size_t       skip = 0;
+        for (size_t k = 0; begins && k + 1 < n; k++) if (at[k] == '/') skip = k + 1;
+        buffer_add(&b, at + skip, n - skip);
+        at += n;
+    }
+    buffer_add(&b, "", 1);
+    return b.data;
 }
 
 void page_row(page *p, const char *label, const char *format, ...)
@@ -347,8 +406,13 @@ void page_write(page *p, const char *path, path_kind kind)
 {
     atomic_file f;
     const char *note;
+    for (int i = 0; (note = report_note_at(i)) != NULL; i++) if (strstr(note, "is left out")) page_note("%s", note);
     page_open(p, "notes", '[');
-    for (int i = 0; (note = report_note_at(i)) != NULL; i++) page_text(p, NULL, note);
+    for (int64_t i = 0; i < note_count; i++) {
+        char *text = without_folders(notes[i]);
+        page_text(p, NULL, text);
+        free(text);
+    }
     page_close(p, ']');
     page_close(p, '}');
     if (!atomic_open(&f, path, kind) || !store_page(p, &f) || !atomic_commit(&f)) fail("%s", f.why);

@@ -104,9 +104,9 @@ static void matrix_of_table(page *p, const table *x, int64_t number)
     if (shape[1] > most) shape[0] = 1, shape[1] = most;
     else if (shape[0] * shape[1] > most) shape[0] = most / shape[1];
     if (shape[0] < x->slices || shape[1] < x->rows)
-        report_note("%s is shown in part: the first %lld matrices of [%lld,%lld].", x->name, (long long)shape[0],
-                    (long long)shape[1], (long long)shape[2]);
-    if (shape[2] > MOST_NUMBERS) report_note("%s has a row of more numbers than a page can hold, and is not shown.", x->name);
+        page_note("%s is shown in part: the first %lld matrices of [%lld,%lld].", x->name, (long long)shape[0],
+                  (long long)shape[1], (long long)shape[2]);
+    if (shape[2] > MOST_NUMBERS) page_note("%s has a row of more numbers than a page can hold, and is not shown.", x->name);
     else {
         const bool exact = shape[0] * shape[1] * shape[2] <= EXACT_NUMBERS || x->bad;
         page_section(p, "matrix", id, x->name,
@@ -131,14 +131,29 @@ static void matrix_of_table(page *p, const table *x, int64_t number)
     free(id);
 }
 
+static int64_t numbers_of(const table *list, int64_t count)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += tn_tensor_count(list[i].t);
+    return sum;
+}
+
 static void write_tables(tn_ctx *ctx, const char *path, const char *title, const char *out, const table *list, int64_t count)
 {
     page p;
     page_begin(&p, "look", "tensor", title);
+    char *about = count == 1 ? format_text("One array of %s.", shape_text(list[0].t))
+                             : format_text("%lld tensors, with %lld numbers.", (long long)count, (long long)numbers_of(list, count));
+    page_text(&p, "about", about);
+    free(about);
     page_open(&p, "sections", '[');
+    page_section(&p, "learnt", "learnt", "What is in it", "Each tensor by its singular values: few large ones mean that it looks for "
+                 "few patterns, a long flat row that it is like noise.");
+    page_text(&p, "of", "tensors");
+    page_close(&p, '}');
     page_section(&p, "card", "model", "The file", "What the file holds.");
     page_open(&p, "rows", '[');
-    page_row(&p, "file", "%s", path);
+    page_row(&p, "file", "%s", file_name(path));
     for (int64_t i = 0; i < count; i++) number_rows(&p, &list[i]);
     page_close(&p, ']');
     page_close(&p, '}');
@@ -169,15 +184,17 @@ void look_at_tensors(tn_ctx *ctx, const char *path, const char *title, const cha
         const tn_safetensors_entry *e = tn_safetensors_at(file, i);
         tn_tensor                  *t = tn_safetensors_read(file, e->name);
         char                       *why = taken_error(ctx);
-        if (why) report_note("%s is left out: %s.", e->name, why);
+        char *plain = why ? plain_reason(why) : NULL;
+        if (why) page_note("%s is left out, because %s.", e->name, plain);
         else list[count++] = table_of(t, e->name);
         free(why);
+        free(plain);
     }
     if (!count) fail("%s has no tensor that could be shown", path);
-    report_note("The names in this file are not those of a layer that is known: its tensors are shown as they are (--w NAME, "
-                "--v NAME and --p NAME say which are a bilinear layer).");
+    page_note("The names in this file are not those of a layer that this program knows, so its tensors are shown as they are. "
+              "--w NAME, --v NAME and --p NAME say which of them make a bilinear layer.");
     if (i < tn_safetensors_count(file))
-        report_note("Of %lld tensors the first %lld are shown.", (long long)tn_safetensors_count(file), (long long)i);
+        page_note("Of %lld tensors the first %lld are shown.", (long long)tn_safetensors_count(file), (long long)i);
     write_tables(ctx, path, title, out, list, count);
     tn_safetensors_close(file);
     free(list);

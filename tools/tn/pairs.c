@@ -29,6 +29,43 @@ tn_circuit *pairs_among(const subject *s, int64_t block, int64_t common, int64_t
     return some;
 }
 
+static tn_tensor *keep_scale(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
+{
+    (void)ctx;
+    (void)name;
+    *(double **)user = numbers_in(x);
+    return x;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double typical_unit(const subject *s)
+{
+    enum { MOST = 64 };
+    static double           unit;
+    static const tn_params *of;
+    const int64_t n = s->m.desc.vocab < MOST ? s->m.desc.vocab : MOST, shape[2] = {n, 1};
+    double       *scale = NULL;
+    tn_tap        tap = {"norm.scale", keep_scale, NULL};
+    if (of == s->m.params) return unit;
+    of = s->m.params;
+    unit = 1;
+    if (s->m.desc.no_norm || s->m.desc.norm_place == TN_PLACE_POST) return unit;
+    tap.user = &scale;
+    tn_ctx_reset(s->m.ctx);
+    tn_transformer_run(s->m.ctx, &s->m.net, tn_tensor_from(s->m.ctx, 2, shape, TN_I32, s->common), &tap, 1);
+    check_ctx(s->m.ctx, "single tokens");
+    tn_ctx_reset(s->m.ctx);
+    qsort(scale, (size_t)n, sizeof *scale, by_size);
+    if (scale[n / 2] > 0) unit = scale[n / 2];
+    free(scale);
+    return unit;
+}
+
 /* The pairs of one order, whose tensors are freed. Returns the sum of their shares. */
 static double report_pairs(const subject *s, tn_circuit_entries *e, int64_t n, tn_order order)
 {
@@ -44,7 +81,7 @@ static double report_pairs(const subject *s, tn_circuit_entries *e, int64_t n, t
         const int64_t i = (int64_t)at[2 * k], j = (int64_t)at[2 * k + 1];
         const char   *left = i == n ? "1" : s->names[whole ? i : s->common[i]];
         if (against ? value[k] >= 0 : value[k] <= 0) break;
-        report_row(columns, left, j == n ? "1" : s->names[whole ? j : s->common[j]], value[k], 100 * share[k]);
+        report_row(columns, left, j == n ? "1" : s->names[whole ? j : s->common[j]], value[k] * typical_unit(s), 100 * share[k]);
         sum += share[k];
     }
     tn_circuit_entries_destroy(e);
@@ -63,7 +100,8 @@ void pairs_report(subject *s, const char *token)
     if (circuit_settings.block >= layers)
         usage_error("--block is %lld, expected less than %lld, the model's blocks", (long long)circuit_settings.block,
                     (long long)layers);
-    tn_circuit *c = pairs_among(s, circuit_settings.block, circuit_settings.common, out, &n);
+    const double unit = typical_unit(s);
+    tn_circuit  *c = pairs_among(s, circuit_settings.block, circuit_settings.common, out, &n);
     check_ctx(s->m.ctx, "pairs");
     if (c->rows > MANY)
         warn("%lld tokens have %.2g pairs, which are computed row by row: this takes minutes. --common N takes the N "
@@ -80,14 +118,14 @@ void pairs_report(subject *s, const char *token)
     double shown = report_pairs(s, &e[0], n, TN_ORDER_LARGEST);
     shown += report_pairs(s, &e[1], n, TN_ORDER_SMALLEST);
     report_note("Two tokens that reach the MLP of block %lld together, each from its embedding with its own norm; "
-                "the value is what the pair adds to the logit, before the denominator of the last norm. 1 is the "
-                "constant, through the biases. The share is that of the square of all pairs' norm.",
+                "the value is what the pair adds to the logit in both orders, in nats for a typical denominator of the last "
+                "norm. 1 is the constant, through the biases. The share is that of the square of all pairs' norm.",
                 (long long)circuit_settings.block);
     if (n < s->m.desc.vocab)
         report_note("Only pairs of the %lld %s tokens (--common).", (long long)n, s->frequency ? "commonest" : "first");
     report_text("token", s->names[out]);
     report_value("pairs", "%.0f", (double)c->rows * ((double)c->rows + 1) / 2);
-    report_value("norm", "%.6g", norm);
+    report_value("norm", "%.6g", norm * unit);
     report_value("share_shown", "%.4g", shown);
     tn_circuit_destroy(c);
 }

@@ -1,10 +1,20 @@
 /* colour.js - the maps of tensornet.h, block >>image-colour, repeated: smooth curves through a few points in Oklab (Ottosson
-   2020), equally dark on both sides of white, and readable with any colour vision. A test compares them with tn_image_colour. */
+   2020), equally dark on both sides of white, and readable with any colour vision. A test compares them with tn_image_colour.
+   In the dark theme the middle is as dark as the page, and both ends are bright. */
 const knots = {
     red:  [[1, 0, 0], [.88, .072, 47], [.72, .158, 38], [.55, .188, 29], [.38, .140, 22]],
     blue: [[1, 0, 0], [.88, .058, 242], [.72, .115, 248], [.55, .142, 256], [.38, .125, 264]],
     sea:  [[1, 0, 0], [.86, .100, 135], [.68, .105, 180], [.48, .105, 240], [.27, .095, 275]],
+    "dark red":  [[.25, .008, 260], [.42, .120, 28], [.58, .180, 32], [.75, .150, 48], [.91, .070, 70]],
+    "dark blue": [[.25, .008, 260], [.41, .100, 260], [.57, .135, 252], [.74, .110, 244], [.91, .050, 232]],
+    "dark sea":  [[.25, .008, 260], [.38, .090, 275], [.54, .110, 240], [.72, .110, 180], [.93, .095, 125]],
 };
+const darkly = matchMedia("(prefers-color-scheme: dark)");
+const look = () => {
+    const theme = document.documentElement.dataset.theme;
+    tn.dark = theme === "dark" || theme !== "light" && darkly.matches;
+};
+look();
 const point = ([lightness, chroma, hue]) => {
     const turn = hue * 0.017453292519943295;
     return [lightness, chroma * Math.cos(turn), chroma * Math.sin(turn)];
@@ -31,8 +41,11 @@ const curve = (name, t) => {
     return oklab([0, 1, 2].map(i => p[1][i] + x / 2 * (p[2][i] - p[0][i] + x * (2 * p[0][i] - 5 * p[1][i] + 4 * p[2][i] - p[3][i]
         + x * (3 * (p[1][i] - p[2][i]) + p[3][i] - p[0][i])))));
 };
-tn.colour = t => Number.isNaN(t) ? [0xA8, 0xA8, 0xA8] : curve(t < 0 ? "blue" : "red", Math.min(1, Math.abs(t)));
-tn.sequential = t => Number.isNaN(t) ? [0xA8, 0xA8, 0xA8] : curve("sea", Math.max(0, Math.min(1, t)));
+const themed = (name, dark) => (dark ? "dark " : "") + name;
+tn.colour = (t, dark = tn.dark) => Number.isNaN(t) ? [0xA8, 0xA8, 0xA8]
+    : curve(themed(t < 0 ? "blue" : "red", dark), Math.min(1, Math.abs(t)));
+tn.sequential = (t, dark = tn.dark) => Number.isNaN(t) ? [0xA8, 0xA8, 0xA8]
+    : curve(themed("sea", dark), Math.max(0, Math.min(1, t)));
 tn.css = rgb => `rgb(${rgb.join(" ")})`;
 /* The style of a cell with text: the colour of t, and black or white by how dark that is. */
 tn.shade = t => {
@@ -44,18 +57,18 @@ tn.shade = t => {
 const steps = 1024;
 const table = map => {
     const bytes = new Uint8ClampedArray(4 * (2 * steps + 1));
-    for (let i = 0; i <= 2 * steps; i++) bytes.set([...map(i / steps - 1), 255], 4 * i);
+    for (let i = 0; i <= 2 * steps; i++) bytes.set([...map(i / steps - 1, tn.dark), 255], 4 * i);
     return new Uint32Array(bytes.buffer);
 };
 const tables = {};
 const grey = new Uint32Array(new Uint8Array([0xA8, 0xA8, 0xA8, 255]).buffer)[0];
 tn.paint = (values, limit, sequential = false) => {
-    const name = sequential ? "sequential" : "diverging";
+    const name = (sequential ? "sequential" : "diverging") + tn.dark;
     const colours = tables[name] || (tables[name] = table(sequential ? tn.sequential : tn.colour));
     const pixels = new Uint32Array(values.length), scale = limit > 0 ? steps / limit : 0;
     for (let i = 0; i < values.length; i++) {
         const t = values[i] * scale;
-        pixels[i] = t !== t ? grey : colours[t >= steps ? 2 * steps : t <= -steps ? 0 : Math.round(t + steps)];
+        pixels[i] = t !== t ? grey : t === -Infinity ? 0 : colours[t >= steps ? 2 * steps : t <= -steps ? 0 : Math.round(t + steps)];
     }
     return new Uint8ClampedArray(pixels.buffer);
 };
@@ -69,12 +82,22 @@ tn.largest = values => {
 tn.picture = (values, width, height, options = {}) => {
     const canvas = tn.h("canvas", { class: "picture", width, height, role: "img", "aria-label": options.label });
     const limit = options.limit || tn.largest(values) || 1;
-    if (width * height > 0)
-        canvas.getContext("2d").putImageData(new ImageData(tn.paint(values.subarray(0, width * height), limit,
-            options.sequential), width, height), 0, 0);
+    canvas.paint = () => {
+        if (width * height > 0)
+            canvas.getContext("2d").putImageData(new ImageData(tn.paint(values.subarray(0, width * height), limit,
+                options.sequential), width, height), 0, 0);
+    };
+    canvas.paint();
     if (options.scale) canvas.style.width = width * options.scale + "px";
     return canvas;
 };
+
+/* Another theme has other maps. */
+document.addEventListener("tn-theme", () => {
+    const before = tn.dark;
+    look();
+    if (tn.dark !== before) for (const canvas of document.querySelectorAll("canvas.picture")) if (canvas.paint) canvas.paint();
+});
 
 /* Colours of series, each with its own lightness; the page's style holds them for both themes. */
 tn.ink = i => `var(--series-${i % 7 + 1})`;

@@ -16,7 +16,9 @@ tn.sections.compare = (section, box) => {
         series: [{ name: section.a, y: sorted(spectra[chosen].a) }, { name: section.b, y: sorted(spectra[chosen].b),
         dashed: true }] });
     const plot = tn.plot({ ...state(), xlabel: "index, by size", ylabel: "value", zero: true, height: 260 });
-    const picker = tn.picker("spectrum", spectra.map(one => one.name), i => { chosen = i; plot.update(state()); });
+    const names = spectra.map(one => one.name), choose = i => { chosen = i; plot.update(state()); };
+    const picker = tn.picker("spectrum", names, i => { choose(i); follow(i); });
+    const follow = tn.follow("output", names, picker, choose);
     place.append(tn.h("div", { class: "tools" }, picker.element, tn.toggle("logarithmic", true,
         on => { logY = on; plot.update(state()); })), plot.element);
     box.append(place);

@@ -35,6 +35,7 @@ const dequantize = description => {
 const decoded = new WeakMap();
 tn.array = description => {
     if (Array.isArray(description)) return Object.assign(Float64Array.from(description.flat(3)), { shape: [description.length] });
+    if (ArrayBuffer.isView(description)) return description;            /* computed here: it has its shape */
     if (!decoded.has(description)) {
         const { type, at, shape } = description;
         if (!types[type]) throw new Error(`an array of type ${type}, expected ${Object.keys(types).join(", ")}`);

@@ -60,6 +60,8 @@ tn.pieces = text => {
 };
 /* A path through a model, from a token to a logit. */
 tn.path = text => text.replaceAll(" -> ", " → ");
+tn.pathOf = text => tn.h("span", { class: "path" }, tn.path(text).split(" → ").map((step, i) => [i ? " → " : null,
+    tn.h("span", { class: "step" }, tn.token(step))]));
 tn.plain = text => tn.pieces(text).map(piece => piece.text).join("");
 tn.token = (text, attributes) => {
     const element = tn.h("bdi", { class: "token", ...attributes });

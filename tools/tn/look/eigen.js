@@ -36,28 +36,30 @@ const tokenList = (tokens, title) => {
                 tn.number(value, 3)))));
 };
 
-/* What is known of eigenvector k of an output: {value, share, vector?, tokens?, opposite?, contexts?}. */
-tn.eigenvectors = output => {
+/* What is known of eigenvector k of an output: {value, share, vector?, tokens?, opposite?, contexts?}; shares are of those that
+   are not gone. */
+tn.eigenvectors = (output, gone = () => false) => {
     const values = tn.array(output.values), vectors = output.vectors && tn.array(output.vectors);
-    const total = values.reduce((sum, value) => sum + Math.abs(value), 0) || 1;
+    const total = values.reduce((sum, value, k) => sum + (gone(k) ? 0 : Math.abs(value)), 0) || 1;
     return Array.from(values, (value, k) => ({ k, value, share: Math.abs(value) / total, vector: vectors && k < vectors.shape[0]
         ? tn.row(vectors, k) : null,
         tokens: (output.tokens || [])[k], opposite: (output.opposite || [])[k], contexts: (output.contexts || [])[k] }));
 };
 
-const card = (one, pick) => tn.h("button", { type: "button", role: "radio", class: "vector " + (one.value < 0 ? "below"
-    : "above"), onclick: pick },
+const card = (one, pick, gone) => tn.h("button", { type: "button", role: "radio", class: "vector " + (one.value < 0 ? "below"
+    : "above") + (gone ? " gone" : ""), onclick: pick },
     one.vector && tn.page.pixels ? tn.picture(one.vector, tn.page.pixels.width, tn.page.pixels.height,
         { label: `eigenvector ${one.k}` }) : null,
     one.tokens ? tn.h("span", { class: "firsts" }, one.tokens.slice(0, 4).map(t => [tn.token(t.token), " "])) : null,
-    tn.h("span", { class: "eigenvalue" }, one.value > 0 ? "+" : "", tn.number(one.value, 3)));
+    tn.h("span", { class: "eigenvalue" }, gone ? "ablated" : [one.value > 0 ? "+" : "", tn.number(one.value, 3)]));
 
-const detail = (one, name) => tn.h("div", { class: "detail" },
+const detail = (one, name, gone) => tn.h("div", { class: "detail" },
     one.vector && tn.page.pixels ? tn.large(one.vector, `eigenvector ${one.k} of ${tn.plain(name)}, large`) : null,
     tn.h("div", { class: "facts" },
         tn.h("h3", {}, `Eigenvector ${one.k} of `, tn.token(name)),
-        tn.h("p", {}, "eigenvalue ", tn.number(one.value, 6), tn.h("span", { class: "soft" }, " · ", tn.percent(one.share),
-            " of the sum of magnitudes shown")),
+        gone ? tn.h("p", { text: "It is ablated, and adds nothing." })
+            : tn.h("p", {}, "eigenvalue ", tn.number(one.value, 6), tn.h("span", { class: "soft" }, " · ", tn.percent(one.share),
+                " of the sum of magnitudes shown")),
         one.tokens ? tn.h("div", { class: "columns" }, tokenList(one.tokens, one.opposite ? "nearest tokens" : null),
             one.opposite ? tokenList(one.opposite, "at the other end") : null) : null,
         one.contexts && one.contexts.length ? [tn.h("h4", { text: "where it is most active" }), tn.h("ul", { class: "contexts" },
@@ -66,14 +68,14 @@ const detail = (one, name) => tn.h("div", { class: "detail" },
                 : null));
 
 /* Both rows of cards are one group: arrow keys go through all. */
-const gallery = (all, name) => {
+const gallery = (all, name, isGone = () => false) => {
     const place = tn.h("div", { class: "chosen", "aria-live": "polite" });
     const shown = { above: first, below: first }, rows = tn.h("div", { role: "radiogroup", "aria-label": "eigenvectors" });
     let cards = [];
     const pick = (k, focus) => {
         cards.forEach(([one, button]) => { button.setAttribute("aria-checked", one.k === k); button.tabIndex = one.k === k ? 0
             : -1; if (focus && one.k === k) button.focus(); });
-        place.replaceChildren(detail(all[k], name));
+        place.replaceChildren(detail(all[k], name, isGone(k)));
     };
     const draw = () => {
         cards = [];
@@ -81,7 +83,7 @@ const gallery = (all, name) => {
             ["below", "negative", one => one.value < 0]].map(([sign, title, has]) => {
             const ones = all.filter(has).sort((a, b) => Math.abs(b.value) - Math.abs(a.value)), some = ones.slice(0, shown[sign]);
             if (!ones.length) return "";
-            const buttons = some.map(one => { const button = card(one, () => pick(one.k)); cards.push([one, button]);
+            const buttons = some.map(one => { const button = card(one, () => pick(one.k), isGone(one.k)); cards.push([one, button]);
                 return button; });
             return tn.h("div", { class: "vectors" }, tn.h("span", { class: "label", text: title }),
                 tn.h("div", { class: "row" + (some.some(one => one.tokens) ? " words" : "") }, buttons,
@@ -104,12 +106,15 @@ const gallery = (all, name) => {
 tn.sections.eigen = (section, box) => {
     const pictures = tn.page.pixels && section.outputs.some(output => output.vectors);
     const place = tn.h("div", { class: pictures ? "gallery pictures" : "gallery" });
-    const picker = tn.picker(section.output_label || "output", section.outputs.map(output => output.name), i => show(i));
+    const names = section.outputs.map(output => output.name);
+    const picker = tn.picker(section.output_label || "output", names, i => { show(i); follow(i); });
     const show = i => {
-        const all = tn.eigenvectors(section.outputs[i]);
-        place.replaceChildren(...(all.length ? gallery(all, section.outputs[i].name)
-            : [tn.h("p", { class: "soft", text: "no eigenvectors" })]));
+        const all = tn.eigenvectors(section.outputs[i], tn.isMain(section) ? k => tn.isGone(i, k) : undefined);
+        place.replaceChildren(...(all.length ? gallery(all, names[i], tn.isMain(section) ? k => tn.isGone(i, k) : undefined)
+            : [tn.h("p", { class: "soft", text: "This output has no eigenvectors." })]));
     };
+    const follow = tn.follow("output", names, picker, show);
+    if (tn.isMain(section)) document.addEventListener("tn-model", () => show(picker.value));
     box.append(tn.h("div", { class: "tools" }, picker.element), place);
     show(0);
 };

@@ -26,7 +26,7 @@ const lookingAt = (pattern, text) => {
         let most = 0;
         words.forEach((word, to) => {
             const share = to <= from || pattern[from * t + to] ? pattern[from * t + to] : 0;
-            word.style.setProperty("--share", Math.min(1, Math.abs(share)));
+            word.style.setProperty("--share", Math.sqrt(Math.min(1, Math.abs(share))));
             word.setAttribute("aria-checked", to === from);
             word.tabIndex = to === from ? 0 : -1;
             if (Math.abs(share) > Math.abs(pattern[from * t + most])) most = to;
@@ -44,23 +44,47 @@ const lookingAt = (pattern, text) => {
     return tn.h("div", {}, line, readout);
 };
 
+/* The pattern of a head, on the text that is typed if that or the model is another one than at first. */
+const patternOf = (head, text, place) => {
+    const show = (values, tokens) => {
+        const t = tokens.length;
+        if (!t || values.length !== t * t) { place.replaceChildren(); return; }
+        const dense = { of: "dense", values, causal: true, rownames: tokens, colnames: tokens, row_label: "from", column_label: "to" };
+        place.classList.remove("old");
+        place.replaceChildren(tn.h("p", { class: "soft small", text: "Where the chosen token looks; point at another one." }),
+            lookingAt(values, tokens), tn.matrix(dense).element);
+    };
+    const live = tn.answer;
+    if (!live) { show(tn.array(head.pattern), text); return; }
+    place.classList.add("old");
+    live.patterns(head.layer).then(({ count, numbers }) => {
+        if (live !== tn.answer) return;
+        const n = numbers.length / count, values = numbers.slice(head.head * n, (head.head + 1) * n);
+        values.shape = [live.tokens.length, live.tokens.length];
+        show(values, live.tokens);
+    }).catch(error => place.replaceChildren(tn.h("p", { class: "alarm" }, tn.h("bdi", { text: error.message }))));
+};
+
 tn.sections.heads = (section, box) => {
     const { heads, columns, tokens: text = [] } = section, place = tn.h("div", { class: "head" });
+    const gone = head => tn.gone.has(`blocks.${head.layer}.attn.${head.head}`);
+    const nothing = () => [tn.h("p", { class: "soft", text: "This head is ablated, and adds nothing." })];
     const views = head => [
-        head.pattern && text.length ? ["pattern",
-            () => [tn.h("p", { class: "soft small", text: "Where the chosen token looks; point at another one." }),
-            lookingAt(tn.array(head.pattern), text),
-            tn.matrix({ of: "dense", values: head.pattern, rownames: text, colnames: text, row_label: "from",
-                column_label: "to" }).element]] : null,
+        head.pattern && text.length ? ["pattern", () => {
+            const pattern = tn.h("div", {});
+            patternOf(head, text, pattern);
+            return [pattern];
+        }] : null,
         head.qk ? ["QK", () => [tn.h("p",
             { class: "soft small", text: "How strongly a query token (row) asks for a key token (column)." }),
             tn.matrix(head.qk).element]] : null,
-        head.ov ? ["OV", () => [tn.h("p",
+        head.ov ? ["OV", () => gone(head) ? nothing() : [tn.h("p",
             { class: "soft small", text: "What looking at a token (row) adds to the logit of an output (column)." }),
             tn.matrix(head.ov).element]] : null,
     ].filter(Boolean);
-    let wanted = 0;
+    let wanted = 0, chosen = 0;
     const show = i => {
+        chosen = i;
         const head = heads[i], all = views(head), body = tn.h("div", {});
         if (!all.length) { place.replaceChildren(); return; }
         const open = k => { wanted = k; body.replaceChildren(...all[k][1]()); };
@@ -69,12 +93,19 @@ tn.sections.heads = (section, box) => {
             picker.element), body);
         open(picker.value);
     };
+    const row = head => [`${head.layer}.${head.head}`, ...columns.map(([key]) => gone(head) ? "ablated"
+        : key === "composition" && tn.gone.has(`blocks.${head.reads}`) ? null : head[key])];
     const table = tn.chooser("heads", [["head"], ...columns.map(([, label, explanation]) => [label, explanation])],
-        heads.map(head => [`${head.layer}.${head.head}`, ...columns.map(([key]) => head[key])]), show);
+        heads.map(row), show);
+    /* The numbers of a head are those of its weights, so another one that is ablated leaves them as they are. */
+    document.addEventListener("tn-model", () => heads.forEach((head, i) => table.fill(i, row(head))));
+    document.addEventListener("tn-answer", () => { if (wanted === 0 || gone(heads[chosen])) show(chosen); });
+    document.addEventListener("tn-asked", () => place.classList.add("old"));
+    document.addEventListener("tn-answer", () => place.classList.remove("old"));
     sortable(table, columns, heads);
     box.append(table.element, columns.some(column => column[2]) ? tn.h("details", { class: "words-of" },
         tn.h("summary", { text: "What the columns mean" }),
         tn.h("dl", {}, columns.filter(column => column[2]).map(([, label, explanation]) => [tn.h("dt", { text: label }),
             tn.h("dd", { text: explanation })]))) : null, place);
-    if (heads.length) table.show(0);
+    if (heads.length) table.set(0);
 };

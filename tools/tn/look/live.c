@@ -36,13 +36,18 @@ static const char   **names;            /* [vocab] of tokens                    
 static bool          *off;              /* [layers,heads + 1]: which heads, and last the MLP, are ablated */
 static int32_t        text[MOST_TOKENS];
 static int64_t        length;
+static bool           no_mark;          /* a text begins without [BOS]                                */
 
 /* Of each block: the eigenpairs of the token that was last asked for, in the order of |value|. The MLP adds to its logit
    the sum of value (vector . [z;1])^2 over the denominator of the last norm; z is the normed stream, before the gain. */
 typedef struct vectors { int64_t token, count, n; double *value, *vector /* [count,n] */; } vectors;
 /* An eigenvector that the MLP of its block does not see. */
 typedef struct unseen { int64_t block, token, pair, n; double *vector; struct unseen *next; } unseen;
+/* The weights of a block as they are in the file, kept when something of it is first ablated; changed: what is ablated is not
+   what its weights say. made: a bias of encoders that had none, or NULL. */
+typedef struct whole_block { float *w, *b, *p, *pb, *o, *out; tn_tensor *made; bool changed; } whole_block;
 static vectors *vector_list;            /* [layers], NULL vectors until they are needed     */
+static whole_block *whole_list;         /* [layers]                                         */
 static unseen  *unseen_list;
 static float   *token_list;             /* [vocab,dim] embeddings, normed; NULL until then  */
 
@@ -67,6 +72,12 @@ static void forget(void)
 {
     see_all();
     for (int64_t c = 0; vector_list && c < net.desc.layers; c++) forget_vectors(&vector_list[c]);
+    for (int64_t c = 0; whole_list && c < net.desc.layers; c++) {
+        whole_block *w = &whole_list[c];
+        free(w->w), free(w->b), free(w->p), free(w->pb), free(w->o), free(w->out);
+    }
+    free(whole_list);
+    whole_list = NULL;
     free(vector_list);
     free(token_list);
     vector_list = NULL;
@@ -86,6 +97,7 @@ static void forget(void)
     names = NULL;
     off = NULL;
     tokenizer = NULL;
+    no_mark = false;
     length = 0;
 }
 
@@ -247,8 +259,9 @@ int EXPORT(live_language)(const void *weights, size_t weight_bytes, const void *
     if (tn_ctx_status(ctx) != TN_OK) return end(-1);
     off = (bool *)calloc((size_t)(net.desc.layers * (net.desc.heads + 1)), sizeof *off);
     vector_list = (vectors *)calloc((size_t)net.desc.layers, sizeof *vector_list);
+    whole_list = (whole_block *)calloc((size_t)net.desc.layers, sizeof *whole_list);
     names = (const char **)malloc((size_t)net.desc.vocab * sizeof *names);
-    if (!off || !vector_list || !names || !begin(3)) return refuse("out of memory");
+    if (!off || !vector_list || !whole_list || !names || !begin(3)) return refuse("out of memory");
     for (int64_t i = 0; i < net.desc.vocab; i++) {
         names[i] = tn_tokenizer_token(tokenizer, i);
         if (!names[i]) names[i] = "";           /* an imported model may have more rows than its tokenizer tokens */
@@ -260,10 +273,17 @@ int EXPORT(live_language)(const void *weights, size_t weight_bytes, const void *
     return end(net.desc.vocab);
 }
 
+/* Whether a text begins with [BOS], if the tokenizer has one; a model may never have learnt what follows it. */
+int EXPORT(live_marks)(int wanted)
+{
+    no_mark = !wanted;
+    return 0;
+}
+
 /* Reads a text, whose last MOST_TOKENS tokens are kept. Returns their number; numbers: their ids. */
 int EXPORT(live_text)(const char *bytes, size_t count)
 {
-    const tn_bos bos = tn_tokenizer_bos(tokenizer) >= 0 ? TN_BOS_FIRST : TN_BOS_NONE;
+    const tn_bos bos = tn_tokenizer_bos(tokenizer) >= 0 && !no_mark ? TN_BOS_FIRST : TN_BOS_NONE;
     int64_t      most = net.desc.positions == TN_POSITIONS_LEARNED && net.desc.context < MOST_TOKENS
                         ? net.desc.context : MOST_TOKENS;
     if (!tokenizer) return refuse("no language model is open");
@@ -293,6 +313,8 @@ static bool    ends(const char *name, const char *end)
     const size_t n = strlen(name), m = strlen(end);
     return n >= m && !strcmp(name + n - m, end);
 }
+
+static bool block_is(int block) { return off && block >= 0 && block < net.desc.layers; }
 
 /* The eigenvectors that a block does not see as orthonormal rows [count,dim + 1]: with the constant last, each says
    vector . z + constant = 0. Returns their number, or -1 without memory; *rows is the caller's. */
@@ -329,82 +351,104 @@ static void read_vector(const tn_tensor *t, double otherwise, double *to)
     if (t) tn_read(t, TN_F64, to, net.desc.dim);
 }
 
-/* The stream between attention and MLP of a block [1,T,dim], and the scale of its norm [1,T,1] or NULL, as its taps saw them. */
-static tn_tensor *middle, *scales;
-
-/* The result of a block's MLP that does not see `count` rows. */
-static tn_tensor *mlp_without(tn_ctx *c, int64_t block, const double *rows, int64_t count)
+/* Keeps the numbers of a parameter the first time, and writes them back later. */
+static bool put_back(float **kept, tn_tensor *t)
 {
-    const tn_transformer_block *b = &net.blocks[block];
-    const int64_t dim = net.desc.dim, T = length;
-    double       *z = (double *)malloc((size_t)(T * dim + T + 2 * dim) * sizeof *z);
-    tn_tensor    *y = NULL;
-    if (!z) return NULL;
-    double *scale = z + T * dim, *gain = scale + T, *bias = gain + dim;
-    tn_read(middle, TN_F64, z, T * dim);
-    for (int64_t t = 0; t < T; t++) scale[t] = 1;
-    if (scales) tn_read(scales, TN_F64, scale, T);
-    read_vector(scales ? b->norm2.gain : NULL, 1, gain);
-    read_vector(scales ? b->norm2.bias : NULL, 0, bias);
-    for (int64_t t = 0; t < T; t++) {
-        double *row = z + t * dim, mean = 0;
-        for (int64_t k = 0; k < dim; k++) row[k] *= scale[t];
-        for (int64_t i = 0; i < count; i++) {
-            const double *v = rows + i * (dim + 1);
-            double        dot = v[dim];
-            for (int64_t k = 0; k < dim; k++) dot += v[k] * row[k];
-            for (int64_t k = 0; k < dim; k++) row[k] -= dot * v[k];
-        }
-        for (int64_t k = 0; k < dim && scales && b->norm2.desc.kind == TN_NORM_LAYER; k++) mean += row[k] / (double)dim;
-        for (int64_t k = 0; k < dim; k++) row[k] = (row[k] - mean) * gain[k] + bias[k];
-    }
-    y = tn_tensor_nd(c, TN_REAL, middle->rank, middle->shape);
-    tn_write(y, TN_F64, z, T * dim);
-    free(z);
-    y = tn_mlp_forward(c, &b->mlp, y);
-    return net.desc.mlp_scale != 1 ? tn_scale(c, y, net.desc.mlp_scale) : y;
+    const int64_t n = t ? tn_tensor_count(t) : 0;
+    if (!n) return true;
+    if (*kept) return tn_write(t, TN_F32, *kept, n) == TN_OK;
+    *kept = (float *)malloc((size_t)n * sizeof **kept);
+    return *kept && tn_read(t, TN_F32, *kept, n) == TN_OK;
 }
 
-/* A tap for `blocks.L.attn.z` and `blocks.L.mlp`: what is ablated becomes 0, and an MLP does not see its unseen eigenvectors,
-   for which it notes the points before it. */
-static tn_tensor *ablate(tn_ctx *c, void *user, const char *name, tn_tensor *x)
+static void zero(tn_tensor *t) { if (t) tn_assign(t, tn_full(ctx, t->rank, t->shape, 0)); }
+
+/* The columns of a head in the matrix after attention become 0, so that it adds nothing. */
+static void drop_head(const tn_attention *a, int64_t head)
 {
-    const int64_t block = block_of(name), heads = net.desc.heads;
-    const bool   *gone = off + block * (heads + 1);
-    tn_edit       edit;
-    (void)user;
-    memset(&edit, 0, sizeof edit);
-    if (ends(name, ".middle")) middle = x;
-    if (ends(name, ".norm2.scale")) scales = x;
-    if (ends(name, ".mlp")) {
-        double       *rows = NULL;
-        const int64_t count = gone[heads] ? 0 : unseen_rows(block, &rows);
-        if (count) x = count > 0 ? mlp_without(c, block, rows, count) : NULL;
+    zero(tn_slice(a->o, 1, head * a->desc.d_v, (head + 1) * a->desc.d_v));
+}
+
+static void drop_mlp(tn_transformer_block *b)
+{
+    zero(b->mlp.p ? b->mlp.p : b->mlp.w);
+    zero(b->mlp.p ? b->mlp.pb : b->mlp.b);
+    if (net.desc.norm_place == TN_PLACE_SANDWICH) zero(b->norm2_out.bias);
+}
+
+/* Encoders that do not see `count` rows (v, c) of unseen_rows. They read x = g * u + h, with the gain and the bias of the norm
+   and u orthogonal to the constants that it removes, and shall read g * (u - sum (v . u + c) v) + h instead:
+       w' = w - sum a (v / g)^T     b' = b + sum a (v . (h / g) - c)     a = w (g * v) */
+static bool drop_vectors(tn_transformer_block *b, whole_block *kept, const double *rows, int64_t count)
+{
+    const int64_t dim = net.desc.dim, units = tn_tensor_count(b->mlp.w) / dim;
+    double       *w = (double *)malloc((size_t)(units * (dim + 1) + 3 * dim) * sizeof *w);
+    if (!w) return false;
+    double *bias = w + units * dim, *gain = bias + units, *shift = gain + dim, *v = shift + dim;
+    tn_read(b->mlp.w, TN_F64, w, units * dim);
+    for (int64_t i = 0; i < units; i++) bias[i] = 0;
+    if (b->mlp.b) tn_read(b->mlp.b, TN_F64, bias, units);
+    read_vector(net.desc.no_norm ? NULL : b->norm2.gain, 1, gain);
+    read_vector(net.desc.no_norm ? NULL : b->norm2.bias, 0, shift);
+    double moved = 0;
+    for (int64_t r = 0; r < count; r++) {
+        const double *row = rows + r * (dim + 1);
+        double        fixed = -row[dim];
+        for (int64_t k = 0; k < dim; k++) {
+            v[k] = gain[k] != 0 ? row[k] / gain[k] : 0;
+            fixed += v[k] * shift[k];
+        }
+        for (int64_t i = 0; i < units; i++) {
+            double a = 0;
+            for (int64_t k = 0; k < dim; k++) a += w[i * dim + k] * gain[k] * row[k];
+            for (int64_t k = 0; k < dim; k++) w[i * dim + k] -= a * v[k];
+            bias[i] += a * fixed;
+        }
+        moved += fabs(fixed);
+    }
+    tn_write(b->mlp.w, TN_F64, w, units * dim);
+    if (!b->mlp.b && moved > 0) {
+        if (!kept->made) kept->made = tn_tensor_create(ctx, TN_REAL, 2, b->mlp.w->shape);
+        b->mlp.b = kept->made;
+    }
+    if (b->mlp.b) tn_write(b->mlp.b, TN_F64, bias, units);
+    free(w);
+    return tn_ctx_status(ctx) == TN_OK;
+}
+
+/* Makes the model of what is not ablated, in place, so that each answer is of this model, whatever computes it. Only blocks
+   that differ from the last time are written. False: the context has an error, or no memory. */
+static bool as_ablated(void)
+{
+    const int64_t heads = net.desc.heads;
+    for (int64_t l = 0; l < net.desc.layers; l++) {
+        tn_transformer_block *b = &net.blocks[l];
+        whole_block          *kept = &whole_list[l];
+        const bool           *gone = off + l * (heads + 1);
+        double               *rows = NULL;
+        if (!kept->changed) continue;
+        forget_vectors(&vector_list[l]);
+        if (kept->made && b->mlp.b == kept->made) b->mlp.b = NULL;
+        if (!put_back(&kept->w, b->mlp.w) || !put_back(&kept->b, b->mlp.b) || !put_back(&kept->p, b->mlp.p)
+            || !put_back(&kept->pb, b->mlp.pb) || !put_back(&kept->o, b->attn.o)
+            || (net.desc.norm_place == TN_PLACE_SANDWICH && !put_back(&kept->out, b->norm2_out.bias))) return false;
+        for (int64_t h = 0; h < heads; h++) if (gone[h]) drop_head(&b->attn, h);
+        const int64_t count = gone[heads] ? 0 : unseen_rows(l, &rows);
+        bool          made = count >= 0 && (!count || drop_vectors(b, kept, rows, count));
+        if (gone[heads]) drop_mlp(b);
         free(rows);
-        return gone[heads] ? tn_tap_edit(c, &edit, name, x) : x;
+        if (!made || tn_ctx_status(ctx) != TN_OK) return false;
+        kept->changed = false;
     }
-    if (!ends(name, ".attn.z")) return x;
-    for (int64_t h = 0; h < heads; h++) {
-        edit.head = h;
-        edit.heads = 1;
-        if (gone[h]) x = tn_tap_edit(c, &edit, name, x);
-    }
-    return x;
+    return true;
 }
 
 /* Logits of the token after the text, in `numbers`. */
 static bool logits_of_text(void)
 {
-    static const tn_tap taps[4] = {{"blocks.*.attn.z", ablate, NULL}, {"blocks.*.mlp", ablate, NULL},
-                                   {"blocks.*.middle", ablate, NULL}, {"blocks.*.norm2.scale", ablate, NULL}};
-    int64_t             count = 0;
-    tn_tensor          *y;
-    for (int64_t i = 0; i < net.desc.layers * (net.desc.heads + 1); i++) count += off[i];
-    count += unseen_list != NULL;
-    middle = scales = NULL;
-    if (count) y = tn_transformer_run(ctx, &net, ids_tensor(text), taps, !unseen_list ? 2 : net.desc.no_norm ? 3 : 4);
-    else y = tn_transformer_unembed(ctx, &net, tn_slice(tn_transformer_hidden(ctx, &net, ids_tensor(text)), 1, length - 1, length));
-    return tn_read(count ? tn_slice(y, 1, length - 1, length) : y, TN_F64, numbers, net.desc.vocab) == TN_OK;
+    tn_tensor *x = as_ablated() ? tn_transformer_hidden(ctx, &net, ids_tensor(text)) : NULL;
+    tn_tensor *y = tn_transformer_unembed(ctx, &net, tn_slice(x, 1, length - 1, length));
+    return tn_read(y, TN_F64, numbers, net.desc.vocab) == TN_OK;
 }
 
 /* The next token of the text, without what is ablated. Returns the vocabulary; numbers: the logits, then the
@@ -422,13 +466,13 @@ int EXPORT(live_next)(void)
     return end(V);
 }
 
-/* What each part of the model adds to the logit of `token` after the text: direct logit attribution, of the whole model
-   whatever is ablated. Returns the number of parts; numbers: one per part; words: their names. */
+/* What each part of the model, without what is ablated, adds to the logit of `token` after the text: direct logit attribution.
+   Returns the number of parts; numbers: one per part; words: their names. */
 int EXPORT(live_parts)(int token)
 {
     const int64_t parts = tn_transformer_parts(&net, NULL, 0);
     tn_point     *list = (tn_point *)malloc((size_t)(parts ? parts : 1) * sizeof *list);
-    const bool    made = length && list && begin(parts);
+    const bool    made = length && list && as_ablated() && begin(parts);
     if (made) {
         int32_t same[MOST_TOKENS];
         for (int64_t i = 0; i < length; i++) same[i] = token;
@@ -439,7 +483,18 @@ int EXPORT(live_parts)(int token)
     }
     free(list);
     if (!length) return refuse("the text has no tokens");
-    return made ? end(parts) : refuse("out of memory");
+    return end(made ? parts : -1);
+}
+
+/* Where the tokens of the text look in a block: numbers [heads,length,length]. Returns the number of heads. */
+int EXPORT(live_patterns)(int block)
+{
+    const int64_t n = net.desc.heads * length * length;
+    if (!block_is(block)) return refuse("there is no such block");
+    if (!length) return refuse("the text has no tokens");
+    if (!as_ablated() || !begin(n)) return end(-1);
+    tn_read(tn_transformer_pattern(ctx, &net, ids_tensor(text), block), TN_F64, numbers, n);
+    return end(net.desc.heads);
 }
 
 static bool say_path(const tn_circuit_paths *paths, int64_t node)
@@ -452,7 +507,7 @@ static bool say_path(const tn_circuit_paths *paths, int64_t node)
     return said;
 }
 
-/* The paths that add most to the logit of `token` after the text. Returns their number, at most `top`; numbers: the logit,
+/* The paths that add most to the logit of `token` after the text, in the model without what is ablated. Returns their number, at most `top`; numbers: the logit,
    the sum of all paths that were found, the sum of the others; then the value of each path; words: their names. */
 int EXPORT(live_paths)(int token, int budget, int top)
 {
@@ -468,7 +523,7 @@ int EXPORT(live_paths)(int token, int budget, int top)
     target.position = length - 1;
     target.token = token;
     desc.budget = budget;
-    if (tn_circuit_freeze(ctx, &net, ids_tensor(text), &frozen) != TN_OK) return end(-1);
+    if (!as_ablated() || tn_circuit_freeze(ctx, &net, ids_tensor(text), &frozen) != TN_OK) return end(-1);
     if (tn_circuit_paths_find(&frozen, &target, &desc, &paths) == TN_OK) {
         count = paths.count < top ? paths.count : top;
         made = begin(3 + count);
@@ -494,7 +549,7 @@ static bool vectors_of(int64_t block, int64_t token)
 {
     const uint64_t mark = tn_cp_mark(ctx);
     vectors       *v = &vector_list[block];
-    tn_eigenpairs       e;
+    tn_eigenpairs  e;
     if (v->vector && v->token == token) return true;
     tn_cp     *cp = tn_circuit_mlp(ctx, &net, block);
     tn_tensor *u = cp ? tn_circuit_unembedding(ctx, &net) : NULL;
@@ -588,10 +643,8 @@ static void nearest_tokens(const double *vector, int sign, double *ids)
     }
 }
 
-static bool block_is(int block) { return off && block >= 0 && block < net.desc.layers; }
-
 /* What the eigenvectors of `token` in the MLP of a block add to its logit after the text, in the order of |value|, at most
-   VECTORS; of the whole model, whatever is ablated. Returns their number; numbers: of each its value, vector . [z;1], what it
+   VECTORS, in the model without what is ablated. Returns their number; numbers: of each its value, vector . [z;1], what it
    adds, and, of the NAMED that add most, the ids of NEAREST tokens that lie on this side of it (-1: none); then what the MLP
    adds; then the vectors, each of width numbers, or one more with a constant. */
 int EXPORT(live_vectors)(int block, int token)
@@ -605,7 +658,7 @@ int EXPORT(live_vectors)(int block, int token)
     int64_t       k;
     if (!block_is(block) || token < 0 || token >= net.desc.vocab) return refuse("there is no such block or token");
     if (!length) return refuse("the text has no tokens");
-    if (!vectors_of(block, token)) return end(-1);
+    if (!as_ablated() || !vectors_of(block, token)) return end(-1);
     vectors *v = &vector_list[block];
     double  *u = (double *)malloc((size_t)(3 * dim) * sizeof *u);
     if (!u || !embed_tokens() || !begin((EACH + v->n) * v->count + 1)) {
@@ -649,14 +702,14 @@ int EXPORT(live_vectors)(int block, int token)
     return end(v->count);
 }
 
-/* Hides eigenvector k of a token, `vector` as live_vectors has it, from the MLP of its block: the part of the normed stream along
-   it is removed, so that vector . [z;1] is 0. Without numbers (n is 0) it is shown again. A page calls this at a click: nothing
-   is decomposed here. */
+/* Hides an eigenvector of a token, `vector` as live_vectors has it, from the MLP of its block: the part of the normed stream
+   along it is removed, so that vector . [z;1] is 0. k: a number by which the page knows it, since live_vectors does not count it
+   any more. Without numbers (n is 0) it is shown again. */
 int EXPORT(live_hide)(int block, int token, int k, const double *vector, size_t n)
 {
     unseen **at = &unseen_list, *one;
     if (!block_is(block) || token < 0 || token >= net.desc.vocab) return refuse("there is no such block or token");
-    if (n && (k < 0 || k >= VECTORS || ((int64_t)n != net.desc.dim && (int64_t)n != net.desc.dim + 1)))
+    if (n && (k < 0 || ((int64_t)n != net.desc.dim && (int64_t)n != net.desc.dim + 1)))
         return refuse("this is not an eigenvector of the block");
     while (*at && !((*at)->block == block && (*at)->token == token && (*at)->pair == k)) at = &(*at)->next;
     if (*at && !n) {
@@ -665,6 +718,7 @@ int EXPORT(live_hide)(int block, int token, int k, const double *vector, size_t 
         free(one->vector);
         free(one);
     }
+    whole_list[block].changed = true;
     if (*at || !n) return 0;
     one = (unseen *)calloc(1, sizeof *one);
     if (one) one->vector = (double *)malloc(n * sizeof *one->vector);
@@ -688,6 +742,7 @@ int EXPORT(live_restore)(void)
 {
     see_all();
     if (off) memset(off, 0, (size_t)(net.desc.layers * (net.desc.heads + 1)) * sizeof *off);
+    for (int64_t l = 0; whole_list && l < net.desc.layers; l++) whole_list[l].changed = whole_list[l].o != NULL;
     for (int64_t c = 0; class_list && c < quadratic->out; c++)
         if (class_list[c].off) memset(class_list[c].off, 0, (size_t)class_list[c].count * sizeof *class_list[c].off);
     return 0;
@@ -704,5 +759,6 @@ int EXPORT(live_ablate)(int a, int b, int gone)
     }
     if (!off || a < 0 || a >= net.desc.layers || b < 0 || b > net.desc.heads) return refuse("there is no such head");
     off[a * (net.desc.heads + 1) + b] = gone != 0;
+    whole_list[a].changed = true;
     return 0;
 }

@@ -9,8 +9,9 @@ tn.pad = (width, height, onchange) => {
     const field = tn.h("div", { class: "pad", tabindex: 0, role: "application", style: `--across: ${width}; --down: ${height}`,
         "aria-label": `a field of ${width} by ${height} pixels: arrow keys move the pen, space draws, backspace rubs out` },
         canvas, mark);
+    canvas.paint = () => canvas.getContext("2d").putImageData(new ImageData(tn.paint(values, 1, true), width, height), 0, 0);
     const show = () => {
-        canvas.getContext("2d").putImageData(new ImageData(tn.paint(values, 1, true), width, height), 0, 0);
+        canvas.paint();
         mark.style.left = 100 * pen.x / width + "%";
         mark.style.top = 100 * pen.y / height + "%";
     };
@@ -77,8 +78,6 @@ tn.softmax = logits => {
 tn.best = values => values.reduce((best, x, i) => x > values[best] ? i : best, 0);
 /* A probability, as people write it. */
 tn.chance = x => x < 1e-4 ? "< 0.01 %" : x > 0.9995 ? "> 99.9 %" : (100 * x).toFixed(x < 0.1 ? 2 : 1) + " %";
-const change = (now, before) => Math.abs(now - before) < 5e-7 ? "" : tn.h("span", { class: "soft small" }, " was ",
-    tn.number(before, 3, tn.chance(before)));
 
 /* Runs a question, and says how long it took; what goes wrong is said in its place. */
 const answering = status => question => {
@@ -98,114 +97,164 @@ const ablation = (off, what, onclick, attributes, ...children) =>
     tn.h("button", { type: "button", "aria-pressed": off, title: off ? "restore" : "ablate", ...attributes, onclick },
         tn.h("span", { class: "spoken", text: `ablate ${what}: ` }),
         off ? tn.h("b", { "aria-hidden": true, text: "ablated " }) : "", ...children);
-/* Takes something out, or puts it back; `gone` has what is out. question(1 or 0) may fail, and then nothing has changed. */
-const toggle = (gone, name, question) => {
-    const off = !gone.has(name);
-    question(off ? 1 : 0);
-    if (off) gone.add(name);
-    else gone.delete(name);
-};
+const restoring = () => tn.h("div", { class: "tools" },
+    tn.h("button", { type: "button", text: "restore all", onclick: () => tn.restore() }));
 
 /* ---- images: the classes, and for one of them the eigenvectors that spoke */
-const images = (call, live, box) => {
+/* Opens the model, and gives it the eigenvectors that the page has; those of a class that it lacks are computed when they are
+   first shown. */
+const opened = (call, live, section) => {
     const [classes, pixels] = call("live_images", tn.array(live.weights)).numbers;
+    const known = section && section.outputs.length === classes ? section : null;
+    for (let c = 0; known && c < classes; c++) {
+        const some = tn.eigenvectors(known.outputs[c]).filter(one => one.vector && one.vector.length === pixels).slice(0, 64);
+        const vectors = Float32Array.from(some.flatMap(one => [...one.vector]));
+        if (some.length) call("live_pairs", c, Float32Array.from(some, one => one.value), vectors);
+    }
+    return { classes, pixels, known };
+};
+/* A picture to begin with: of the data; or what the model itself looks for, the bright part of the eigenvector with the largest
+   eigenvalue of the class that is surest of its own. */
+const beginning = (call, known, pixels) => {
+    const example = (tn.page.sections || []).flatMap(section => section.type === "spoke" ? section.examples : [])[0];
+    if (example) return { picture: tn.array(example.input).slice(0, pixels), words: ["This picture is one of the data."] };
+    let best = null;
+    (known ? known.outputs : []).forEach((output, c) => {
+        const one = tn.eigenvectors(output).filter(({ value, vector }) => vector && value > 0).sort((a, b) => b.value - a.value)[0];
+        for (const sign of one ? [1, -1] : []) {
+            const most = one.vector.reduce((a, v) => Math.max(a, sign * v), 0) || 1;
+            const picture = Float32Array.from(one.vector, v => Math.max(0, sign * v / most));
+            const chance = tn.softmax(call("live_see", picture).numbers)[c];
+            if (!best || chance > best.chance) best = { picture, chance, c, words: ["This picture is the model’s own: the bright " +
+                "part of the strongest eigenvector for ", tn.token(output.name), "."] };
+        }
+    });
+    return best;
+};
+
+const images = (call, live, box) => {
+    const section = (tn.page.sections || []).find(one => one.type === "eigen");
+    const { classes, pixels, known } = opened(call, live, section);
     const { width, height } = tn.page.pixels || { width: Math.sqrt(pixels), height: Math.sqrt(pixels) };
-    const names = tn.names("outputs", classes), gone = new Set(), key = k => chosen + " " + k, pictures = new Map();
+    const names = tn.names("outputs", classes), key = k => tn.partKey(chosen, k), pictures = new Map();
     let chosen = 0, before = null;
     const scores = tn.h("div", { id: "live-scores" }), spoke = tn.h("div", { id: "live-spoke" });
     const status = tn.h("output", { class: "status" }), answer = answering(status);
-    /* The page has eigenvectors already; those of a class that it lacks are computed when they are first shown. */
-    const known = (tn.page.sections || []).find(section => section.type === "eigen" && section.outputs.length === classes);
-    for (let c = 0; known && c < classes; c++) {
-        const all = tn.eigenvectors(known.outputs[c]), pairs = all.filter(one => one.vector && one.vector.length === pixels);
-        const some = pairs.slice(0, 64), vectors = Float32Array.from(some.flatMap(one => [...one.vector]));
-        if (some.length) call("live_pairs", c, Float32Array.from(some, one => one.value), vectors);
-    }
     const pictureOf = k => {
         if (!pictures.has(key(k))) pictures.set(key(k), call("live_picture", chosen, k).numbers);
         return pictures.get(key(k));
     };
     const showScores = logits => {
-        const now = tn.softmax(logits), best = tn.best(now);
+        const now = tn.softmax(logits), best = tn.best(now), was = tn.gone.size > 0 && before;
         const row = (value, c) => ({ value, text: tn.chance(value), class: c === best ? "best" : "",
             label: tn.h("button", { type: "button", class: "plain", "aria-pressed": c === chosen, onclick: () => choose(c) },
                 tn.token(names[c])),
-            note: [tn.number(logits[c], 4), gone.size ? change(now[c], before[c]) : ""] });
+            notes: [tn.number(logits[c], 4), ...(was ? [tn.number(before[c], 3, tn.chance(before[c]))] : [])] });
         scores.replaceChildren(tn.h("h4", { text: "Prediction" }),
-            tn.bars(now.map(row), { head: ["output", "", "probability", "logit"] }));
+            tn.bars(now.map(row), { head: ["output", "", "probability", "logit", ...(was ? ["was"] : [])] }));
     };
     const showSpoke = () => {
-        const { count, numbers } = call("live_spoke", chosen);
-        const all = Array.from({ length: count }, (_, k) => ({ k, value: numbers[2 * k], part: numbers[2 * k + 1] }));
-        const row = ({ k, value, part }) => ({ value: part, class: gone.has(key(k)) ? "gone" : "",
-            label: ablation(gone.has(key(k)), `eigenvector ${k}`, () => ablate(k), { class: "plain spoke ablate", "data-k": k },
+        const { count, numbers } = call("live_spoke", chosen), gone = k => tn.gone.has(key(k));
+        const all = Array.from({ length: count }, (_, k) => ({ k, value: numbers[2 * k], part: gone(k) ? 0 : numbers[2 * k + 1],
+            size: Math.abs(numbers[2 * k + 1]) }));
+        const row = ({ k, value, part }) => ({ value: part, class: gone(k) ? "gone" : "",
+            label: ablation(gone(k), `eigenvector ${k}`, () => ablate(k), { class: "plain spoke ablate", "data-k": k },
                 tn.picture(pictureOf(k), width, height),
                 tn.h("span", {}, tn.number(value, 3))) });
-        const rows = all.sort((a, b) => Math.abs(b.part) - Math.abs(a.part)).slice(0, 10).map(row);
-        const more = all.slice(10).reduce((sum, one) => sum + (gone.has(key(one.k)) ? 0 : one.part), numbers[2 * count]);
+        const rows = all.sort((a, b) => b.size - a.size).slice(0, 10).map(row);
+        const more = all.slice(10).reduce((sum, one) => sum + one.part, numbers[2 * count]);
         spoke.replaceChildren(tn.h("h4", {}, "Eigenvectors that spoke for ", tn.token(names[chosen]), " · click to ablate"),
             tn.bars([...rows, { label: "all the others", value: more, class: "rest" }],
                 { head: ["eigenvector, eigenvalue", "", "contribution"] }));
     };
+    const logitsOf = picture => call("live_see", picture).numbers, nothingNew = new Float32Array(0);
+    /* What the whole model says of the same picture. */
+    const whole = () => {
+        const gone = [...tn.gone.keys()].map(name => name.split(" ").slice(1).map(Number));
+        for (const [c, k] of gone) call("live_ablate", c, k, 0);
+        const chances = tn.softmax(logitsOf(nothingNew));
+        for (const [c, k] of gone) call("live_ablate", c, k, 1);
+        return chances;
+    };
     const show = picture => {
-        const logits = call("live_see", picture).numbers;
-        if (!gone.size) before = tn.softmax(logits);
-        if (picture.length && !gone.size) chosen = tn.best(logits);
+        const logits = logitsOf(picture);
+        before = tn.gone.size ? whole() : null;
+        if (picture.length && !tn.gone.size) { chosen = tn.best(logits); follow(chosen); }
         showScores(logits);
         showSpoke();
     };
-    const see = picture => answer(() => show(picture)), nothingNew = new Float32Array(0), again = () => see(nothingNew);
-    const choose = c => { chosen = c; again(); };
+    const see = picture => answer(() => show(picture)), again = () => see(nothingNew);
+    const choose = c => { chosen = c; again(); follow(c); };
+    const follow = tn.follow("output", names, { get value() { return chosen; }, show(c) { chosen = c; } }, again);
     const ablate = k => {
-        answer(() => {
-            toggle(gone, key(k), off => call("live_ablate", chosen, k, off));
-            show(nothingNew);
-        });
+        const c = chosen;
+        answer(() => tn.ablate(key(k), ["eigenvector ", String(k), " of ", tn.token(names[c])],
+            off => call("live_ablate", c, k, off ? 1 : 0)));
         const button = spoke.querySelector(`[data-k="${k}"]`);
         if (button) button.focus();
     };
-    const pad = tn.pad(width, height, values => see(values));
-    const restore = tn.h("button", { type: "button", text: "restore all", onclick: () => {
-        call("live_restore");
-        gone.clear();
-        again();
-    } });
-    const example = (tn.page.sections || []).flatMap(section => section.type === "spoke" ? section.examples : [])[0];
-    box.append(tn.h("div", { class: "two" }, tn.h("div", {}, pad.element, status, scores),
-        tn.h("div", {}, spoke, tn.h("div", { class: "tools" }, restore))));
-    if (example) pad.set(tn.array(example.input).slice(0, pixels));
-    else again();
+    const origin = tn.h("p", { class: "soft small", hidden: true });
+    const pad = tn.pad(width, height, values => { origin.hidden = true; see(values); });
+    document.addEventListener("tn-model", again);
+    box.append(tn.h("div", { class: "two" }, tn.h("div", {}, pad.element, origin, status, scores),
+        tn.h("div", {}, spoke, restoring())));
+    const first = beginning(call, known, pixels);
+    if (!first) { again(); return; }
+    pad.set(first.picture);
+    origin.replaceChildren(...first.words, " Draw over it, or clear it.");
+    origin.hidden = false;
 };
 
 /* ---- language: the next token, the heads and MLPs that wrote it, eigenvectors, paths; a click takes one out. What is typed is
-   answered at once; what explains the answer is computed beside the page, when the typing pauses. */
+   answered at once; what explains the answer is computed beside the page, when the typing pauses. Both are told what is ablated
+   with every question, so that they answer for the same model. */
 const language = (call, live, box) => {
     const files = [tn.array(live.weights), live.config, live.tokenizer || ""];
     const model = call("live_language", ...files), [, layers, heads] = model.numbers;
+    const marks = ["live_marks", live.marks === false ? 0 : 1];
+    call(...marks);
     const ask = tn.aside(tn.bytes("tn-wasm"), call, ["live_language", ...files]);
-    const names = (tn.page.names || {}).tokens || model.words, gone = new Set();
+    const names = (tn.page.names || {}).tokens || model.words;
     const status = tn.h("output", { class: "status" }), answer = answering(status);
     let length = 0, token = -1, before = null, waiting = 0, turn = 0;
     let values = new Map(), why = "", block = 0, picked = false, spoke = null;
     let unfinished = false;                     /* whether all of an explanation is still asked for */
+    const answered = { ids: [], next: [] };     /* the tokens of the text, and what follows: [id, probability]... */
     const tokens = tn.h("p", { class: "words", id: "live-tokens", "aria-label": "the tokens of the text" });
     const scores = tn.h("div", { id: "live-scores" }), parts = tn.h("div", { id: "live-parts" });
     const vectors = tn.h("div", {}), paths = tn.h("div", { id: "live-paths" });
-    const text = tn.h("textarea", { id: "live-text", rows: 3, spellcheck: "false", dir: "auto", "aria-label": "text",
+    const text = tn.h("textarea", { id: "live-text", rows: 2, spellcheck: "false", dir: "auto", "aria-label": "text",
         oninput: () => read() });
-    text.value = live.prompt || "Once upon a time";
+    const beginning = text.value = live.prompt || "Once upon a time";
 
+    /* The calls that make a whole model the present one. */
+    const calls = new Map();
+    const state = () => [marks, ["live_restore"], ...calls.values()];
+    const taken = (key, name, on, off) => tn.ablate(key, name, out => {
+        call(...(out ? on : off));
+        if (out) calls.set(key, on); else calls.delete(key);
+    });
+    /* What the whole model says after the same text. */
+    const whole = () => {
+        call("live_restore");
+        const answer = call("live_next").numbers;
+        for (const one of calls.values()) call(...one);
+        return answer;
+    };
     const showNext = () => {
         const { count, numbers } = call("live_next"), chances = numbers.subarray(count);
         const order = Array.from({ length: count }, (_, i) => i).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
-        if (!gone.size) before = numbers.slice();
+        if (!tn.gone.size) before = null;
+        else if (!before) before = whole();
         if (token < 0) token = order[0];
+        answered.next = order.slice(0, 5).map(id => [id, chances[id]]);
         const row = id => ({ value: chances[id], text: tn.chance(chances[id]), class: id === token ? "best" : "",
             label: tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token, title: "explain this token",
                 onclick: () => { token = id; question(); } }, tn.token(names[id])),
-            note: [tn.number(numbers[id], 4), gone.size && before ? change(chances[id], before[count + id]) : ""] });
+            notes: [tn.number(numbers[id], 4), ...(before
+                ? [tn.number(before[count + id], 3, tn.chance(before[count + id]))] : [])] });
         scores.replaceChildren(tn.h("h4", { text: "Next token" }),
-            tn.bars(order.map(row), { head: ["token", "", "probability", "logit"] }));
+            tn.bars(order.map(row), { head: ["token", "", "probability", "logit", ...(before ? ["was"] : [])] }));
     };
 
     const quoted = id => tn.token(names[id], { class: "token piece" });
@@ -213,9 +262,10 @@ const language = (call, live, box) => {
     const showParts = () => {
         const limit = Math.max(1e-9, ...[...values.values()].map(Math.abs));
         const cell = (block, head) => {
-            const name = partOf(block, head), value = values.get(name), off = gone.has(name);
+            const name = partOf(block, head), value = values.get(name), off = tn.gone.has(name);
             const attributes = { class: "part ablate" + (off ? " gone" : ""), "data-part": name,
-                "data-value": value === undefined ? null : String(value), style: off ? null : tn.shade((value || 0) / limit) };
+                "data-value": off ? "0" : value === undefined ? null : String(value),
+                style: off ? null : tn.shade((value || 0) / limit) };
             return tn.h("td", {}, ablation(off, name, () => ablate(name, block, head), attributes,
                 off ? "" : value === undefined ? "·" : tn.signed(Number(value.toPrecision(3)))));
         };
@@ -226,8 +276,8 @@ const language = (call, live, box) => {
                 tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), columns.map(text => tn.h("th", { scope: "col", text })))),
                 tn.h("tbody", {}, Array.from({ length: layers }, (_, block) => tn.h("tr", {},
                     tn.h("th", { scope: "row", text: "block " + block }), columns.map((_, head) => cell(block, head))))))),
-            why ? tn.h("p", { class: "soft small" }, "These parts cannot be told apart in this model: ",
-                tn.h("bdi", { text: why })) : "");
+            why ? tn.h("p", { class: "soft small", text: "The parts cannot be told apart in this model, because the norms of later " +
+                "blocks change what earlier ones have written." }) : "");
     };
 
     /* What the eigenvectors of the token's matrix in the chosen block add; each is named by the tokens on the text's side. */
@@ -237,39 +287,59 @@ const language = (call, live, box) => {
         explain(unfinished);
     });
     const vectorRows = tn.h("div", { id: "live-vectors" });
-    const hidden = k => `vector ${spoke.block} ${spoke.token} ${k}`;
     const each = 7;                             /* numbers of an eigenvector, before all of their components */
+    let hiddenEver = 0;
+    const hidden = new Map();                   /* key -> the row of an eigenvector that is ablated, and its block and token */
     const showVectors = () => {
         const { count, numbers } = spoke.answer;
-        const all = Array.from({ length: count }, (_, k) => ({ k, numbers: numbers.subarray(each * k, each * k + each) }));
+        /* An ablated one is not among those of the present model, unless the answer is older. */
+        const before = [...hidden.values()].filter(one => one.block === spoke.block && one.token === spoke.token
+            && tn.gone.has(one.key));
+        const all = Array.from({ length: count }, (_, k) => ({ k, numbers: numbers.subarray(each * k, each * k + each) }))
+            .filter(({ k }) => !before.some(one => one.answer === spoke.answer && one.k === k));
         const some = all.sort((a, b) => Math.abs(b.numbers[2]) - Math.abs(a.numbers[2])).slice(0, 8);
-        const row = ({ k, numbers: [value, activation, part, ...ids] }) => {
-            const off = gone.has(hidden(k)), near = ids.filter(id => id >= 0).map(id => [tn.token(names[id]), " "]);
-            return { value: part, class: off ? "gone" : "", notes: [tn.number(value, 3), tn.number(activation, 3)],
-                label: ablation(off, `eigenvector ${k} of block ${spoke.block}`, () => hide(k),
-                    { class: "plain ablate", "data-k": k }, near) };
-        };
+        const nearest = ids => [...ids].filter(id => id >= 0).map(id => [tn.token(names[id]), " "]);
+        const row = ({ k, numbers: [value, activation, part, ...ids] }) => ({ value: part,
+            notes: [tn.number(value, 3), tn.number(activation, 3)],
+            label: ablation(false, `eigenvector ${k} of block ${spoke.block}`, () => hide(k),
+                { class: "plain ablate", "data-k": k }, nearest(ids)) });
+        const gone = one => ({ value: 0, class: "gone", notes: [tn.number(one.numbers[0], 3), tn.number(0)],
+            label: ablation(true, `eigenvector ${one.k} of block ${spoke.block}`, () => show(one),
+                { class: "plain ablate" }, nearest(one.numbers.slice(3))) });
         const rest = some.reduce((sum, one) => sum - one.numbers[2], numbers[each * count]);
         const others = { label: "all the others", value: rest, class: "rest", notes: ["", ""] };
-        vectorRows.replaceChildren(tn.h("div", { class: "scroll" }, tn.bars([...some.map(row), others],
+        vectorRows.replaceChildren(tn.h("div", { class: "scroll" }, tn.bars([...some.map(row), ...before.map(gone), others],
             { head: ["nearest tokens", "", "contribution", "eigenvalue", "activation"] })),
             tn.h("p", { class: "total" }, "the MLP of this block adds ", tn.number(numbers[each * count], 5)));
     };
 
+    const named = word => tn.path(word.replace(/E\[(\d+)\]/g, (_, id) => `E[${tn.plain(names[id])}]`));
     const showPaths = ({ count, numbers, words }) => {
-        const named = word => tn.path(word.replace(/E\[(\d+)\]/g, (_, id) => `E[${tn.plain(names[id])}]`));
-        const rest = numbers.slice(3).reduce((sum, value) => sum - value, numbers[0]);
+        const shown = Math.min(count, 8), rest = numbers.slice(3, 3 + shown).reduce((sum, value) => sum - value, numbers[0]);
         paths.replaceChildren(tn.h("h4", {}, "Paths that add most to it"),
-            tn.bars([...Array.from({ length: count }, (_, i) => ({ label: named(words[i]), value: numbers[3 + i] })),
-                { label: "all other paths", value: rest, class: "rest" }]),
+            tn.h("div", { class: "scroll" }, tn.bars([...Array.from({ length: shown }, (_, i) =>
+                ({ label: tn.pathOf(named(words[i])), value: numbers[3 + i] })),
+                { label: "all other paths", value: rest, class: "rest" }])),
             tn.h("p", { class: "total" }, "logit ", tn.number(numbers[0], 5)));
+    };
+    /* The rest of the page that is of a text: sections that show the text of the page, until it or the model is another one. */
+    const tell = found => {
+        const same = !tn.gone.size && text.value === beginning;
+        const ids = [...answered.ids];
+        tn.answer = same ? null : { tokens: ids.map(id => names[id]), next: answered.next.map(([id, chance]) => [names[id], chance]),
+            token: names[token], values: new Map(values), paths: found && { rows: Array.from({ length: found.count }, (_, i) =>
+                ({ path: found.words[i].replace(/E\[(\d+)\]/g, (_, id) => `E[${names[id]}]`), value: found.numbers[3 + i] })),
+                exact: found.numbers[0] },
+            patterns: block => ask(...state(), ["live_text", text.value], ["live_patterns", block]) };
+        document.dispatchEvent(new Event("tn-answer"));
     };
 
     /* Asks for all that explains `token` after the text. all: otherwise only for the eigenvectors. */
     const explain = async (all = true) => {
         if (!length) return;
         unfinished = all;
-        const mine = ++turn, asked = token, once = question => ask(["live_text", text.value], question);
+        let found = null;
+        const mine = ++turn, asked = token, once = question => ask(...state(), ["live_text", text.value], question);
         /* Only about the text that is there: the page's program answers where there is no worker. */
         const current = question => once(question).catch(error => {
             if (mine !== turn || !error.ended) throw error;
@@ -299,20 +369,27 @@ const language = (call, live, box) => {
             why = message;
             showParts();
         });
-        await shown(vectors, () => ["live_vectors", block, asked], answer => {
-            spoke = { answer, block, token: asked };
-            title.replaceChildren("Eigenvectors that spoke for ", quoted(asked), " · click to ablate");
-            showVectors();
-        }, message => {
+        const none = message => {
             spoke = null;
-            vectorRows.replaceChildren(tn.h("p", { class: "soft small" }, "This block has no eigenvectors here: ",
-                tn.h("bdi", { text: message })));
-        });
-        if (all) await shown(paths, () => ["live_paths", asked, 400, 8], showPaths, message => paths.replaceChildren(
-            tn.h("p", { class: "soft small" }, "This model has no paths here: ", tn.h("bdi", { text: message }))));
+            vectorRows.replaceChildren(tn.h("p", { class: "soft small", title: message, text: tn.gone.has(partOf(block, heads))
+                ? "The MLP of this block is ablated, and adds nothing." : "The MLP of this block is not a product of linear maps, " +
+                "so it has no eigenvectors." }));
+        };
+        const heading = () => title.replaceChildren("Eigenvectors that spoke for ", quoted(asked), " · click to ablate");
+        heading();
+        if (tn.gone.has(partOf(block, heads))) { none(""); vectors.classList.remove("old"); }
+        else await shown(vectors, () => ["live_vectors", block, asked], answer => {
+            spoke = { answer, block, token: asked };
+            showVectors();
+        }, none);
+        if (all) await shown(paths, () => ["live_paths", asked, 400, 40], answer => { found = answer; showPaths(answer); },
+            message => paths.replaceChildren(tn.h("p", { class: "soft small", title: message,
+                text: "This model cannot be written as a sum over paths." })));
         if (mine !== turn) return;
         unfinished = false;
-        if (all) document.dispatchEvent(new Event("tn-explained"));
+        if (!all) return;
+        tell(found);
+        document.dispatchEvent(new Event("tn-explained"));
     };
     const title = tn.h("h4", { text: "Eigenvectors that spoke" });
     vectors.append(title, tn.h("div", { class: "tools" }, blocks.element), vectorRows);
@@ -323,6 +400,7 @@ const language = (call, live, box) => {
         turn++;
         unfinished = false;
         for (const one of [parts, vectors, paths]) one.classList.add("old");
+        if (tn.answer || tn.gone.size || text.value !== beginning) document.dispatchEvent(new Event("tn-asked"));
     };
     const later = () => { outdate(); waiting = setTimeout(explain, 150); };
     const question = () => {
@@ -333,11 +411,12 @@ const language = (call, live, box) => {
     const read = () => {
         let ids = null;
         length = 0;
-        if (gone.size) before = null;
+        before = null;
         answer(() => {
             ids = call("live_text", text.value).numbers;
             tokens.replaceChildren(...Array.from(ids, id => tn.token(names[id], { class: "token piece" })));
             length = ids.length;
+            answered.ids = ids;
             if (!length) return;
             token = -1;
             showNext();
@@ -349,45 +428,103 @@ const language = (call, live, box) => {
     };
     const ablate = (name, block, head) => {
         if (!length) return;
-        answer(() => {
-            toggle(gone, name, off => call("live_ablate", block, head, off));
-            showNext();
-        });
-        showParts();
+        const what = head < heads ? `head ${head} of block ${block}` : `the MLP of block ${block}`;
+        answer(() => taken(name, what, ["live_ablate", block, head, 1], ["live_ablate", block, head, 0]));
         parts.querySelector(`[data-part="${name}"]`).focus();
     };
     const hide = k => {
         if (!length) return;
         const { answer: { count, numbers }, block, token } = spoke, n = (numbers.length - 1) / count - each;
-        const from = each * count + 1 + k * n;
-        answer(() => {
-            toggle(gone, hidden(k), off =>
-                call("live_hide", block, token, k, numbers.subarray(from, off ? from + n : from)));
-            showNext();
-        });
-        showVectors();
-        vectorRows.querySelector(`[data-k="${k}"]`).focus();
+        const from = each * count + 1 + k * n, id = hiddenEver++, key = `vector ${block} ${token} ${id}`;
+        hidden.set(key, { key, id, k, block, token, answer: spoke.answer, numbers: numbers.slice(each * k, each * k + each) });
+        answer(() => taken(key, ["an eigenvector of ", quoted(token), ` in block ${block}`],
+            ["live_hide", block, token, id, numbers.slice(from, from + n)], ["live_hide", block, token, id, new Float64Array(0)]));
     };
-    const restore = tn.h("button", { type: "button", text: "restore all", onclick: () => {
-        call("live_restore");
-        gone.clear();
-        if (length) answer(showNext);
+    const show = one => {
+        if (!length) return;
+        answer(() => tn.ablate(one.key, "", () => {
+            call("live_hide", one.block, one.token, one.id, new Float64Array(0));
+            calls.delete(one.key);
+        }));
+    };
+    /* Another model: the prediction at once, and what explains it when it is computed. */
+    document.addEventListener("tn-model", () => {
+        if (length) showNext();
         showParts();
         if (spoke) showVectors();
-    } });
+        if (length) later();
+    });
     box.append(text, tokens, status,
-        tn.h("div", { class: "two" }, scores, tn.h("div", {}, parts, tn.h("div", { class: "tools" }, restore))), vectors, paths);
+        tn.h("div", { class: "two" }, scores, tn.h("div", {}, parts, restoring())), vectors, paths);
     read();
     showParts();
 };
 
+/* ---- two models on one input: a picture, or a text, and what each makes of it */
+const besides = (models, each) => tn.h("div", { class: "two even" }, models.map(({ name }, i) => tn.h("div", {},
+    tn.h("h4", {}, tn.h("span", { class: "key", style: `--ink: var(--series-${i + 1})` }, tn.token(name))), each[i])));
+const twoImages = (calls, models, box) => {
+    const eigen = (tn.page.sections || []).filter(section => section.type === "eigen");
+    const { classes, pixels, known } = calls.map((call, i) => opened(call, models[i], eigen[i]))[0];
+    const { width, height } = tn.page.pixels, names = tn.names("outputs", classes);
+    const places = calls.map(() => tn.h("div", { class: "answer-of" })), status = tn.h("output", { class: "status" });
+    const answer = answering(status);
+    let chosen = 0;
+    const show = picture => {
+        const logits = calls.map(call => call("live_see", picture).numbers);
+        if (picture.length) { chosen = tn.best(logits[0]); follow(chosen); }
+        logits.forEach((of, i) => {
+            const chances = tn.softmax(of), { count, numbers } = calls[i]("live_spoke", chosen);
+            const spoke = Array.from({ length: count }, (_, k) => ({ k, value: numbers[2 * k], part: numbers[2 * k + 1] }))
+                .sort((a, b) => Math.abs(b.part) - Math.abs(a.part)).slice(0, 6);
+            places[i].replaceChildren(tn.bars(chances.map((value, c) => ({ value, text: tn.chance(value),
+                class: c === tn.best(chances) ? "best" : "", note: tn.number(of[c], 4),
+                label: tn.h("button", { type: "button", class: "plain", "aria-pressed": c === chosen, onclick: () => choose(c) },
+                    tn.token(names[c])) })), { head: ["output", "", "probability", "logit"] }),
+                tn.h("h4", {}, "Eigenvectors that spoke for ", tn.token(names[chosen])),
+                tn.bars(spoke.map(({ k, value, part }) => ({ value: part, label: tn.h("span", { class: "spoke" },
+                    tn.picture(calls[i]("live_picture", chosen, k).numbers, width, height, { label: `eigenvector ${k}` }),
+                    tn.h("span", {}, tn.number(value, 3))) })), { head: ["eigenvalue", "", "contribution"] }));
+        });
+    };
+    const nothingNew = new Float32Array(0), again = () => answer(() => show(nothingNew));
+    const choose = c => { chosen = c; again(); follow(c); };
+    const follow = tn.follow("output", names, { get value() { return chosen; }, show(c) { chosen = c; } }, again);
+    const pad = tn.pad(width, height, values => answer(() => show(values)));
+    box.append(tn.h("div", { class: "beside-pad" }, pad.element, status), besides(models, places));
+    const first = beginning(calls[0], known, pixels);
+    if (first) pad.set(first.picture); else again();
+};
+const twoTexts = (calls, models, box) => {
+    const opened = calls.map((call, i) => call("live_language", tn.array(models[i].weights), models[i].config, models[i].tokenizer || ""));
+    calls.forEach((call, i) => call("live_marks", models[i].marks === false ? 0 : 1));
+    const names = (tn.page.names || {}).tokens || opened[0].words, places = calls.map(() => tn.h("div", { class: "answer-of" }));
+    const status = tn.h("output", { class: "status" }), answer = answering(status), tokens = tn.h("p", { class: "words" });
+    const read = () => answer(() => {
+        const ids = calls.map(call => call("live_text", text.value).numbers);
+        tokens.replaceChildren(...Array.from(ids[0], id => tn.token(names[id], { class: "token piece" })));
+        places.forEach((place, i) => {
+            if (!ids[i].length) { place.replaceChildren(); return; }
+            const { count, numbers } = calls[i]("live_next"), chances = numbers.subarray(count);
+            const order = Array.from({ length: count }, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
+            place.replaceChildren(tn.bars(order.map((id, k) => ({ label: names[id], value: chances[id], text: tn.chance(chances[id]),
+                class: k ? "" : "best", note: tn.number(numbers[id], 4) })), { head: ["next token", "", "probability", "logit"] }));
+        });
+    });
+    const text = tn.h("textarea", { id: "live-text", rows: 2, spellcheck: "false", dir: "auto", "aria-label": "text", oninput: read });
+    text.value = models[0].prompt || "Once upon a time";
+    box.append(text, tokens, status, besides(models, places));
+    read();
+};
+
 /* The live part of a page: page.live says which kind, and where its files are. */
 tn.live = (live, box) => {
-    const waiting = tn.h("p", { class: "soft", text: "Loading the library …" });
+    const waiting = tn.h("p", { class: "soft", text: "Loading the library …" }), engine = () => tn.engine(tn.bytes("tn-wasm"));
     box.append(waiting);
-    tn.engine(tn.bytes("tn-wasm")).then(call => {
+    Promise.all(live.models ? live.models.map(engine) : [engine()]).then(calls => {
         waiting.remove();
-        (live.kind === "language" ? language : images)(call, live, box);
+        if (live.models) (live.kind === "two texts" ? twoTexts : twoImages)(calls, live.models, box);
+        else (live.kind === "language" ? language : images)(calls[0], live, box);
     }).catch(error => {
         console.error(error);
         waiting.replaceWith(tn.h("p", { class: "alarm", role: "alert" }, "The live part cannot run: ",

@@ -25,6 +25,7 @@ let kept = "auto";
 addEventListener("beforeprint", () => {
     kept = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = "light";
+    document.dispatchEvent(new Event("tn-theme"));
 });
 addEventListener("afterprint", () => setTheme(kept));
 
@@ -46,9 +47,7 @@ content.append(tn.h("header", { class: "top" },
     tn.h("div", { class: "switches" }, themeButton, helpButton),
     tn.h("p", { class: "kind", text: kinds[page.kind] || page.kind }),
     tn.h("h1", {}, tn.token(page.title)),
-    tn.h("p", { class: "soft small", text: page.made }),
-    (page.notes || []).length ? tn.h("aside", { class: "notes", "aria-label": "what is exact" },
-        tn.h("ul", {}, page.notes.map(note => tn.h("li", {}, tn.token(note))))) : null));
+    page.about ? tn.h("p", { class: "about" }, tn.h("bdi", { text: page.about })) : null));
 
 const complaint = error => tn.h("p", { class: "alarm", role: "alert" }, "This part cannot be shown: ",
     tn.h("bdi", { text: error.message }));
@@ -62,10 +61,31 @@ const frame = section => {
     contents.append(tn.h("a", { href: "#" + encodeURIComponent(section.id) }, tn.token(section.title)));
     return box;
 };
+/* Sections of the file, or of what is no longer there, say so while something is ablated. */
+const still = ["card", "time", "compare"];
+const standing = (section, box) => {
+    if (!page.live) return;
+    const mlp = `blocks.${section.block}.mlp`, line = tn.ofWhole(), removed = tn.h("p", { class: "soft", hidden: true,
+        text: `The MLP of block ${section.block} is ablated, and adds nothing.` });
+    if (section.block === undefined) {
+        if (still.includes(section.type) || section.of_whole) box.before(line);
+        return;
+    }
+    box.before(removed, line);
+    tn.drawn(() => {
+        const off = tn.gone.has(mlp), part = [...tn.gone.keys()].some(key => key.startsWith(`vector ${section.block} `));
+        removed.hidden = !off;
+        box.hidden = off;
+        line.hidden = off || !part;
+    });
+};
+tn.sections.notes = (section, box) => box.append(tn.h("ul", { class: "notes" },
+    section.notes.map(note => tn.h("li", {}, tn.token(note)))));
 const fill = (section, box) => {
     try {
         if (!tn.sections[section.type]) throw new Error(`its type is ${section.type}, which this page does not know`);
         tn.sections[section.type](section, box);
+        standing(section, box);
     } catch (error) {
         console.error(error);
         box.append(complaint(error));
@@ -85,7 +105,8 @@ tn.sections.live = (section, box) => {
     else tn.live(page.live, box);
 };
 const liveSection = page.live && { type: "live", id: "live", title: "Live", text: withoutLive() ? "" : page.live.text ||
-    (page.kind === "language" ? "The model itself runs in this page. Type a text and see what it predicts, and why."
+    (page.live.models ? "Both models run in this page, on the same input."
+        : page.kind === "language" ? "The model itself runs in this page. Type a text and see what it predicts, and why."
         : "The model itself runs in this page. Draw, and see what it predicts, and why.") };
 
 /* ---- the place in the list of sections; n and p go through it */
@@ -121,7 +142,11 @@ document.addEventListener("keydown", event => {
 });
 
 /* ---- all of it. `tn.opened`, `tn.filled`: milliseconds until the first section, and until all of them. */
-const all = [...(liveSection ? [liveSection] : []), ...(page.sections || [])];
+const noteSection = (page.notes || []).length && { type: "notes", id: "notes", title: "Notes",
+    text: "What is exact here, and what is left out.", notes: page.notes };
+const learnt = (page.sections || []).filter(section => section.type === "learnt");
+const all = [...learnt, ...(liveSection ? [liveSection] : []), ...(page.sections || []).filter(section => !learnt.includes(section)),
+    ...(noteSection ? [noteSection] : [])];
 const places = all.map(section => [section, frame(section)]);
 document.body.append(help);
 content.append(tn.h("footer", { class: "soft small" }, page.made, " · this file needs no network"));

@@ -35,7 +35,7 @@ const fitted = (context, text, width) => {
 };
 
 tn.matrix = matrix => {
-    const source = tn.source(matrix), rows = source.rows, columns = source.columns;
+    const source = tn.without(matrix, tn.source(matrix)), rows = source.rows, columns = source.columns;
     const rowNames = namesOf(matrix.rownames, rows), columnNames = namesOf(matrix.colnames, columns);
     const outputNames = tn.names(matrix.outputs || (source.outputs > 1 ? "outputs" : []), source.outputs);
     const cells = tn.h("canvas", { class: "cells" }), above = tn.h("canvas", { class: "above" });
@@ -85,7 +85,8 @@ tn.matrix = matrix => {
         const small = document.createElement("canvas");
         small.width = across.count;
         small.height = down.count;
-        small.getContext("2d").putImageData(new ImageData(tn.paint(values, limit / contrast), across.count, down.count), 0, 0);
+        small.getContext("2d").putImageData(new ImageData(tn.paint(values, limit / contrast, source.unsigned), across.count,
+            down.count), 0, 0);
         context.save();
         context.beginPath();
         context.rect(side.left, side.top, Math.min(width - side.left, (columns - view.x) * view.scale),
@@ -139,8 +140,8 @@ tn.matrix = matrix => {
         for (let a = 0, k = 0; a < down.count; a++)
             for (let b = 0; b < across.count; b++, k++) {
                 const [x, y] = placeOf({ i: down.first + a, j: across.first + b });
-                if (x < side.left || y < side.top) continue;
-                context.fillStyle = Math.abs(values[k]) * contrast > 0.55 * limit ? "#fff" : "#222";
+                if (x < side.left || y < side.top || source.empty(down.first + a, across.first + b)) continue;
+                context.fillStyle = Math.abs(values[k]) * contrast > 0.55 * limit === !tn.dark ? "#fff" : "#222";
                 context.fillText(tn.format(values[k], 2), x, y);
             }
     };
@@ -199,7 +200,8 @@ tn.matrix = matrix => {
         drawNumbers();
         drawNames();
         drawCursor();
-        scaleText.textContent = "±" + tn.format(limit / contrast, 3);
+        scaleText.textContent = (source.unsigned ? "0 to " : "±") + tn.format(limit / contrast, 3);
+        bar.getContext("2d").putImageData(new ImageData(tn.paint(ramp, 1, source.unsigned), 64, 1), 0, 0);
     };
 
     /* ---- the cell under the cursor, and for pictures all values of its row */
@@ -209,11 +211,11 @@ tn.matrix = matrix => {
     const middle = pixels ? (pixels.height >> 1) * pixels.width + (pixels.width >> 1) : 0;
     if (middle < rows) cursor = { i: middle, j: middle };
     const tell = () => {
-        const value = source.at(output, cursor.i, cursor.j);
+        const value = source.at(output, cursor.i, cursor.j), empty = source.empty(cursor.i, cursor.j);
         readout.replaceChildren(tn.h("span", {}, words.row + " ", tn.h("b", { class: "rowname" }, tn.token(rowNames[cursor.i]))),
             " × ",
             tn.h("span", {}, words.column + " ", tn.h("b", { class: "columnname" }, tn.token(columnNames[cursor.j]))), " = ",
-                tn.number(value));
+                empty ? tn.h("span", { class: "soft", text: "masked" }) : tn.number(value));
         if (!pixels) return;
         const row = source.grid(output, { first: cursor.i, step: 1, count: 1 }, { first: 0, step: 1, count: columns });
         rowPicture.replaceChildren(tn.picture(row, pixels.width, pixels.height, { label: `row ${cursor.i} as a picture` }),
@@ -292,14 +294,17 @@ tn.matrix = matrix => {
         draw();
         tell();
     };
-    const picker = tn.picker(matrix.output_label || "output", outputNames, show, output);
+    const picker = tn.picker(matrix.output_label || "output", outputNames, i => { show(i); follow(i); }, output);
+    const later = o => { output = o; if (inView) draw(); else stale = true; tell(); };
+    const follow = source.outputs > 1 ? tn.follow("output", outputNames, picker, later) : () => {};
     const contrasts = tn.slider("contrast", { min: 0, max: 6, step: 0.25, value: 0, format: v => "×" + tn.format(2 ** v, 3) },
                                 v => { contrast = 2 ** v; draw(); });
     const button = (text, label, onclick) => tn.h("button", { type: "button", class: "round", "aria-label": label, title: label,
         text, onclick });
     const scaleText = tn.h("span", { class: "soft" });
-    const bar = tn.picture(Float64Array.from({ length: 64 }, (_, i) => i / 31.5 - 1), 64, 1,
-        { label: "colours from negative, blue, to positive, red" });
+    const ramp = Float64Array.from({ length: 64 }, (_, i) => source.unsigned ? i / 63 : i / 31.5 - 1);
+    const bar = tn.picture(ramp, 64, 1, { sequential: source.unsigned,
+        label: source.unsigned ? "colours from 0 to the largest value" : "colours from negative, blue, to positive, red" });
     const errors = (source.errors || []).filter(([, error]) => error !== undefined);
     const notes = matrix.of === "factors" ? tn.h("p", { class: "soft small" },
         `Multiplied in this page from factors with ${source.terms} terms`,
@@ -329,6 +334,13 @@ tn.matrix = matrix => {
         draw();
     });
     stage.addEventListener("focus", arrange);
+    /* Another model: what is drawn, the scale and the cell are computed again. */
+    document.addEventListener("tn-model", () => {
+        if (!stage.isConnected || !source.changes) return;
+        limitOf = "";
+        if (inView) draw(); else stale = true;
+        tell();
+    });
     document.addEventListener("tn-theme", () => { if (inView) draw(); else stale = true; });
     stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows) + "px";
     tell();

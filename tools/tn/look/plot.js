@@ -64,9 +64,10 @@ const drawSeries = (series, i, x, y, plot) => {
     const ink = series.ink || tn.ink(i), places = shown.map(([u, v, k]) => [x.place(u), y.place(v), k]);
     const group = tn.s("g", { class: "series " + (series.class || ""), style: `--ink: ${ink}` });
     const sign = k => series.signs ? (series.y[k] < 0 ? "below" : "above") : "";
-    const apart = x.place(1) - x.place(0), crowded = series.kind === "stems" && apart < 5;    /* too near for stems: dots */
+    /* Bars begin at 0, which a logarithmic axis has not; and they need room. Dots do not. */
+    const apart = x.place(1) - x.place(0), crowded = series.kind === "stems" && (plot.logY || apart < 5);
     if (series.kind === "stems" && !crowded) {
-        const floor = plot.logY ? y.place(y.low) : y.place(0);
+        const floor = y.place(0);
         const stem = Math.max(0.8, Math.min(9, apart * 0.62));
         for (const [u, v, k] of places) group.append(tn.s("line", { class: "stem " + sign(k), x1: u, x2: u, y1: floor, y2: v,
             "stroke-width": stem }));
@@ -76,7 +77,7 @@ const drawSeries = (series, i, x, y, plot) => {
     }
     if (series.kind === "points" || crowded || series.kind !== "stems" && places.length <= 40)
         for (const [u, v, k] of places) group.append(tn.s("circle", { class: "dot " + sign(k), cx: u, cy: v,
-            r: crowded ? 1.8 : series.kind === "points" ? 3 : 2.4 }));
+            r: crowded && apart < 5 ? 1.8 : series.kind === "points" ? 3 : crowded ? 3 : 2.4 }));
     return group;
 };
 
@@ -159,7 +160,8 @@ tn.plot = options => {
     return { element, update, read };
 };
 
-/* Rows of {label, value, text?, note?, notes?}: bars to both sides of zero, with the number and notes beside them. */
+/* Rows of {label, value, text?, note?, notes?}: bars to both sides of zero, with the number and notes beside them. wide: most of
+   the width is for labels. */
 tn.bars = (rows, options = {}) => {
     const limit = options.limit || rows.reduce((most, row) => Math.max(most, Math.abs(row.value) || 0), 0) || 1;
     const bothSides = rows.some(row => row.value < 0);
@@ -171,7 +173,7 @@ tn.bars = (rows, options = {}) => {
     };
     const head = options.head && tn.h("thead", {}, tn.h("tr", {}, options.head.map((name, i) =>
         tn.h("th", { scope: "col", class: i > 1 ? "right" : "", text: name }))));
-    return tn.h("table", { class: "bars" }, head, tn.h("tbody", {}, rows.map(row => tn.h("tr", { class: row.class },
+    return tn.h("table", { class: options.wide ? "bars wide" : "bars" }, head, tn.h("tbody", {}, rows.map(row => tn.h("tr", { class: row.class },
         tn.h("th", { scope: "row" }, row.label instanceof Node ? row.label : tn.token(row.label)),
         tn.h("td", { class: "bar" }, bar(row.value)),
         tn.h("td", { class: "right" }, tn.number(row.value, undefined, row.text)),

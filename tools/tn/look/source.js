@@ -154,4 +154,45 @@ const factors = matrix => {
     return { outputs, rows, columns, at: one, grid, limit, cost, work, errors, terms: h, prepare };
 };
 
-tn.source = matrix => matrix.of === "factors" ? factors(matrix) : dense(matrix);
+/* unsigned: no value is negative, so that the map needs one direction. empty(i, j): a cell that has no value, because a pattern
+   is causal (`matrix.causal`). */
+tn.source = matrix => {
+    const source = matrix.of === "factors" ? factors(matrix) : dense(matrix);
+    const values = matrix.of === "factors" ? null : tn.array(matrix.values);
+    const unsigned = !!values && values.every(v => !(v < 0)) && values.some(v => v > 0);
+    const empty = (i, j) => !!matrix.causal && j > i;
+    if (!matrix.causal) return { ...source, unsigned, empty };
+    const grid = (o, down, across) => {
+        const out = source.grid(o, down, across);
+        for (let a = 0, k = 0; a < down.count; a++)
+            for (let b = 0; b < across.count; b++, k++)
+                if (empty(down.first + a * down.step, across.first + b * across.step)) out[k] = -Infinity;
+        return out;
+    };
+    return { ...source, unsigned, empty, grid };
+};
+
+/* The source of a matrix without the eigenvectors of its output that are ablated: value v v^T less. */
+tn.without = (matrix, source) => {
+    if (!tn.isMain(matrix) || matrix.symmetric === false || source.rows !== source.columns) return source;
+    const gone = o => tn.goneOf(o).filter(one => one.vector && one.vector.length === source.rows);
+    const mean = (vector, range, k) => {
+        const first = range.first + k * range.step, end = blockEnd(range, k, vector.length);
+        let sum = 0;
+        for (let i = first; i < end; i++) sum += vector[i];
+        return sum / (end - first);
+    };
+    const at = (o, i, j) => gone(o).reduce((x, { value, vector }) => x - value * vector[i] * vector[j], source.at(o, i, j));
+    const grid = (o, down, across) => {
+        const out = source.grid(o, down, across);
+        for (const { value, vector } of gone(o)) {
+            const columns = Array.from({ length: across.count }, (_, b) => value * mean(vector, across, b));
+            for (let a = 0, k = 0; a < down.count; a++) {
+                const x = mean(vector, down, a);
+                for (let b = 0; b < across.count; b++, k++) out[k] -= x * columns[b];
+            }
+        }
+        return out;
+    };
+    return { ...source, at, grid, changes: true };
+};

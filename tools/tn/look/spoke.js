@@ -1,5 +1,5 @@
 /* spoke.js - which eigenvectors spoke for an input: eigenvector k of an output adds value_k (vector_k . x)^2 to its logit. */
-tn.spoke = (output, x) => tn.eigenvectors(output).filter(one => one.vector).map(one => {
+tn.spoke = (output, x, o) => tn.eigenvectors(output).filter(one => one.vector && !tn.isGone(o, one.k)).map(one => {
     const activation = one.vector.reduce((total, v, i) => total + v * x[i], 0);
     return { ...one, activation, part: one.value * activation * activation };
 }).sort((a, b) => Math.abs(b.part) - Math.abs(a.part));
@@ -12,7 +12,7 @@ const table = (parts, name, rest, exact) => {
             note: tn.number(part.activation, 3) })), { head: ["eigenvector", "", "contribution", "activation"] })),
         tn.h("p", { class: "total" }, `sum of ${parts.length} contributions${rest ? ", and the rest, " : ""}`, rest
             ? tn.number(rest) : null, " to ", tn.token(name), ": ", tn.number(total, 6),
-            exact === undefined ? null : [tn.h("span", { class: "soft", text: " · the model itself: " }), tn.number(exact, 6)])];
+            exact === undefined || Number.isNaN(exact) ? null : [tn.h("span", { class: "soft", text: " · the model itself: " }), tn.number(exact, 6)])];
 };
 
 tn.sections.spoke = (section, box) => {
@@ -25,27 +25,39 @@ tn.sections.spoke = (section, box) => {
     const inputs = section.examples.map(one => tn.array(one.input));
     /* What eigenvectors do not say: a linear part and a constant. */
     const restOf = o => { const rest = section.examples[example].rest; return rest ? tn.array(rest)[o] : 0; };
-    const sums = () => eigen.outputs.map(one => tn.spoke(one, inputs[example]).reduce((sum, part) => sum + part.part,
-        0) + restOf(eigen.outputs.indexOf(one)));
+    const sums = () => eigen.outputs.map((one, o) => tn.spoke(one, inputs[example], o).reduce((sum, part) => sum + part.part,
+        0) + restOf(o));
     const show = () => {
-        const name = eigen.outputs[output].name, exact = logits ? logits[example * eigen.outputs.length + output] : undefined;
-        place.replaceChildren(...table(tn.spoke(eigen.outputs[output], inputs[example]), name, restOf(output), exact));
+        const name = eigen.outputs[output].name, whole = logits ? logits[example * eigen.outputs.length + output] : undefined;
+        /* The model's own logit, less what the ablated ones said. */
+        const exact = tn.goneOf(output).reduce((sum, { value, vector }) =>
+            sum - value * vector.reduce((total, v, i) => total + v * inputs[example][i], 0) ** 2, whole);
+        place.replaceChildren(...table(tn.spoke(eigen.outputs[output], inputs[example], output), name, restOf(output), exact));
     };
-    const outputs = tn.picker("output", eigen.outputs.map(one => one.name), i => { output = i; show(); });
+    const names = eigen.outputs.map(one => one.name), choose = i => { output = i; show(); };
+    const outputs = tn.picker("output", names, i => { choose(i); follow(i); });
+    const follow = tn.follow("output", names, outputs, choose);
     const pictures = section.examples.map((one, i) => tn.h("button", { type: "button", role: "radio", class: "example",
         onclick: () => pick(i) },
         tn.picture(inputs[i], width, height, { label: `example ${i}`, sequential: inputs[i].every(v => v >= 0) }),
             tn.h("span", {}, tn.token(one.name ?? one.label ?? i))));
-    const pick = i => {
-        example = i;
-        pictures.forEach((picture, k) => { picture.setAttribute("aria-checked", k === i); picture.tabIndex = k === i ? 0 : -1; });
-        const all = sums(), best = all.indexOf(Math.max(...all)), label = section.examples[i].label;
+    const showScores = () => {
+        const all = sums(), best = all.indexOf(Math.max(...all)), label = section.examples[example].label;
         scores.replaceChildren(tn.h("h4", { text: "Sum over the eigenvectors, by output" }),
             tn.bars(all.map((value, k) => ({ label: eigen.outputs[k].name, value, class: k === best ? "best" : "" }))),
             label === undefined ? "" : tn.h("p", { class: "soft small" }, "the example is a ", tn.token(label),
                 "; largest sum: ", tn.token(eigen.outputs[best].name)));
-        outputs.set(best);
+        return best;
     };
+    const pick = (i, first) => {
+        example = i;
+        pictures.forEach((picture, k) => { picture.setAttribute("aria-checked", k === i); picture.tabIndex = k === i ? 0 : -1; });
+        const best = showScores();
+        if (!first) { outputs.set(best); return; }
+        outputs.show(best);
+        choose(best);
+    };
+    document.addEventListener("tn-model", () => { if (inputs.length) { showScores(); show(); } });
     const row = tn.h("div", { class: "examples", role: "radiogroup", "aria-label": "examples", onkeydown: event => {
         const to = tn.step(event.key, pictures.indexOf(event.target), pictures.length);
         if (to < 0) return;
@@ -55,5 +67,5 @@ tn.sections.spoke = (section, box) => {
     } }, pictures);
     box.append(row, tn.h("div", { class: "two" }, scores, tn.h("div", {}, tn.h("div", { class: "tools" }, outputs.element),
         place)));
-    if (inputs.length) pick(0);
+    if (inputs.length) pick(0, true);
 };

@@ -1,0 +1,464 @@
+/* look_learnt.c - tn look: which words and blocks of a language model are shown, and what it has learnt, in one section: its loss beside that of n-grams, one text that it
+   continues, what it expects after single words, and the pairs of words that raise another one most */
+#include "look.h"
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = 64, SHOWN_WORDS = 5, NEXT = 5, PAIR_WORDS = 192, PAIRS_OF = 2, LEAST_LETTERS = 3, SHOWN_OUTPUTS = 8 };
+
+/* ---- whole words ------------------------------------------------------------------------------------------------------- */
+
+/* How the tokens of a vocabulary say that a word begins: by a blank before it, or that it does not: by ## before it. */
+typedef enum word_marks { MARKS_NONE, MARKS_BLANK, MARKS_PIECE } word_marks;
+
+static word_marks marks_of(const subject *s)
+{
+    int64_t blanks = 0, pieces = 0;
+    for (int64_t i = 0; i < s->m.desc.vocab; i++) {
+        const char *name = s->names[i];
+        blanks += name[0] == ' ' && isalpha((unsigned char)name[1]);
+        pieces += name[0] == '#' && name[1] == '#' && isalpha((unsigned char)name[2]);
+    }
+    return pieces > blanks ? MARKS_PIECE : blanks ? MARKS_BLANK : MARKS_NONE;
+}
+
+static bool is_word(const char *name, word_marks marks)
+{
+    size_t letters = 0;
+    if (marks == MARKS_BLANK && *name++ != ' ') return false;
+    /* Letters of any script; U+2000 to U+2FFF, which begin with the byte E2, are signs. */
+    for (; isalpha((unsigned char)*name) || ((unsigned char)*name >= 0x80 && (unsigned char)*name != 0xE2); name++)
+        letters += ((unsigned char)*name & 0xC0) != 0x80;
+    return !*name && letters >= LEAST_LETTERS;
+}
+
+int32_t *whole_words(const subject *s, int64_t most, int64_t *count)
+{
+    const word_marks marks = marks_of(s);
+    int32_t         *ids = (int32_t *)allocate((size_t)most + 1, sizeof *ids);
+    *count = 0;
+    for (int64_t i = 0; i < s->m.desc.vocab && *count < most; i++)
+        if (is_word(s->names[s->common[i]], marks) && (!s->frequency || s->frequency[s->common[i]] > 0))
+            ids[(*count)++] = s->common[i];
+    return ids;
+}
+
+/* ---- blocks and outputs --------------------------------------------------------------------------------------------------- */
+
+int64_t best_places(const double *v, int64_t n, int sign, int64_t *at, int64_t most)
+{
+    int64_t k, kept = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double size = sign ? sign * v[i] : fabs(v[i]);
+        for (k = kept; k > 0 && size > (sign ? sign * v[at[k - 1]] : fabs(v[at[k - 1]])); k--) if (k < most) at[k] = at[k - 1];
+        if (k < most) at[k] = i;
+        if (k < most && kept < most) kept++;
+    }
+    return kept;
+}
+
+/* Of each block: why it has no matrix, or NULL. */
+static char **left_out;
+
+tn_cp *block_operator(const subject *s, int64_t block)
+{
+    const double   unit = typical_unit(s);
+    const uint64_t mark = tn_cp_mark(s->m.ctx);
+    if (!left_out) left_out = (char **)allocate((size_t)s->m.desc.layers, sizeof *left_out);
+    tn_ctx_reset(s->m.ctx);
+    tn_cp *cp = tn_circuit_mlp(s->m.ctx, &s->m.net, block);
+    char  *why = cp && cp->order != 2 ? format_text("it multiplies %d encoders", cp->order) : NULL;
+    if (cp) cp = tn_cp_fold_out(cp, tn_scale(s->m.ctx, tn_circuit_unembedding(s->m.ctx, &s->m.net), unit), NULL);
+    char *error = taken_error(s->m.ctx);
+    if (error && !why) why = plain_reason(error);
+    if (why && !left_out[block]) left_out[block] = copy_text(why);
+    if (why) cp = NULL;
+    free(error);
+    free(why);
+    return tn_cp_release(s->m.ctx, mark, cp);
+}
+
+void note_left_out(const subject *s)
+{
+    buffer      blocks = {0}, kinds = {0};
+    int64_t     count = 0;
+    const char *last = NULL;
+    for (int64_t l = 0; left_out && l < s->m.desc.layers; l++) {
+        const tn_mlp_kind kind = s->m.net.blocks[l].mlp.desc.kind;
+        const char       *name = tn_mlp_kind_name(kind);
+        if (!left_out[l]) continue;
+        if (kind == TN_MLP_BILINEAR) {
+            page_note("The MLP of block %lld is not shown as matrices, because %s.", (long long)l, left_out[l]);
+            continue;
+        }
+        buffer_print(&blocks, count++ ? ", %lld" : "%lld", (long long)l);
+        if (!last || strcmp(last, name)) buffer_print(&kinds, last ? ", %s" : "%s", name);
+        last = name;
+    }
+    if (count)
+        page_note("The MLP%s of block%s %s (%s) %s not bilinear. Only a bilinear MLP is a product of linear maps, with spectra, "
+                  "eigenvectors and pairs of tokens; %s part of the predictions, attributions and paths all the same.",
+                  count > 1 ? "s" : "", count > 1 ? "s" : "", blocks.data, kinds.data, count > 1 ? "are" : "is",
+                  count > 1 ? "they are" : "it is");
+    free(blocks.data);
+    free(kinds.data);
+}
+
+/* The tokens that --outputs names. */
+static int64_t *given_outputs(const subject *s, int64_t *count)
+{
+    int64_t *at = NULL;
+    char    *text = copy_text(look_settings.outputs_given);
+    *count = 0;
+    for (char *word = text, *end; word; word = end) {
+        if ((end = strchr(word, ',')) != NULL) *end++ = 0;
+        at = (int64_t *)resize(at, (size_t)*count + 1, sizeof *at);
+        at[(*count)++] = token_id(s, word);
+    }
+    free(text);
+    return at;
+}
+
+int64_t *shown_tokens(const subject *s, const tn_cp *cp, int64_t *count)
+{
+    int64_t       n;
+    const int64_t V = s->m.desc.vocab, most = look_settings.outputs == AUTO_COUNT ? SHOWN_OUTPUTS : look_settings.outputs;
+    if (look_settings.outputs_given) return given_outputs(s, count);
+    int32_t *words = whole_words(s, most > COMMON_OUTPUTS ? most : COMMON_OUTPUTS, &n);
+    if (n < most) {                     /* a vocabulary without words: of all tokens */
+        n = V < COMMON_OUTPUTS || !s->frequency ? V : COMMON_OUTPUTS;
+        words = (int32_t *)resize(words, (size_t)n + 1, sizeof *words);
+        memcpy(words, s->common, (size_t)n * sizeof *words);
+    }
+    double  *norm = output_norms(cp), *some = (double *)allocate((size_t)n + 1, sizeof *some);
+    int64_t *at = (int64_t *)allocate((size_t)(most < n ? most : n) + 1, sizeof *at);
+    for (int64_t i = 0; i < n; i++) some[i] = norm[words[i]];
+    *count = best_places(some, n, 1, at, most < n ? most : n);
+    for (int64_t i = 0; i < *count; i++) at[i] = words[at[i]];
+    free(norm);
+    free(some);
+    free(words);
+    return at;
+}
+
+/* ---- the loss ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct loss_row { const char *name; double nats; bool own; } loss_row;
+
+static int by_nats(const void *a, const void *b)
+{
+    const double x = ((const loss_row *)a)->nats, y = ((const loss_row *)b)->nats;
+    return (x > y) - (x < y);
+}
+
+/* The last held-out loss of a run's log, and those of n-grams; NaN: it has none. */
+static void losses_of_log(const char *path, double *held, double *three, double *five)
+{
+    size_t      bytes;
+    char       *text = read_file(path, BY_NAME, &bytes);
+    const char *end = text + bytes;
+    *held = *three = *five = NAN;
+    for (const char *at = text, *stop; at < end; at = stop + 1) {
+        stop = (const char *)memchr(at, '\n', (size_t)(end - at));
+        if (!stop) stop = end;
+        const double loss = json_number(at, stop, "held"), a = json_number(at, stop, "trigram"), b = json_number(at, stop, "fivegram");
+        if (!isnan(loss)) *held = loss;
+        if (!isnan(a)) *three = a;
+        if (!isnan(b)) *five = b;
+    }
+    free(text);
+}
+
+static double put_losses(page *p, const subject *s, double *best_gram)
+{
+    char    *folder = folder_of(s->file), *path = join_path(folder, "log.jsonl");
+    loss_row rows[4] = {{"this model", NAN, true}, {"trigrams", NAN, false}, {"5-grams", NAN, false}, {"all tokens alike", NAN, false}};
+    if (is_file(path)) losses_of_log(path, &rows[0].nats, &rows[1].nats, &rows[2].nats);
+    const double own = rows[0].nats;
+    *best_gram = fmin(rows[1].nats, rows[2].nats);
+    rows[3].nats = log((double)s->m.desc.vocab);
+    if (!isnan(own)) {
+        qsort(rows, 4, sizeof *rows, by_nats);
+        page_open(p, "losses", '[');
+        for (int k = 0; k < 4; k++) {
+            if (isnan(rows[k].nats)) continue;
+            page_open(p, NULL, '{');
+            page_text(p, "name", rows[k].name);
+            page_number(p, "nats", rows[k].nats);
+            page_flag(p, "own", rows[k].own);
+            page_close(p, '}');
+        }
+        page_close(p, ']');
+    }
+    free(path);
+    free(folder);
+    return own;
+}
+
+/* ---- one text, and words alone ------------------------------------------------------------------------------------------ */
+
+/* Logits become probabilities, in place. */
+static void softmax(double *v, int64_t n)
+{
+    double most = v[0], sum = 0;
+    for (int64_t i = 1; i < n; i++) if (v[i] > most) most = v[i];
+    for (int64_t i = 0; i < n; i++) sum += v[i] = exp(v[i] - most);
+    for (int64_t i = 0; i < n; i++) v[i] /= sum;
+}
+
+static int64_t largest(const double *v, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++) if (v[i] > v[best]) best = i;
+    return best;
+}
+
+/* What each part of the model adds to the logit of a token after the text; nothing if the model is refused. */
+static void put_parts(page *p, const subject *s, const int32_t *ids, int64_t T, int64_t token)
+{
+    tn_ctx       *ctx = s->m.ctx;
+    const int64_t count = tn_transformer_parts(&s->m.net, NULL, 0);
+    tn_point     *list = (tn_point *)allocate((size_t)count + 1, sizeof *list);
+    int32_t      *same = (int32_t *)allocate((size_t)T, sizeof *same);
+    for (int64_t i = 0; i < T; i++) same[i] = (int32_t)token;
+    tn_transformer_parts(&s->m.net, list, count);
+    tn_ctx_reset(ctx);
+    tn_tensor *y = tn_transformer_attribution(ctx, &s->m.net, ids_tensor(ctx, ids, T), ids_tensor(ctx, same, T), NULL);
+    char      *why = taken_error(ctx);
+    page_open(p, "parts", '[');
+    if (!why) {
+        double *v = numbers_in(tn_slice(y, 1, T - 1, T));
+        for (int64_t i = 0; i < count; i++) {
+            page_open(p, NULL, '[');
+            page_text(p, NULL, list[i].name);
+            page_number(p, NULL, v[i]);
+            page_close(p, ']');
+        }
+        free(v);
+    }
+    page_close(p, ']');
+    free(why);
+    free(same);
+    free(list);
+}
+
+/* The tokens of a text. */
+static void put_tokens(page *p, const subject *s, const int32_t *ids, int64_t T)
+{
+    page_open(p, "tokens", '[');
+    for (int64_t i = 0; i < T; i++) page_text(p, NULL, s->names[ids[i]]);
+    page_close(p, ']');
+}
+
+/* The likeliest tokens after a text, with their probabilities. Returns the first. */
+static int64_t put_next(page *p, const subject *s, const int32_t *ids, int64_t T)
+{
+    tn_ctx       *ctx = s->m.ctx;
+    const int64_t V = s->m.desc.vocab;
+    tn_ctx_reset(ctx);
+    tn_tensor *y = tn_transformer_forward(ctx, &s->m.net, ids_tensor(ctx, ids, T));
+    check_ctx(ctx, "the text");
+    double       *v = numbers_in(tn_slice(y, 1, T - 1, T));
+    const int64_t token = largest(v, V);
+    softmax(v, V);
+    page_open(p, "next", '[');
+    for (int k = 0; k < NEXT && k < V; k++) {
+        const int64_t at = largest(v, V);
+        page_open(p, NULL, '[');
+        page_text(p, NULL, s->names[at]);
+        page_number(p, NULL, v[at]);
+        page_close(p, ']');
+        v[at] = -1;
+    }
+    page_close(p, ']');
+    free(v);
+    return token;
+}
+
+static void put_example(page *p, const subject *s, const int32_t *ids, int64_t T)
+{
+    page_open(p, "example", '{');
+    put_tokens(p, s, ids, T);
+    const int64_t token = put_next(p, s, ids, T);
+    page_text(p, "token", s->names[token]);
+    put_parts(p, s, ids, T, token);
+    page_close(p, '}');
+}
+
+typedef struct expected { double chance; int32_t word, next; } expected;
+
+static int surest_first(const void *a, const void *b)
+{
+    const expected *x = (const expected *)a, *y = (const expected *)b;
+    if (x->chance != y->chance) return x->chance < y->chance ? 1 : -1;
+    return x->word < y->word ? -1 : x->word > y->word;
+}
+
+/* What follows single words, after the beginning of a text if the tokens have one: the surest ones, each continued by another. */
+static void put_words(page *p, const subject *s)
+{
+    tn_ctx       *ctx = s->m.ctx;
+    const int64_t V = s->m.desc.vocab, bos = s->m.tokenizer ? tn_tokenizer_bos(s->m.tokenizer) : -1, T = 1 + (bos >= 0);
+    int64_t       count, shown = 0;
+    const word_marks marks = marks_of(s);
+    int32_t      *words = whole_words(s, WORDS, &count), *ids = (int32_t *)allocate((size_t)(count * T) + 1, sizeof *ids);
+    expected     *list = (expected *)allocate((size_t)count + 1, sizeof *list);
+    if (s->m.desc.context < T) count = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (bos >= 0) ids[i * T] = (int32_t)bos;
+        ids[i * T + T - 1] = words[i];
+    }
+    for (int64_t first = 0; first < count; first += 32) {
+        const int64_t n = count - first < 32 ? count - first : 32, shape[2] = {n, T};
+        tn_ctx_reset(ctx);
+        tn_tensor *y = tn_transformer_forward(ctx, &s->m.net, tn_tensor_from(ctx, 2, shape, TN_I32, ids + first * T));
+        check_ctx(ctx, "single words");
+        double *v = numbers_in(tn_slice(y, 1, T - 1, T));
+        for (int64_t i = 0; i < n; i++) {
+            softmax(v + i * V, V);
+            const int64_t next = largest(v + i * V, V);
+            list[first + i].word = words[first + i];
+            list[first + i].next = (int32_t)next;
+            list[first + i].chance = v[i * V + next];
+        }
+        free(v);
+    }
+    qsort(list, (size_t)count, sizeof *list, surest_first);
+    page_open(p, "words", '[');
+    for (int64_t i = 0; i < count && shown < SHOWN_WORDS; i++) {
+        int64_t k = 0;
+        while (k < i && list[k].next != list[i].next) k++;
+        if (k < i || list[i].word == list[i].next || !is_word(s->names[list[i].next], marks)) continue;
+        page_open(p, NULL, '{');
+        page_text(p, "word", s->names[list[i].word]);
+        page_text(p, "next", s->names[list[i].next]);
+        page_number(p, "chance", list[i].chance);
+        page_close(p, '}');
+        shown++;
+    }
+    page_close(p, ']');
+    free(list);
+    free(ids);
+    free(words);
+}
+
+/* ---- pairs of words ------------------------------------------------------------------------------------------------------ */
+
+typedef struct word_pair { double value; int64_t block; int32_t first, second, output; } word_pair;
+
+static int strongest_first(const void *a, const void *b)
+{
+    const double x = ((const word_pair *)a)->value, y = ((const word_pair *)b)->value;
+    return (x < y) - (x > y);
+}
+
+/* The pairs of whole words that raise each output most, in all blocks that have a matrix. */
+static word_pair *pairs_of_words(const subject *s, const int32_t *words, int64_t count, const int64_t *outputs, int64_t shown,
+                                 word_pair *list, int64_t *n, int64_t block, double unit)
+{
+    tn_circuit_top_desc d;
+    memset(&d, 0, sizeof d);
+    d.top = PAIRS_OF;
+    d.pairs = true;
+    for (int64_t o = 0; o < shown; o++) {
+        tn_circuit_entries e;
+        memset(&e, 0, sizeof e);
+        tn_ctx_reset(s->m.ctx);
+        tn_circuit *all = tn_circuit_pairs(s->m.ctx, &s->m.net, block, outputs[o]);
+        tn_tensor  *ids = tn_tensor_from(s->m.ctx, 1, &count, TN_I32, words);
+        tn_circuit *some = all ? tn_circuit_select(all, ids, ids) : NULL;
+        if (some) tn_circuit_top_many(some, 1, &d, &e);
+        char *why = taken_error(s->m.ctx);
+        for (int64_t k = 0; !why && k < e.count; k++) {
+            double value, at[2];
+            tn_read(tn_slice(e.values, 0, k, k + 1), TN_F64, &value, 1);
+            tn_read(tn_slice(e.index, 0, k, k + 1), TN_F64, at, 2);
+            if (value <= 0) break;
+            list = (word_pair *)resize(list, (size_t)*n + 1, sizeof *list);
+            list[*n].value = value * unit;
+            list[*n].block = block;
+            list[*n].first = words[(int64_t)at[0]];
+            list[*n].second = words[(int64_t)at[1]];
+            list[(*n)++].output = (int32_t)outputs[o];
+        }
+        free(why);
+        tn_circuit_entries_destroy(&e);
+        tn_circuit_destroy(some);
+        tn_circuit_destroy(all);
+    }
+    return list;
+}
+
+static void put_pairs(page *p, const subject *s, double unit)
+{
+    int64_t    count, n = 0;
+    int32_t   *words = whole_words(s, PAIR_WORDS, &count);
+    word_pair *list = NULL;
+    for (int64_t l = 0; l < s->m.desc.layers && count; l++) {
+        uint64_t mark = tn_cp_mark(s->m.ctx);
+        int64_t  shown;
+        tn_cp   *cp = block_operator(s, l);
+        int64_t *outputs = cp ? shown_tokens(s, cp, &shown) : NULL;
+        tn_cp_release(s->m.ctx, mark, NULL);
+        if (outputs) list = pairs_of_words(s, words, count, outputs, shown, list, &n, l, unit);
+        free(outputs);
+    }
+    qsort(list, (size_t)n, sizeof *list, strongest_first);
+    page_open(p, "pairs", '[');
+    for (int64_t i = 0; i < n && i < 24; i++) {
+        page_open(p, NULL, '{');
+        page_number(p, "block", (double)list[i].block);
+        page_text(p, "first", s->names[list[i].first]);
+        page_text(p, "second", s->names[list[i].second]);
+        page_text(p, "output", s->names[list[i].output]);
+        page_number(p, "value", list[i].value);
+        page_close(p, '}');
+    }
+    page_close(p, ']');
+    free(list);
+    free(words);
+}
+
+/* ---- the section --------------------------------------------------------------------------------------------------------- */
+
+void learnt_section(page *p, const subject *s, const int32_t *ids, int64_t T)
+{
+    double gram;
+    page_section(p, "learnt", "learnt", "What it has learnt", NULL);
+    page_text(p, "of", "language");
+    const double own = put_losses(p, s, &gram);
+    if (!isnan(own) && !isnan(gram)) {
+        char *text = format_text("It predicts text that it has not seen %s counts of up to five words would: a loss of %.2f nats per token, "
+                                 "%.2f with such counts.", own < gram ? "better than" : "no better than", own, gram);
+        page_text(p, "text", text);
+        free(text);
+    } else page_text(p, "text", "What it expects after single words, and a text that it continues: its own predictions, from the "
+                     "weights alone.");
+    if (T) put_example(p, s, ids, T);
+    put_words(p, s);
+    put_pairs(p, s, typical_unit(s));
+    page_close(p, '}');
+}
+
+void learnt_of_two(page *p, const subject *s, const subject *other, const int32_t *ids, int64_t T)
+{
+    char *names[2];
+    names_of_two(s->path, look_settings.against, names);
+    page_section(p, "learnt", "learnt", "What both say", "One text, and what each of the two models expects next.");
+    page_text(p, "of", "texts");
+    page_open(p, "example", '{');
+    put_tokens(p, s, ids, T);
+    page_open(p, "models", '[');
+    for (int k = 0; k < 2; k++) {
+        page_open(p, NULL, '{');
+        page_text(p, "name", names[k]);
+        put_next(p, k ? other : s, ids, T);
+        page_close(p, '}');
+        free(names[k]);
+    }
+    page_close(p, ']');
+    page_close(p, '}');
+    page_close(p, '}');
+}
