@@ -77,7 +77,7 @@ int main(void)
     tn_tensor *unit = tn_scale(ctx, tn_rmsnorm(ctx, x, NULL, 0), 1 / sqrt(DIM)), *map = tn_full(ctx, 2, (int64_t[]){DIM, DIM}, 0);
     tn_tensor *q = tn_normal(ctx, 2, (int64_t[]){KEY, DIM}, 0, 1), *k = tn_normal(ctx, 2, (int64_t[]){KEY, DIM}, 0, 1);
     tn_tensor *v = tn_normal(ctx, 2, (int64_t[]){DIM, DIM}, 0, 1), *y = NULL;
-    tn_tn_attention_from_linear(params, "walk", q, k, v, true, &walk);
+    tn_tn_attention_from_linear_attention(params, "walk", q, k, v, true, &walk);
     tn_tensor *state = tn_tn_attention_state(ctx, &walk, 1), *maps = tn_tn_attention_weights(ctx, &walk, unit);
     for (int t = 0; t < T; t++) y = tn_tn_attention_decode(ctx, &walk, tn_slice(unit, 1, t, t + 1), state);
     for (int s = 0; s < T - 1; s++)
