@@ -436,14 +436,17 @@ TEST(a_checkpoint_of_parts_is_that_of_the_whole)
     munmap(image_of, 2 * sizeof *image_of);
 }
 
-/* So it is with each carrier and backend: with collectives alone, of the host and of devices; and with exchanges on the host
-   for a backend whose memory is elsewhere. */
+/* Two processes that share the moments have taken the steps of one. So it is with each carrier and backend: with collectives
+   alone, of the host and of devices; and with exchanges on the host for a backend whose memory is elsewhere. */
 TEST(a_checkpoint_of_parts_over_every_carrier)
 {
     static const int with[] = {NO_EXCHANGE, NO_EXCHANGE | OF_A_DEVICE, NOT_HOST, NO_EXCHANGE | NOT_HOST};
     image_of = (image *)mmap(NULL, 2 * sizeof *image_of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(CHECK(image_of != MAP_FAILED));
+    CHECK_INT(processes(1, ADAMW, NULL, saves), 0);
+    memcpy(&image_of[1], &image_of[0], sizeof *image_of);
     CHECK_INT(processes(2, ADAMW | SHARED, NULL, saves), 0);
+    CHECK(memcmp(&image_of[1], &image_of[0], sizeof *image_of) == 0);
     for (size_t k = 0; k < sizeof with / sizeof *with; k++) {
         memset(&image_of[1], 0, sizeof *image_of);
         CHECK_INT(processes(3, ADAMW | SHARED | RESUMED | with[k], NULL, saves), 0);

@@ -574,7 +574,15 @@ TEST(assign)
     close_world(&w);
 }
 
-/* The kernel calls of a capture have not been made; each replay makes them. No graph is run inside of a capture. */
+static tn_tensor *runs_a_graph(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
+{
+    tn_graph *g;
+    memcpy(&g, with, sizeof g);
+    return tn_graph_run(g) == TN_OK ? in[0] : tn_mul(ctx, in[0], in[0]);
+}
+
+/* The kernel calls of a capture have not been made; each replay makes them. No graph is run inside of a capture, nor of a
+   function that is recomputed. */
 TEST(calls_of_a_graph_are_counted)
 {
     study          s;
@@ -612,6 +620,13 @@ TEST(calls_of_a_graph_are_counted)
     }
     CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: another one is run during a capture");
     CHECK_STATUS(tn_graph_run(g), TN_OK);
+    tn_tensor *x = tn_full(s.w.ctx, 0, NULL, 1);
+    tn_watch(x);
+    tn_record(s.w.ctx);
+    before[TN_KERNEL_ADAMW] = tn_ctx_kernel_calls(s.w.ctx, TN_KERNEL_ADAMW);
+    tn_recompute(s.w.ctx, runs_a_graph, &g, sizeof g, 1, &x);
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: called inside a function that tn_recompute runs");
+    CHECK_INT(tn_ctx_kernel_calls(s.w.ctx, TN_KERNEL_ADAMW), before[TN_KERNEL_ADAMW]);
     close_world(&s.w);
 }
 

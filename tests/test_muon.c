@@ -571,6 +571,7 @@ TEST(trapezoid)
     s.decay = 20;
     s.floor = 0.1;
     CHECK_NEAR(tn_schedule_at(&s, 0), 0.25, 0);
+    CHECK_NEAR(tn_schedule_at(&s, -3), 0.25, 0);
     CHECK_NEAR(tn_schedule_at(&s, 3), 1, 0);
     for (int64_t t = 4; t <= 80; t++) CHECK(tn_schedule_at(&s, t) == 1);
     CHECK_NEAR(tn_schedule_at(&s, 85), 1 - 0.9 * 0.25, 1e-15);

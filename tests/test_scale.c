@@ -213,6 +213,7 @@ TEST(folds_at_any_scale)
 {
     static const struct { tn_dtype dtype; double p, w, v, e; } scales[] = {
         {TN_F32, 1e-36, 1e30, 1e-30, 1e20}, {TN_F32, 1e20, 1e-30, 1, 1e-15}, {TN_F32, 1e-25, 1e18, 1, 1e10}, {TN_F32, 1, 1e30, 1e-30, 1},
+        {TN_F32, 1e-15, 1, 1, 1e25},
         {TN_F64, 1e-300, 1e200, 1e-100, 1e150}, {TN_F64, 1e200, 1e-200, 1e200, 1e-120}, {TN_F64, 1e-150, 1e140, 1e-200, 1e200}};
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
         for (int c = 0; c < 2; c++) {
