@@ -4032,10 +4032,15 @@ long syscall(long, ...);                /* which -std=c99 hides */
 #define TNI_KERNELS(X, UNCALLED, NONE) TN_KERNELS(X)
 #endif
 
+/* Begins the functions of files that are not called many times in a step of training or a prediction: files and text, plans,
+   networks, operators, circuits and pictures. With gcc the static functions that only these call are cold, too. */
+#define TNI_COLD_FN TNI_COLD TNI_FN
+
 #if defined(__GNUC__)
 #define TNI_UNUSED __attribute__((unused))
 #define TNI_NOINLINE __attribute__((noinline))
-#define TNI_RARE     __attribute__((noinline, cold))    /* a branch that calls it counts as unlikely */
+#define TNI_COLD     __attribute__((cold))              /* compiled for size; a branch that calls it counts as unlikely */
+#define TNI_RARE     TNI_NOINLINE TNI_COLD
 #if defined(__MINGW32__) && !defined(__clang__)       /* where plain "printf" means Microsoft's, which has no %zu */
 #define TNI_PRINTF(text, first) __attribute__((format(gnu_printf, text, first)))
 #else
@@ -4044,6 +4049,7 @@ long syscall(long, ...);                /* which -std=c99 hides */
 #else
 #define TNI_UNUSED
 #define TNI_NOINLINE
+#define TNI_COLD
 #define TNI_RARE
 #define TNI_PRINTF(text, first)
 #endif
@@ -4555,14 +4561,14 @@ TNI_FN int tni_format_double(char dst[32], double v, int digits)
 /* ---- text --------------------------------------------------------------- >>messages
    The conversions that messages need, %s %c %d %lld %llu %llx %zu %g, the same in every locale and without stdio. */
 
-TNI_NOINLINE TNI_FN void tni_text_add(tni_text *t, const char *s, size_t n)
+TNI_NOINLINE TNI_COLD_FN void tni_text_add(tni_text *t, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++, t->length++)
         if (t->length + 1 < t->bytes) t->dst[t->length] = s[i];
     if (t->bytes > 0) t->dst[t->length < t->bytes ? t->length : t->bytes - 1] = 0;
 }
 
-TNI_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative)
+TNI_COLD_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative)
 {
     char digits[24];
     int  n = 24;
@@ -4578,19 +4584,19 @@ static void tni_text_hex(tni_text *t, uint64_t v)              /* 16 digits */
     tni_text_add(t, digits, sizeof digits);
 }
 
-TNI_FN void tni_text_signed(tni_text *t, int64_t v)
+TNI_COLD_FN void tni_text_signed(tni_text *t, int64_t v)
 {
     tni_text_integer(t, v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v, v < 0);
 }
 
-TNI_FN void tni_text_double(tni_text *t, double v, int digits)
+TNI_COLD_FN void tni_text_double(tni_text *t, double v, int digits)
 {
     char number[32];
     int  n = tni_format_double(number, v, digits);
     tni_text_add(t, number, (size_t)n);
 }
 
-TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
+TNI_COLD_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
 {
     tni_text_add(t, "", 0);
     for (; *fmt; fmt++) {
@@ -4620,7 +4626,7 @@ TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t bytes, const char *fm
     return t.length;
 }
 
-TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
+TNI_COLD_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
 {
     tni_shape_text out;
     tni_text       t = {out.s, sizeof out.s, 0};
@@ -4641,7 +4647,7 @@ const char *tn_dtype_name(tn_dtype d)
 
 /* The bytes of a shape without negative extents; false if they do not fit the address space. An empty shape has to fit
    without its zeros, so that its strides fit. */
-TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+TNI_COLD_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     *bytes = tni_dtype_size(dtype);
     for (int i = 0; i < rank; i++) {
@@ -4670,7 +4676,7 @@ const char *tn_version(void)
 
 /* The length of the UTF-8 character that text begins with, or 0 for invalid UTF-8, which includes overlong forms and
    surrogates. Unicode 15, table 3-7. */
-TNI_FN size_t tni_utf8_length(const char *text, size_t left)
+TNI_COLD_FN size_t tni_utf8_length(const char *text, size_t left)
 {
     const unsigned char *p = (const unsigned char *)text;
     size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
@@ -4770,7 +4776,7 @@ TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level,
 }
 
 #ifdef TN_DEBUG
-TNI_FN bool tni_enter(tn_ctx *ctx, const char *call)
+TNI_COLD_FN bool tni_enter(tn_ctx *ctx, const char *call)
 {
     void *user = NULL;
     if (TNI_CLAIM(&ctx->user, &user, (void *)&errno)) ctx->user_call = call;
@@ -4783,7 +4789,7 @@ TNI_FN bool tni_enter(tn_ctx *ctx, const char *call)
     return true;
 }
 
-TNI_FN void tni_leave(tn_ctx *ctx)
+TNI_COLD_FN void tni_leave(tn_ctx *ctx)
 {
     void       *user;
     const char *other;
@@ -7243,8 +7249,8 @@ TNI_FN tni_span tni_comm_span(int64_t n, int size, int rank, int64_t at, int64_t
     return p;
 }
 
-/* own[i] = the sum over ranks of row[rank][i], in this order, where the row of this rank is `own`. Integers whose magnitude is 2^31
-   or more become INT32_MIN, by which all processes that get them know: tni_comm_direct. */
+/* own[i] = the sum over ranks of row[rank][i], in this order, where the row of this rank is `own`. Integers whose magnitude is
+   2^31 or more become INT32_MIN, by which all processes that get them know: tni_comm_direct. */
 static void tni_comm_add(const tn_comm *k, char *own, const char *rows, size_t pitch, int64_t n, tn_dtype dtype)
 {
     enum { FEW = 256 };
@@ -20080,7 +20086,7 @@ static bool tni_parse_implicit(tn_plan *p, int at, int most)
     return tni_parse_dots(p, at, &p->out, 0, most);
 }
 
-TNI_FN bool tni_parse(tn_plan *p)
+TNI_COLD_FN bool tni_parse(tn_plan *p)
 {
     const char *e = p->expr;
     int         at = 0, dots, most = -1;
@@ -20113,10 +20119,10 @@ TNI_FN bool tni_parse(tn_plan *p)
 
 /* ---- labels: numbers, extents, sets ------------------------------------- >>einsum-labels */
 
-TNI_FN bool tni_set_has(const uint64_t *set, int label) { return (set[label / 64] >> (label % 64) & 1) != 0; }
-TNI_FN void tni_set_add(uint64_t *set, int label) { set[label / 64] |= (uint64_t)1 << (label % 64); }
+TNI_COLD_FN bool tni_set_has(const uint64_t *set, int label) { return (set[label / 64] >> (label % 64) & 1) != 0; }
+TNI_COLD_FN void tni_set_add(uint64_t *set, int label) { set[label / 64] |= (uint64_t)1 << (label % 64); }
 
-TNI_FN int tni_lowest_bit(uint64_t bits)
+TNI_COLD_FN int tni_lowest_bit(uint64_t bits)
 {
 #if defined(__GNUC__)
     return __builtin_ctzll(bits);
@@ -20183,7 +20189,7 @@ static bool tni_bind_result(tn_plan *p, int *table, int64_t size)
 }
 
 /* Replaces names by numbers, checks extents, and finds the labels of the operands and of the result. */
-TNI_FN bool tni_plan_bind(tn_plan *p)
+TNI_COLD_FN bool tni_plan_bind(tn_plan *p)
 {
     const int64_t n = p->n;
     int     axes = 1;
@@ -20249,10 +20255,10 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
    A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone, and so
    is the cost of a part of a tree. */
 
-TNI_FN const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
+TNI_COLD_FN const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
 
 /* The product of the extents of labels that are in one of the sets (b may be NULL). */
-TNI_FN double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
+TNI_COLD_FN double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
 {
     double v = 1;
     for (int w = 0; w < p->words; w++) {
@@ -20263,14 +20269,14 @@ TNI_FN double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
 }
 
 /* The flops of a product of a and b with these remaining labels. */
-TNI_FN double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
+TNI_COLD_FN double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
 {
     bool sums = false;
     for (int w = 0; w < p->words; w++) sums = sums || ((a[w] | b[w]) & ~left[w]) != 0;
     return (sums ? 2 : 1) * tni_volume(p, a, b);
 }
 
-TNI_FN double tni_write_cost(const tn_plan *p) { return p->desc.minimize == TN_PLAN_FLOPS ? 0 : TNI_WRITE_COST; }
+TNI_COLD_FN double tni_write_cost(const tn_plan *p) { return p->desc.minimize == TN_PLAN_FLOPS ? 0 : TNI_WRITE_COST; }
 
 static double tni_couple_cost(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
 {
@@ -20435,7 +20441,7 @@ static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, con
     return true;
 }
 
-TNI_FN double tni_rng_unit(tni_rng *d) { return (double)tni_unit(tni_rng_word(d)); }
+TNI_COLD_FN double tni_rng_unit(tni_rng *d) { return (double)tni_unit(tni_rng_word(d)); }
 
 /* A candidate pair of a greedy search. */
 typedef struct tni_couple { double score; int a, b; } tni_couple;
@@ -20690,7 +20696,7 @@ static void tni_plan_order(tn_plan *p, int node, int *count)
 }
 
 /* Finds the tree, and the order in which its products are computed. */
-TNI_FN bool tni_plan_tree(tn_plan *p)
+TNI_COLD_FN bool tni_plan_tree(tn_plan *p)
 {
     tn_ctx      *ctx = p->ctx;
     tni_arena   *heads = &ctx->heads[ctx->head];
@@ -21902,9 +21908,9 @@ static void tni_plan_free(tni_owned *o)
 
 void tn_plan_destroy(tn_plan *p) { if (p) p->owned.destroy(&p->owned); }
 
-TNI_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, int64_t n, const int *ranks,
-                                const int64_t *const *shapes, const int *const *labels, int rank, const int *out,
-                                const tn_plan_desc *desc)
+TNI_COLD_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, int64_t n, const int *ranks,
+                                     const int64_t *const *shapes, const int *const *labels, int rank, const int *out,
+                                     const tn_plan_desc *desc)
 {
     if (!ctx) return NULL;
     if (!expr && !labels)
@@ -21946,7 +21952,7 @@ tn_plan *tn_plan_create_labels(tn_ctx *ctx, int64_t n, const int *ranks, const i
     return tni_plan_create(ctx, "plan_create_labels", NULL, n, ranks, shapes, labels, rank, out, desc);
 }
 
-TNI_FN tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands, const char *op)
+TNI_COLD_FN tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands, const char *op)
 {
     bool same;
     if (!p) return NULL;
@@ -24663,14 +24669,14 @@ TNI_FN double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t 
    The tensor is read as doubles and decomposed, and the wanted results are written. */
 
 /* Workspaces are small multiples of m n, of min(m,n)^2 and of m + n: within these bounds their sizes do not overflow. */
-TNI_FN bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
+TNI_COLD_FN bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 {
     if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
     return tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
                     (long long)n), false;
 }
 
-TNI_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
+TNI_COLD_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
 {
     if (!tni_usable(ctx, a, op, "a")) return TN_ERR_ARG;
     if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, expected rank 2", op, TNI_SHAPE(a));
@@ -24678,7 +24684,7 @@ TNI_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *
 }
 
 /* The number of results to keep, where 0 means all; -1 with an error if there are not that many. */
-TNI_FN int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
+TNI_COLD_FN int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
 {
     if (top >= 0 && top <= all) return top ? top : all;
     tni_fail(ctx, TN_ERR_ARG, "%s: top is %lld, expected 0 to %lld", op, (long long)top, (long long)all);
@@ -24686,7 +24692,7 @@ TNI_FN int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t 
 }
 
 /* Clears a result; false, with an error, if there is none. */
-TNI_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
+TNI_COLD_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
 {
     if (out) memset(out, 0, bytes);
     else tni_fail(ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
@@ -24695,7 +24701,7 @@ TNI_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
 
 /* The numbers of a tensor, which messages call `what`. Unless scale is NULL, they are scaled to about one by *scale, a power
    of two, so that nothing leaves the range of a double before it is scaled back. */
-TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
+TNI_COLD_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
 {
     int64_t   n = tn_tensor_count(a);
     tn_status s = tn_read(a, TN_F64, p, n);
@@ -24710,12 +24716,12 @@ TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, 
     return TN_OK;
 }
 
-TNI_FN tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
+TNI_COLD_FN tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
 {
     return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
 }
 
-TNI_FN tni_host tni_take_host(tni_scratch *w, int64_t extent)
+TNI_COLD_FN tni_host tni_take_host(tni_scratch *w, int64_t extent)
 {
     tni_host h = TNI_ZERO;
     double  *work = tni_take_f64(w, tni_host_work(extent), 1);
@@ -24736,14 +24742,14 @@ static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_te
 }
 
 /* The same of the context's dtype. */
-TNI_FN tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
+TNI_COLD_FN tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
 {
     return tni_write_as(ctx, op, TN_REAL, out, rank, shape, p);
 }
 
 /* The same of [n] or [n,m], after the axis `batch` (-1: none). */
-TNI_FN tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
-                                int64_t n, int64_t m, const double *p)
+TNI_COLD_FN tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
+                                     int64_t n, int64_t m, const double *p)
 {
     int64_t shape[3];
     int     axes = 0;
@@ -24753,20 +24759,20 @@ TNI_FN tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn
     return tni_write_as(ctx, op, dtype, out, axes, shape, p);
 }
 
-TNI_FN tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
-                                  const double *p)
+TNI_COLD_FN tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
+                                       const double *p)
 {
     return tni_decomp_put(ctx, op, out, TN_REAL, -1, rank, n, m, p);
 }
 
 /* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
-TNI_FN tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
+TNI_COLD_FN tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
 {
     if (count >= 0) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected 0 or more", op, what, (long long)count);
 }
 
-TNI_FN tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
+TNI_COLD_FN tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
 {
     const double bad = !(t->absolute >= 0) ? t->absolute : !(t->relative >= 0) ? t->relative : t->weight;
     if (bad >= 0) return tni_count_check(ctx, op, "truncation.rank", t->rank);
@@ -24796,7 +24802,7 @@ int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *
 }
 
 /* A bound of |E|_F / |A|_F of rounding to a dtype. */
-TNI_FN double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
+TNI_COLD_FN double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
 
 static tn_status tni_decomp_noise(tn_ctx *ctx, const char *op, const tn_tensor *a, double given, double *noise)
 {
@@ -24834,14 +24840,14 @@ static void tni_clusters(int64_t n, int64_t kept, const double *values, double e
 }
 
 /* Rounds numbers to the context's dtype. */
-TNI_FN void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
+TNI_COLD_FN void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
 {
     for (int64_t i = 0; ctx->desc.dtype == TN_F32 && i < n; i++) p[i] = (double)(float)p[i];
 }
 
 /* Writes numbers [n] or [n,m] without the scale of tni_read_scaled, and leaves them as they are stored, scaled. */
-TNI_FN tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
-                                     double scale)
+TNI_COLD_FN tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
+                                          double scale)
 {
     const int64_t count = rank == 2 ? n * m : n;
     tn_status s;
@@ -24867,7 +24873,7 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
 }
 
 /* (A + A^T)/2, by square blocks that stay in the cache together with their transposed blocks */
-TNI_FN void tni_symmetrise(int64_t n, double *a)
+TNI_COLD_FN void tni_symmetrise(int64_t n, double *a)
 {
     const int64_t side = 16;
     for (int64_t bi = 0; bi < n; bi += side)
@@ -24879,8 +24885,8 @@ TNI_FN void tni_symmetrise(int64_t n, double *a)
 
 /* Makes the matrices of a, which messages call `what` and which are at p, symmetric; TN_ERR_ARG if one is not so up to
    rounding errors, followed by `advice`. */
-TNI_FN tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
-                                     double *p)
+TNI_COLD_FN tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
+                                          double *p)
 {
     const double  eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = fmin(1024 * eps, sqrt(eps));
     const int64_t n = a->shape[a->rank - 1], count = n > 0 ? tn_tensor_count(a) / (n * n) : 0;
@@ -25019,7 +25025,7 @@ static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, d
     return given >= 0 && given < 1 ? TN_OK : tni_fail(ctx, TN_ERR_ARG, "%s: tol is %g, expected 0 <= tol < 1", op, given);
 }
 
-TNI_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc)
+TNI_COLD_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc)
 {
     tn_ctx   *ctx = w->ctx;
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), *order = (int64_t *)tni_take(w, n, sizeof *order);
@@ -25047,8 +25053,8 @@ TNI_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_tenso
     return TN_OK;
 }
 
-TNI_FN tn_status tni_lstsq_tensor(tni_scratch *w, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
-                                  const tn_lstsq_desc *desc)
+TNI_COLD_FN tn_status tni_lstsq_tensor(tni_scratch *w, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
+                                       const tn_lstsq_desc *desc)
 {
     tn_ctx       *ctx = w->ctx;
     const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
@@ -25106,7 +25112,7 @@ static tn_status tni_svd_out(tni_scratch *w, const tni_host *h, tn_svd_result *o
 }
 
 /* What the method and the shapes say about a few values; false: all are computed. */
-TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc)
+TNI_COLD_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc)
 {
     const int64_t least = tni_min(a->shape[0], a->shape[1]), top = desc->top;
     const tn_truncation *t = &desc->truncation;
@@ -25141,7 +25147,7 @@ TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_s
 }
 
 /* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. */
-TNI_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f)
+TNI_COLD_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f)
 {
     const int64_t m = a->shape[0], n = a->shape[1], k = f->k;
     const bool    wide = m < n;
@@ -25169,7 +25175,7 @@ TNI_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const tn_ten
                        noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual));
 }
 
-TNI_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc)
+TNI_COLD_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc)
 {
     tn_ctx   *ctx = w->ctx;
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
@@ -25186,13 +25192,13 @@ TNI_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const tn_ten
 /* Matrices of fewer rows are solved by one thread each if there are several of them. */
 enum { TNI_EIGH_ALONE = 256 };
 
-TNI_FN void tni_drop(tn_tensor **t)
+TNI_COLD_FN void tni_drop(tn_tensor **t)
 {
     if (*t) tn_tensor_destroy(*t);
     *t = NULL;
 }
 
-TNI_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
+TNI_COLD_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
 
 void tn_eigh_destroy(tn_eigh_result *r)
 {
@@ -25464,7 +25470,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
 }
 
 /* Checks a desc and fills in its defaults. */
-TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
+TNI_COLD_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
 {
     memset(l, 0, sizeof *l);
     l->pool = tni_ctx_pool(ctx);
@@ -25578,28 +25584,28 @@ double tn_effective_rank(const double *values, int64_t n)
     return sum * sum / squares;
 }
 
-TNI_FN tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
+TNI_COLD_FN tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
 {
     if (eps >= 0 && eps < HUGE_VAL) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected 0 or more", op, what, eps);
 }
 
 /* The least number of values, descending, whose dropped tail has at most the norm delta. */
-TNI_FN int64_t tni_tail_rank(int64_t n, const double *s, double delta)
+TNI_COLD_FN int64_t tni_tail_rank(int64_t n, const double *s, double delta)
 {
     double sum = 0;
     while (n > 0 && (sum += s[n - 1] * s[n - 1]) <= delta * delta) n--;
     return n;
 }
 
-TNI_FN double tni_tail_squares(int64_t n, const double *s, int64_t rank)
+TNI_COLD_FN double tni_tail_squares(int64_t n, const double *s, int64_t rank)
 {
     double sum = 0;
     while (n > rank) { n--; sum += s[n] * s[n]; }
     return sum;
 }
 
-TNI_FN double tni_gap(int64_t n, const double *s, int64_t rank)
+TNI_COLD_FN double tni_gap(int64_t n, const double *s, int64_t rank)
 {
     return rank > 0 && rank < n && s[rank - 1] > 0 ? (s[rank - 1] - s[rank]) / s[rank - 1] : 1;
 }
@@ -25629,7 +25635,7 @@ void tn_tt_destroy(tn_tt *tt)
 }
 
 /* A train without its cores. */
-TNI_FN tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
+TNI_COLD_FN tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
 {
     tni_tt_box *box = (tni_tt_box *)tni_alloc(ctx, sizeof *box, op);
     if (!box) return NULL;
@@ -25647,19 +25653,19 @@ TNI_FN tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
     return &box->tt;
 }
 
-TNI_FN tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
+TNI_COLD_FN tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
 {
     if (s == TN_OK) return tt;
     tn_tt_destroy(tt);
     return NULL;
 }
 
-TNI_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
+TNI_COLD_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
 {
     return tni_write_new(tt->ctx, op, &tt->core[k], 3, TNI_DIMS(r, n, s), p);
 }
 
-TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
+TNI_COLD_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
 {
     *eps = desc && desc->eps != 0 ? desc->eps : ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-12;
     j->limit = desc && desc->max_bond != 0 ? desc->max_bond : INT64_MAX;
@@ -25671,7 +25677,7 @@ TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *d
     return tni_eps_check(ctx, op, "eps", *eps);
 }
 
-TNI_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
+TNI_COLD_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
 {
     int64_t   k = tni_min(m, n);
     tn_status s = tni_svd(&j->host, m, n, tni_rows(j->c, n), tni_rows(j->u, k), j->s, tni_rows(j->vt, n), j->work);
@@ -25691,8 +25697,8 @@ TNI_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
 }
 
 /* The numbers of each array for bonds of C [m,n], at most, and the extent of its products. */
-TNI_FN void tni_tt_take(tni_scratch *w, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work,
-                        int64_t extent)
+TNI_COLD_FN void tni_tt_take(tni_scratch *w, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work,
+                             int64_t extent)
 {
     j->c = tni_take_f64(w, c, 1);
     j->u = tni_take_f64(w, u, 1);
@@ -25802,7 +25808,7 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
 }
 
 /* A power of two brings x to about one; its exponent is added to *exponent. */
-TNI_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent)
+TNI_COLD_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent)
 {
     const double scale = tni_unit_scale(tni_largest_of(n, x));
     h->by->scale(n, scale, x);
@@ -25810,7 +25816,7 @@ TNI_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exp
 }
 
 /* The workspace of tni_tt_orthonormal and tni_tt_round. */
-TNI_FN void tni_tt_round_take(tni_scratch *w, const tn_tt *tt, tni_tt_round_job *j)
+TNI_COLD_FN void tni_tt_round_take(tni_scratch *w, const tn_tt *tt, tni_tt_round_job *j)
 {
     int64_t all = 0, c = 1, u = 1, s = 1, vt = 1, work = 1, extent = 1, left = 1;
     j->at = (int64_t *)tni_take(w, tt->count, sizeof *j->at);
@@ -25889,7 +25895,7 @@ static tn_status tni_tt_sweep(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j)
 }
 
 /* Reads the train and makes all of its cores but the first orthonormal: the norm of that one is the train's. */
-TNI_FN tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm)
+TNI_COLD_FN tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm)
 {
     double    scale;
     tn_status s;
@@ -25934,7 +25940,7 @@ tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
 }
 
 /* Is there a train, and the argument that messages call `what`? */
-TNI_FN bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, const void *p)
+TNI_COLD_FN bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, const void *p)
 {
     if (tt && !p) tni_fail(tt->ctx, TN_ERR_ARG, "%s: %s is NULL, expected a place for numbers", op, what);
     return tt && p;
@@ -25960,7 +25966,7 @@ static bool tni_tt_match(const tn_tt *a, const tn_tt *b, const char *op)
 }
 
 /* Elements of a core, for all of a train: the largest. */
-TNI_FN int64_t tni_tt_largest_core(const tn_tt *tt)
+TNI_COLD_FN int64_t tni_tt_largest_core(const tn_tt *tt)
 {
     int64_t most = 1;
     for (int64_t k = 0; k < tt->count; k++) most = tni_max(most, tn_tensor_count(tt->core[k]));
@@ -26032,7 +26038,7 @@ tn_tt *tn_tt_scale(const tn_tt *from, double factor)
 }
 
 /* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right: the inner product is *inner 2^*exponent. */
-TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent)
+TNI_COLD_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent)
 {
     int64_t most = 1;
     double  scale;
@@ -26073,7 +26079,7 @@ tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
 }
 
 /* The norm is *norm 2^*exponent. */
-TNI_FN tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
+TNI_COLD_FN tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
 {
     tni_tt_round_job j = TNI_ZERO;
     *exponent = 0;
@@ -26209,9 +26215,9 @@ static void tni_axis_times(const tni_host *h, int64_t l, int64_t n, int64_t q, i
         h->by->gemm(h, r, q, n, 1, tni_transposed(u), tni_rows((double *)x + i * n * q, q), 0, tni_rows(y + i * r * q, q));
 }
 
-TNI_FN int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
+TNI_COLD_FN int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
 
-TNI_FN int64_t tni_axis_work(int64_t n, int64_t others)
+TNI_COLD_FN int64_t tni_axis_work(int64_t n, int64_t others)
 {
     int64_t m = n + tni_axis_chunk(n);
     if (n > others) return 2 * n * others + others * others + tni_svd_work(n, others);
@@ -26245,8 +26251,8 @@ static void tni_axis_r(const tni_host *h, int64_t l, int64_t n, int64_t q, const
 }
 
 /* Left singular vectors u [n,k] and values s [k] of the unfolding, k = min(n, l q). */
-TNI_FN tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *u, double *s,
-                              double *work)
+TNI_COLD_FN tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *u, double *s,
+                                   double *work)
 {
     const int64_t others = l * q;
     double *copy = work, *vt = copy + (n > others ? n * others : n * n), *rest = vt + (n > others ? others * others : n * n);
@@ -26307,7 +26313,7 @@ static void tni_hosvd_compress(tni_hosvd_job *j, int skip, int64_t *shape)
     if (from == j->a) memcpy(j->x, j->a, (size_t)j->n[0] * sizeof *j->x);        /* one axis, which is skipped */
 }
 
-TNI_FN int64_t tni_product_of(int count, const int64_t *n, int skip)
+TNI_COLD_FN int64_t tni_product_of(int count, const int64_t *n, int skip)
 {
     int64_t all = 1;
     for (int k = 0; k < count; k++) if (k != skip) all *= n[k];
@@ -27344,7 +27350,7 @@ static const char *tni_alias_name(const tni_alias *a) { return (const char *)(a 
 static void       *tni_layers_data(tni_layers *l)     { return (char *)l + TNI_LAYERS_HEAD; }
 
 /* Removes the names that were tied since `before`. */
-TNI_FN void tni_aliases_drop(tn_params *ps, const tni_alias *before)
+TNI_COLD_FN void tni_aliases_drop(tn_params *ps, const tni_alias *before)
 {
     while (ps->aliases != before) {
         tni_alias *a = ps->aliases;
@@ -27354,7 +27360,7 @@ TNI_FN void tni_aliases_drop(tn_params *ps, const tni_alias *before)
 }
 
 /* Removes the newest array of layers. */
-TNI_FN void tni_layers_drop(tn_params *ps)
+TNI_COLD_FN void tni_layers_drop(tn_params *ps)
 {
     tni_layers *l = ps->layers;
     ps->layers = l->next;
@@ -27380,14 +27386,14 @@ static void tni_params_destroy(tni_owned *o)
     tni_object_free(o, sizeof *ps);
 }
 
-TNI_UNUSED TNI_FN void tni_params_watch(tn_params *ps, tni_watcher *w)
+TNI_UNUSED TNI_COLD_FN void tni_params_watch(tn_params *ps, tni_watcher *w)
 {
     w->params = ps;
     w->next = ps->watchers;
     ps->watchers = w;
 }
 
-TNI_UNUSED TNI_FN void tni_params_unwatch(tni_watcher *w)
+TNI_UNUSED TNI_COLD_FN void tni_params_unwatch(tni_watcher *w)
 {
     tni_watcher **link;
     if (!w->params) return;
@@ -27632,7 +27638,7 @@ tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
 }
 
 /* Zeroed memory for a model's array of layers. */
-TNI_FN void *tni_layers_add(tn_params *ps, size_t bytes)
+TNI_COLD_FN void *tni_layers_add(tn_params *ps, size_t bytes)
 {
     tni_layers *l = (tni_layers *)tni_alloc(ps->owned.ctx, TNI_LAYERS_HEAD + bytes, "layers");
     if (!l) return NULL;
@@ -27724,8 +27730,8 @@ static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, cons
 }
 
 /* "name.part" as a parameter of a layer; biases and gains have no weight decay. */
-TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *part, int rank, const int64_t *shape,
-                                  tn_init init, bool decays)
+TNI_COLD_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *part, int rank, const int64_t *shape,
+                                       tn_init init, bool decays)
 {
     char full[256];
     if (tni_print(full, sizeof full, "%s.%s", name ? name : "", part) >= sizeof full)
@@ -27740,24 +27746,24 @@ TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
     return p->value;
 }
 
-TNI_FN tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *part, int64_t n, int64_t m, tn_init init)
+TNI_COLD_FN tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *part, int64_t n, int64_t m, tn_init init)
 {
     return tni_layer_param(ps, name, part, 2, TNI_DIMS(n, m), init, true);
 }
 
 /* A matrix whose rows belong to ids, one by one, is not a map from one space to another, so Muon does not update it. */
-TNI_FN void tni_layer_adamw(tn_params *ps, const tn_tensor *w)
+TNI_COLD_FN void tni_layer_adamw(tn_params *ps, const tn_tensor *w)
 {
     for (int64_t i = 0; w && i < ps->count; i++) if (ps->item[i]->value == w) ps->item[i]->adamw = true;
 }
 
-TNI_FN tn_tensor *tni_layer_vector(tn_params *ps, const char *name, const char *part, int64_t n, tn_init init)
+TNI_COLD_FN tn_tensor *tni_layer_vector(tn_params *ps, const char *name, const char *part, int64_t n, tn_init init)
 {
     return tni_layer_param(ps, name, part, 1, &n, init, false);
 }
 
 /* The rule that the desc gives, or the layer's default, with the layer's fan-in. */
-TNI_FN tn_init tni_init_or(tn_init init, tn_init_rule usual, int64_t fan_in)
+TNI_COLD_FN tn_init tni_init_or(tn_init init, tn_init_rule usual, int64_t fan_in)
 {
     if (init.rule == TN_INIT_DEFAULT) init.rule = usual;
     if (init.fan_in == 0) init.fan_in = fan_in;
@@ -27765,17 +27771,17 @@ TNI_FN tn_init tni_init_or(tn_init init, tn_init_rule usual, int64_t fan_in)
 }
 
 /* A bias starts as its layer's weights do, or at zero where they are not random. */
-TNI_FN tn_init tni_init_bias(tn_init of_weights)
+TNI_COLD_FN tn_init tni_init_bias(tn_init of_weights)
 {
     if (of_weights.rule != TN_INIT_UNIFORM) of_weights.rule = TN_INIT_ZERO;
     return of_weights;
 }
 
 /* Products of two such extents plus one fit 64 bits. */
-TNI_FN bool tni_is_extent(int64_t n) { return n >= 1 && n < INT32_MAX; }
+TNI_COLD_FN bool tni_is_extent(int64_t n) { return n >= 1 && n < INT32_MAX; }
 
-TNI_FN tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, const char *what_a, int64_t a,
-                                   const char *what_b, int64_t b)
+TNI_COLD_FN tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, const char *what_a, int64_t a,
+                                        const char *what_b, int64_t b)
 {
     if (!ps) return TN_ERR_ARG;
     if (tni_is_extent(a) && tni_is_extent(b)) return TN_OK;
@@ -27784,8 +27790,8 @@ TNI_FN tn_status tni_layer_extents(tn_params *ps, const char *layer, const char 
 }
 
 /* Checks the output side of mlp and modifier layers; `out` gets its default. */
-TNI_FN tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
-                                      int64_t *out, bool none, bool bias)
+TNI_COLD_FN tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
+                                           int64_t *out, bool none, bool bias)
 {
     if (*out == 0) *out = none ? hidden : in;
     if (*out < 0 || *out >= INT32_MAX)
@@ -27801,7 +27807,7 @@ TNI_FN tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char
 }
 
 /* In an augmented layer the last columns of the matrices are its biases. */
-TNI_FN tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
+TNI_COLD_FN tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
 {
     if (!augmented || !biased) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "%s%s%s: a bias is true, expected false with augmented: the matrices hold the biases",
@@ -27809,7 +27815,7 @@ TNI_FN tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char 
 }
 
 /* A layer is made whole or not at all: what a failed init has added since `before` is removed. */
-TNI_FN tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void *layer, size_t bytes)
+TNI_COLD_FN tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void *layer, size_t bytes)
 {
     if (whole) return TN_OK;
     while (ps->count > before) tni_param_free(ps->owned.ctx, ps->item[--ps->count]);
@@ -27817,7 +27823,7 @@ TNI_FN tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void 
     return tn_ctx_status(ps->owned.ctx);
 }
 
-TNI_FN bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
+TNI_COLD_FN bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
 {
     if (!layer) tni_fail(ctx, TN_ERR_ARG, "%s: the layer is NULL", what);
     return ctx && layer;
@@ -27992,8 +27998,8 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
 }
 
 /* Checks the matrices, and provides the memory of a call; w and name have n entries. */
-TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weight_kind kind,
-                                  tn_compact_error *error)
+TNI_COLD_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n,
+                                       tn_weight_kind kind, tn_compact_error *error)
 {
     tni_scratch work = tni_scratch_begin(w[0]->ctx, what);
     size_t      most = 0;
@@ -29632,10 +29638,13 @@ tn_cp *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep)
     return keep;
 }
 
-TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m) { return tn_tensor_create(ctx, TN_REAL, 2, TNI_DIMS(n, m)); }
+TNI_COLD_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
+{
+    return tn_tensor_create(ctx, TN_REAL, 2, TNI_DIMS(n, m));
+}
 
 /* An operator of zeros. */
-TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
+TNI_COLD_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
 {
     tni_cp_box *box = (tni_cp_box *)tni_object(ctx, sizeof *box, "operator", tni_cp_destroy);
     if (!box) return NULL;
@@ -29658,7 +29667,7 @@ TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, co
 }
 
 /* Returns the finished operator, or destroys it where s is an error. */
-TNI_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
+TNI_COLD_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 {
     if (s == TN_OK) return cp;
     return tn_cp_destroy(cp), (tn_cp *)NULL;
@@ -29666,7 +29675,7 @@ TNI_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 
 /* ---- blocks ------------------------------------------------------------- >>cp-blocks */
 
-TNI_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns)
+TNI_COLD_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns)
 {
     tn_view v = tni_view(t);
     v.data = (char *)v.data + (row * v.strides[0] + column * v.strides[1]) * (int64_t)tni_dtype_size(v.dtype);
@@ -29675,7 +29684,7 @@ TNI_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64
     return v;
 }
 
-TNI_FN tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
+TNI_COLD_FN tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
 {
     tn_view v = tni_view(t);
     v.data = (char *)v.data + i * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
@@ -29685,7 +29694,7 @@ TNI_FN tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [
     return v;
 }
 
-TNI_FN tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1] */
+TNI_COLD_FN tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1] */
 {
     tn_view v = tni_view(t);
     v.rank = 2;
@@ -29694,12 +29703,12 @@ TNI_FN tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1]
     return v;
 }
 
-TNI_FN tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from)  /* to = from, the same shape */
+TNI_COLD_FN tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from)  /* to = from, the same shape */
 {
     return tni_run_views(ctx, TN_KERNEL_COPY, &from, NULL, &to, 0, false);
 }
 
-TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
+TNI_COLD_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
 {
     tn_call c = tni_call(TN_KERNEL_FILL, "");
     c.out[c.n_out++] = to;
@@ -29707,7 +29716,7 @@ TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
     return tni_run(ctx, &c);
 }
 
-TNI_FN tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double factor)
+TNI_COLD_FN tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double factor)
 {
     tn_call c = tni_call(TN_KERNEL_ADD, "");
     c.in[c.n_in++] = from;
@@ -29716,7 +29725,7 @@ TNI_FN tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double fa
     return tni_run(ctx, &c);
 }
 
-TNI_FN tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the diagonal of zeros */
+TNI_COLD_FN tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the diagonal of zeros */
 {
     square.rank = 1;
     square.strides[0] += square.strides[1];
@@ -29724,19 +29733,19 @@ TNI_FN tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the 
 }
 
 /* to (+)= a * b, either one broadcast */
-TNI_FN tn_status tni_put_product(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, bool add)
+TNI_COLD_FN tn_status tni_put_product(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, bool add)
 {
     a = tni_expand_view(a, 2, to.shape);
     b = tni_expand_view(b, 2, to.shape);
     return tni_run_views(ctx, TN_KERNEL_MUL, &a, &b, &to, 0, add);
 }
 
-TNI_FN tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, double alpha, double beta)
+TNI_COLD_FN tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, double alpha, double beta)
 {
     return tni_gemm(ctx, tni_one_matrix(a), tni_one_matrix(b), NULL, tni_one_matrix(to), alpha, beta);
 }
 
-TNI_FN tni_scope tni_scope_begin(tn_ctx *ctx)
+TNI_COLD_FN tni_scope tni_scope_begin(tn_ctx *ctx)
 {
     tni_scope s;
     s.mark = tn_arena_mark(ctx);
@@ -29747,7 +29756,7 @@ TNI_FN tni_scope tni_scope_begin(tn_ctx *ctx)
     return s;
 }
 
-TNI_FN void tni_scope_end(tn_ctx *ctx, tni_scope s)
+TNI_COLD_FN void tni_scope_end(tn_ctx *ctx, tni_scope s)
 {
     if (!ctx->tape) tn_arena_release(ctx, s.mark);
     ctx->recording = s.recording;
@@ -29756,14 +29765,14 @@ TNI_FN void tni_scope_end(tn_ctx *ctx, tni_scope s)
 
 /* ---- checks ------------------------------------------------------------- >>cp-checks */
 
-TNI_FN bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+TNI_COLD_FN bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 2) return true;
     return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected a matrix", op, what, TNI_SHAPE(t)), false;
 }
 
-TNI_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what)
+TNI_COLD_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 1 && t->shape[0] == n) return true;
@@ -29771,7 +29780,7 @@ TNI_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char
 }
 
 /* Order 2 with inputs of one length: what symmetrising and everything after it needs. */
-TNI_FN bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
+TNI_COLD_FN bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
 {
     if (!cp) return false;
     if (cp->order != 2) tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the operator has order %d, expected 2", op, cp->order);
@@ -29782,7 +29791,7 @@ TNI_FN bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
     return false;
 }
 
-TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
+TNI_COLD_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
 {
     if (!cp) return false;
     for (int k = 1; k < cp->order; k++)
@@ -29792,7 +29801,7 @@ TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
     return true;
 }
 
-TNI_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *op)
+TNI_COLD_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *op)
 {
     if (!ps) return false;
     if (cp->ctx == tn_params_ctx(ps)) return tni_cp_one_input(cp, op);
@@ -29825,7 +29834,7 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
 }
 
 /* A copy with `more` further terms of zeros, and with the constant's column if it has none yet. */
-TNI_FN tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
+TNI_COLD_FN tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
 {
     int64_t in[TN_CP_MAX_ORDER];
     int     column = constant && !cp->constant;
@@ -29847,14 +29856,14 @@ static tn_status tni_cp_put_bias(tn_cp *cp, int64_t term, tn_view b)
     return s;
 }
 
-TNI_FN tn_cp *tni_cp_with_bias(const tn_cp *cp, tn_view b)
+TNI_COLD_FN tn_cp *tni_cp_with_bias(const tn_cp *cp, tn_view b)
 {
     tn_cp *to = cp ? tni_cp_extend(cp, 1, true) : NULL;
     return to ? tni_cp_done(to, tni_cp_put_bias(to, cp->terms, b)) : NULL;
 }
 
 /* Replaces an intermediate operator by the next one, which was made from it. */
-TNI_FN tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
+TNI_COLD_FN tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
 {
     tn_cp_destroy(used);
     return next;
@@ -29867,7 +29876,7 @@ TNI_FN tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
    Rows of P are divided by 2^shift, so that the largest element is about 1, and where outputs are compared one by one by a
    power of each row: neither squares of large numbers nor those of small ones leave the range of a double. */
 
-TNI_FN int64_t tni_terms_width(const tn_cp *cp)
+TNI_COLD_FN int64_t tni_terms_width(const tn_cp *cp)
 {
     int64_t n = cp->out;
     for (int k = 0; k < cp->order; k++) n += cp->in[k];
@@ -29888,13 +29897,13 @@ static double *tni_terms_group_f(const tni_terms *t, int64_t start, int k)
     return f;
 }
 
-TNI_FN tni_mat tni_terms_p(const tni_terms *t)
+TNI_COLD_FN tni_mat tni_terms_p(const tni_terms *t)
 {
     const int64_t start = tni_terms_start(t, t->first);
     return tni_rows(tni_terms_group_p(t, start) + t->first - start, tni_terms_rows(t, start));
 }
 
-TNI_FN tni_mat tni_terms_f(const tni_terms *t, int k)
+TNI_COLD_FN tni_mat tni_terms_f(const tni_terms *t, int k)
 {
     const int64_t start = tni_terms_start(t, t->first), n = t->cp->in[k];
     return tni_rows(tni_terms_group_f(t, start, k) + (t->first - start) * n, n);
@@ -29907,7 +29916,7 @@ static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, i
 }
 
 /* x 2^exponent, in two steps, as this power may be too large where x is small */
-TNI_FN double tni_times_power(double x, int exponent)
+TNI_COLD_FN double tni_times_power(double x, int exponent)
 {
     const int e = (int)tni_max(-2000, tni_min(2000, exponent));
     uint64_t  bits[2];
@@ -29962,7 +29971,7 @@ static void tni_terms_scale_lines(void *arg, int64_t task, int worker)
 }
 
 /* Makes terms first .. first + rows - 1 the block, and reads and scales as many as fit if they are not held yet. */
-TNI_FN tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
+TNI_COLD_FN tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
 {
     const tn_cp *cp = t->cp;
     const int64_t h = cp->terms;
@@ -30029,8 +30038,8 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
 
 /* Prepares groups of up to `group` terms, `max` of them in all, in memory of w; `like` has the scales already if it is of the
    same operator. */
-TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max, int64_t group, bool by_row,
-                                        const tni_terms *like)
+TNI_COLD_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max, int64_t group,
+                                             bool by_row, const tni_terms *like)
 {
     memset(t, 0, sizeof *t);
     t->cp = cp;
@@ -30049,7 +30058,7 @@ TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_c
 }
 
 /* Prepares blocks of up to `max` terms, which are one group. */
-TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max)
+TNI_COLD_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max)
 {
     return tni_terms_begin_groups(t, w, cp, max, max, false, NULL);
 }
@@ -30059,7 +30068,7 @@ TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, 
    of factors near 1, and the exponents of each term are divided among the factors of the result. */
 
 /* Multiplies rows of factor k, or columns of P for k = order, by powers of two, in two steps. */
-TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
+TNI_COLD_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 {
     tn_view     to = tni_view(k < cp->order ? cp->f[k] : cp->p);
     tn_tensor  *power = tni_owned_2d(cp->ctx, cp->terms, 1);
@@ -30078,7 +30087,7 @@ TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 }
 
 /* The exponents of rows of factors and columns of P: [order + 1,terms]; all TNI_TERM_ZERO in a term that is 0. */
-TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
+TNI_COLD_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 {
     const int64_t h = cp->terms, max = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
     const int     order = cp->order;
@@ -30093,7 +30102,7 @@ TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 }
 
 /* A copy with factors near 1; by [terms] becomes the sum of a term's exponents e [order + 1,terms]. */
-TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
+TNI_COLD_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 {
     tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
     tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
@@ -30112,7 +30121,7 @@ TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 }
 
 /* Multiplies terms by 2^by[h], in equal parts to their factors, or destroys the operator where they do not fit. */
-TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
+TNI_COLD_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
 {
     const int64_t h = cp->terms;
     const int     most = cp->ctx->desc.dtype == TN_F32 ? 120 : 1000, parts = cp->order + 1;
@@ -30134,10 +30143,10 @@ TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
     return tni_cp_done(cp, tni_scratch_end(&w, s));
 }
 
-TNI_FN int tni_range_limit(const tn_ctx *ctx) { return ctx->desc.dtype == TN_F32 ? 60 : 500; }
+TNI_COLD_FN int tni_range_limit(const tn_ctx *ctx) { return ctx->desc.dtype == TN_F32 ? 60 : 500; }
 
 /* The least and the greatest of n exponents, except those of zeros. */
-TNI_FN void tni_exponent_range(int64_t n, const int *e, int *least, int *most)
+TNI_COLD_FN void tni_exponent_range(int64_t n, const int *e, int *least, int *most)
 {
     for (int64_t i = 0; i < n; i++) {
         if (e[i] == TNI_TERM_ZERO) continue;
@@ -30206,8 +30215,8 @@ static tn_status tni_raise_exponent(const tn_tensor *t, int *exponent, const cha
 }
 
 /* The same for numbers of any size. */
-TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
-                          const char *op)
+TNI_COLD_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
+                               const char *op)
 {
     tn_ctx          *ctx = cp->ctx;
     const int64_t    h = cp->terms;
@@ -30291,7 +30300,7 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
 }
 
 /* The permutation after this one in the order of a dictionary; false after the last. */
-TNI_FN bool tni_next_permutation(int n, int *p)
+TNI_COLD_FN bool tni_next_permutation(int n, int *p)
 {
     int i = n - 2, j = n - 1;
     while (i >= 0 && p[i] > p[i + 1]) i--;
@@ -30633,7 +30642,7 @@ static tn_tensor *tni_cp_khatri_rao(const tn_cp *cp)
     return k;
 }
 
-TNI_FN tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)      /* (t + t^T)/2 of the last two axes */
+TNI_COLD_FN tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)      /* (t + t^T)/2 of the last two axes */
 {
     tn_call c = tni_call(TN_KERNEL_ADD, "t:t", t, to);
     c.in[c.n_in++] = tni_transposed_view(tni_view(t));
@@ -31051,7 +31060,7 @@ static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
     return TN_OK;
 }
 
-TNI_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, const double *values)
+TNI_COLD_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, const double *values)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_REAL, rank, shape);
     return t ? tni_tensor_done(t, tn_write(t, TN_F64, values, tn_tensor_count(t))) : NULL;
@@ -31115,7 +31124,7 @@ static tn_status tni_eigen_multiply(void *user, int64_t count, const double *x, 
 }
 
 /* G = W^T diag(d) V in chunks of terms, Q = (G + G^T)/2 */
-TNI_FN tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
+TNI_COLD_FN tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
 {
     tn_tensor *g = tni_owned_f64(p->ctx, p->n, p->n), *f[2], *scaled = tni_owned_f64(p->ctx, p->chunk, p->n);
     f[0] = tni_owned_f64(p->ctx, p->chunk, p->n);
@@ -31139,7 +31148,7 @@ TNI_FN tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
     return s;
 }
 
-TNI_FN void tni_eigen_product_end(tni_eigen_product *p)
+TNI_COLD_FN void tni_eigen_product_end(tni_eigen_product *p)
 {
     tn_tensor_destroy(p->m);
     tn_tensor_destroy(p->x);
@@ -31149,7 +31158,7 @@ TNI_FN void tni_eigen_product_end(tni_eigen_product *p)
     tn_tensor_destroy(p->swapped);
 }
 
-TNI_FN tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed, int64_t most)
+TNI_COLD_FN tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed, int64_t most)
 {
     int64_t   n = cp->in[0], h = cp->terms;
     tn_status s = TN_OK;
@@ -31441,7 +31450,7 @@ tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eig
     return tni_scratch_end(&w, s);
 }
 
-TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigenpairs *e, const char *op)
+TNI_COLD_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigenpairs *e, const char *op)
 {
     tn_status s = tni_eigen_check(cp, &count, e, op);
     if (s != TN_OK) return s;
@@ -31499,13 +31508,13 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
    stored. The A_st of a block are one matrix, the product of all factors of m terms and those of n terms: where inputs are
    equal, the factors of a block lie one after the other. On the host in double, scaled as in >>cp-terms. */
 
-TNI_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
+TNI_COLD_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
 {
     return tni_rows(g->gram + (s * g->m * g->order + t) * g->n, g->order * g->n);
 }
 
 /* Prepares the pairs of two operators, in memory of w. */
-TNI_FN tn_status tni_pairs_begin(tni_pairs *g, tni_scratch *w, const tn_cp *a, const tn_cp *b, bool by_row)
+TNI_COLD_FN tn_status tni_pairs_begin(tni_pairs *g, tni_scratch *w, const tn_cp *a, const tn_cp *b, bool by_row)
 {
     int64_t width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
     int64_t max = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST);
@@ -31528,7 +31537,7 @@ TNI_FN tn_status tni_pairs_begin(tni_pairs *g, tni_scratch *w, const tn_cp *a, c
 }
 
 /* Loads the next block, columns outside, rows inside; false at the end and where a read fails. */
-TNI_FN bool tni_pairs_next(tni_pairs *g, tn_status *s)
+TNI_COLD_FN bool tni_pairs_next(tni_pairs *g, tn_status *s)
 {
     int64_t ha = g->a.cp ? g->a.cp->terms : 0, hb = g->b.cp ? g->b.cp->terms : 0;
     if (*s != TN_OK) return false;
@@ -31544,13 +31553,13 @@ TNI_FN bool tni_pairs_next(tni_pairs *g, tn_status *s)
 }
 
 /* Whether this was the last block of its columns. */
-TNI_FN bool tni_pairs_column_done(const tni_pairs *g) { return g->i >= g->a.cp->terms || (g->same && g->i > g->j); }
+TNI_COLD_FN bool tni_pairs_column_done(const tni_pairs *g) { return g->i >= g->a.cp->terms || (g->same && g->i > g->j); }
 
 /* The factors of a block, one after the other. */
-TNI_FN tni_mat tni_pairs_factors(const tni_terms *t) { return tni_rows(tni_terms_f(t, 0).p, t->cp->in[0]); }
+TNI_COLD_FN tni_mat tni_pairs_factors(const tni_terms *t) { return tni_rows(tni_terms_f(t, 0).p, t->cp->in[0]); }
 
 /* A_st for all s and t, or for s = t only. On the diagonal of one operator A_ts is A_st transposed. */
-TNI_FN void tni_pairs_grams(tni_pairs *g, bool all)
+TNI_COLD_FN void tni_pairs_grams(tni_pairs *g, bool all)
 {
     const bool diagonal = g->same && g->a.first == g->b.first;
     if (all && !diagonal)
@@ -31568,7 +31577,7 @@ TNI_FN void tni_pairs_grams(tni_pairs *g, bool all)
         }
 }
 
-TNI_FN void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
+TNI_COLD_FN void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
 {
     g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->out, 1, tni_transposed(tni_terms_p(&g->a)), tni_terms_p(&g->b), 0,
                      tni_rows(g->pp, g->n));
@@ -31621,7 +31630,7 @@ static void tni_pairs_symmetric_rows(void *arg, int64_t task, int worker)
 
 /* k = weight times the mean over permutations of prod A_(s,permutation(s)). With g->inputs, A_sq is replaced by the same
    without row s and column q, times P^T P'. */
-TNI_FN void tni_pairs_symmetric(tni_pairs *g)
+TNI_COLD_FN void tni_pairs_symmetric(tni_pairs *g)
 {
     if (g->n == 0) return;
     tni_parallel_for(g->host.pool, tni_ceil_div(g->m, tni_ceil_div(TNI_PAIRS_SHARE, g->n)), tni_pairs_symmetric_rows, g);
@@ -31629,8 +31638,8 @@ TNI_FN void tni_pairs_symmetric(tni_pairs *g)
 
 /* [out_a,out_b], or the diagonal: sum over h, h' of P[o,h] K[h,h'] P'[o',h'], times 2^(row[o] + column[o']) for the true
    value. column may be NULL if a is b. */
-TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *row, int *column,
-                                  const char *op)
+TNI_COLD_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *row, int *column,
+                                       const char *op)
 {
     tni_scratch w = tni_scratch_begin(a->ctx, op);
     tni_pairs   g;
@@ -31661,7 +31670,7 @@ TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
 }
 
 /* <S,S'> without 2^shift */
-TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
+TNI_COLD_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
 {
     tni_scratch w = tni_scratch_begin(a->ctx, op);
     tni_pairs   g;
@@ -31687,7 +31696,7 @@ static tn_status tni_out_of_range(tn_ctx *ctx, double number, int shift, const c
 }
 
 /* *number times 2^shift, unless this is neither 0 nor a double. */
-TNI_FN tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const char *op)
+TNI_COLD_FN tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const char *op)
 {
     const double x = ldexp(*number, shift);
     if (!(fabs(x) < HUGE_VAL) || (x == 0 && *number != 0))
@@ -31698,8 +31707,8 @@ TNI_FN tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const 
 
 /* An owned tensor of numbers times 2^shift, for a matrix 2^(row[i] + column[j]), which may lie beyond the range of the
    context's dtype. Numbers that are too large are refused; small ones become 0, unless all of them do. */
-TNI_FN tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const int *row,
-                                    const int *column, const char *op)
+TNI_COLD_FN tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const int *row,
+                                         const int *column, const char *op)
 {
     const bool   single = ctx->desc.dtype == TN_F32;
     const double most = single ? 3.4028235677973366e38 : HUGE_VAL, least = single ? 7.006492321624085e-46 : 0;
@@ -31724,7 +31733,7 @@ TNI_FN tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape,
     return NULL;
 }
 
-TNI_FN tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op)
+TNI_COLD_FN tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op)
 {
     return tni_owned_by_rows(ctx, rank, shape, numbers, shift, NULL, NULL, op);
 }
@@ -31809,7 +31818,7 @@ static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigenpairs *e, tn_s
     return out->norm && out->rank_low && out->rank_high ? TN_OK : tn_ctx_status(ctx);
 }
 
-TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
+TNI_COLD_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
 {
     tn_eigenpairs  e;
     tn_status s = TN_ERR_MEMORY;
@@ -31836,7 +31845,7 @@ tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
 void tn_spectrum_destroy(tn_spectrum *s) { tni_result_end(s, sizeof *s, offsetof(tn_spectrum, values), 4); }
 
 /* Reads s [n,n], which must be symmetric up to rounding of its dtype. */
-TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
+TNI_COLD_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
 {
     tn_status status = tni_read_scaled(s->ctx, op, "s", s, a, NULL);
     return status == TN_OK ? tni_symmetric_parts(s->ctx, op, "s", "", s, a) : status;
@@ -31894,7 +31903,7 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
    K[h,h'] = mean over permutations of prod_s F_s[h] . F'_permutation(s)[h']      G = P K P'^T      <T,T'> = tr G
    Order 2: K = 1/2 [(W W'^T) * (V V'^T) + (W V'^T) * (V W'^T)]. See >>cp-pairs. */
 
-TNI_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
+TNI_COLD_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
 {
     if (!a) return false;
     if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second operator is NULL", op);
@@ -32441,8 +32450,8 @@ static void tni_top_search(tni_top *t)
 }
 
 /* The numbers of the heap times 2^shift, largest first, and their indices in a tensor of this shape. */
-TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
-                                        tn_coefficients *out, const char *op)
+TNI_COLD_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
+                                             tn_coefficients *out, const char *op)
 {
     int64_t n = heap->held;
     tni_scratch w = tni_scratch_begin(ctx, op);
@@ -33019,13 +33028,13 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
    >>analysis-impl  null models, certificates, features, alignment
    ====================================================================== */
 
-TNI_FN tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a call that returned NULL */
+TNI_COLD_FN tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a call that returned NULL */
 {
     tn_status s = tn_ctx_status(ctx);
     return s == TN_OK ? TN_ERR_MEMORY : s;
 }
 
-TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
+TNI_COLD_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_I32, 1, &n);
     return t ? tni_tensor_done(t, tn_write(t, TN_I32, counts, n)) : NULL;
@@ -33270,12 +33279,12 @@ tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u, const
         || !tni_is_vector(ctx, u, cp->out, "feature_interactions", "u")) return NULL;
     int64_t m = d->shape[0] + cp->constant;
     if (d->shape[1] != cp->in[0] - cp->constant)
-        return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
-                        (long long)cp->in[0] - cp->constant), (tn_tensor *)NULL;
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: d is %s, expected %lld columns, the operator's inputs",
+                        TNI_SHAPE(d), (long long)cp->in[0] - cp->constant), (tn_tensor *)NULL;
     if (moment && !tni_is_matrix(ctx, moment, "feature_interactions", "moment")) return NULL;
     if (moment && (moment->shape[0] != m || moment->shape[1] != m))
-        return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
-                        (long long)m), (tn_tensor *)NULL;
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment),
+                        (long long)m, (long long)m), (tn_tensor *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
     tn_tensor *t = tni_view_of((tn_tensor *)d);
     t = t ? tn_transpose(t, 0, 1) : NULL;
@@ -33301,7 +33310,7 @@ tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_t
 }
 
 /* act(z)/z, and the slope of act where z = 0 */
-TNI_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope)
+TNI_COLD_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope)
 {
     const int64_t n = tn_tensor_count(z);
     tni_scratch   w = tni_scratch_begin(ctx, "mlp_modifier");
@@ -33879,13 +33888,13 @@ typedef struct tni_net_box {
    both sets of nodes without legs, a function applied to x the one with x as a node at each leg.
    ====================================================================== */
 
-TNI_FN tni_net_box *tni_net_box_of(const tn_net *net)
+TNI_COLD_FN tni_net_box *tni_net_box_of(const tn_net *net)
 {
     return (tni_net_box *)(void *)((char *)(void *)(uintptr_t)net - offsetof(tni_net_box, net));
 }
 
 /* The plan belongs to the net alone, so that a context that ends frees it with the net and not before. */
-TNI_FN void tni_net_keep_plan(tni_net_box *box, tn_plan *plan)
+TNI_COLD_FN void tni_net_keep_plan(tni_net_box *box, tn_plan *plan)
 {
     if (box->plan) {
         tni_own(box->net.ctx, &box->plan->owned, box->plan->owned.destroy);
@@ -33912,7 +33921,7 @@ static void tni_net_destroy(tni_owned *o)
 void tn_net_destroy(tn_net *net) { if (net) tni_net_destroy(&tni_net_box_of(net)->owned); }
 
 /* A net without tensors and labels, in one block of memory. */
-TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
+TNI_COLD_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
 {
     const size_t size = sizeof(tni_net_box) + (size_t)nodes * (sizeof(tn_net_node) + sizeof(tni_net_share *))
                         + (size_t)(outs + legs) * sizeof(tn_net_leg);
@@ -33932,7 +33941,7 @@ TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
 
 /* ---- nodes and legs --------------------------------------------------------- >>net-nodes */
 
-TNI_FN void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *label)
+TNI_COLD_FN void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *label)
 {
     for (int a = 0; a < rank; a++) {
         node->label[a] = label[a];
@@ -33941,14 +33950,14 @@ TNI_FN void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *l
 }
 
 /* Node i refers to a tensor of the caller. */
-TNI_FN void tni_net_refer(tn_net *net, int i, tn_tensor *t, const int *label)
+TNI_COLD_FN void tni_net_refer(tn_net *net, int i, tn_tensor *t, const int *label)
 {
     net->node[i].tensor = t;
     tni_net_label(net, &net->node[i], t->rank, label);
 }
 
 /* Node i has an owned tensor, which it takes over; false where that is NULL. */
-TNI_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
+TNI_COLD_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
 {
     tni_net_share *s = t ? (tni_net_share *)tni_alloc(net->ctx, sizeof *s, "net") : NULL;
     if (!s) return tn_tensor_destroy(t), false;
@@ -33960,7 +33969,7 @@ TNI_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
 }
 
 /* An owned copy in the context's dtype, times factor. */
-TNI_FN tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
+TNI_COLD_FN tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
 {
     tn_tensor *to = t ? tn_tensor_create(ctx, TN_REAL, t->rank, t->shape) : NULL;
     if (!to) return NULL;
@@ -33968,7 +33977,7 @@ TNI_FN tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
 }
 
 /* Node i is node j of `from`, its labels moved up by `shift`. */
-TNI_FN void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shift)
+TNI_COLD_FN void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shift)
 {
     const tn_net_node *node = &from->node[j];
     tni_net_share     *s = tni_net_box_of(from)->share[j];
@@ -33979,13 +33988,13 @@ TNI_FN void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shif
     tni_net_refer(net, i, node->tensor, label);
 }
 
-TNI_FN void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift)
+TNI_COLD_FN void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift)
 {
     for (int j = 0; j < from->nodes; j++) tni_net_take(net, at + j, from, j, shift);
 }
 
 /* All nodes and legs of a net, except for input leg `without`, and place for `more` nodes; without = -1: all legs. */
-TNI_FN tn_net *tni_net_like(const tn_net *from, int more, int without)
+TNI_COLD_FN tn_net *tni_net_like(const tn_net *from, int more, int without)
 {
     tn_net *net = tni_net_make(from->ctx, from->nodes + more, from->outs, from->legs - (without >= 0));
     int     to = 0;
@@ -34010,7 +34019,7 @@ static tni_net_name tni_net_name_of(int label)
 
 /* Fills in the extents of legs and numbers the inputs in the order of their first legs. Returns the net, or destroys it if
    it is not whole or contradicts itself. */
-TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
+TNI_COLD_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
 {
     int j, inputs = 0;
     if (!net) return NULL;
@@ -34145,7 +34154,7 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
 
 /* ---- nets from nets --------------------------------------------------------- >>net-changing-impl */
 
-TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const char *op)
+TNI_COLD_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const char *op)
 {
     const int64_t nodes = outer->nodes + (int64_t)outer->legs * inner->nodes;
     const int64_t labels = outer->labels + (int64_t)outer->legs * inner->labels;
@@ -34161,7 +34170,8 @@ TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const c
         if (outer->in[k].extent != inner->out[0].extent)
             return tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %lld outputs, expected %lld as leg %d of outer has "
                             "elements%s", op, (long long)inner->out[0].extent, (long long)outer->in[k].extent, k,
-                            outer->constant ? ", the constant one included (tn_net_from_stack passes it on)" : ""), (tn_net *)NULL;
+                            outer->constant ? ", the constant one included (tn_net_from_stack passes it on)" : ""),
+                   (tn_net *)NULL;
     tn_net *net = tni_net_make(outer->ctx, (int)nodes, outer->outs, outer->legs * inner->legs);
     if (!net) return NULL;
     net->constant = inner->constant;
@@ -34250,7 +34260,8 @@ tn_net *tn_net_fold_out(const tn_net *net, const tn_tensor *u)
 {
     if (!net || !tni_is_matrix(net->ctx, u, "net_fold_out", "u")) return NULL;
     if (net->outs != 1)
-        return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: the net has %d output legs, expected 1", net->outs), (tn_net *)NULL;
+        return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: the net has %d output legs, expected 1", net->outs),
+                   (tn_net *)NULL;
     if (u->shape[1] != net->out[0].extent)
         return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: u is %s, expected %lld columns, the net's outputs", TNI_SHAPE(u),
                         (long long)net->out[0].extent), (tn_net *)NULL;
@@ -34460,7 +34471,7 @@ tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
 #ifndef TN_NO_CONTRACTION
 /* ---- numbers ------------------------------------------------------------------ >>net-numbers-impl */
 
-TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
+TNI_COLD_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
 {
     const int       axes = net->outs + net->legs;
     tni_scratch     w = tni_scratch_begin(net->ctx, op);
@@ -34480,7 +34491,7 @@ TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const 
 
 /* With a limit on memory a contraction may take half of it, by slicing. Networks are chains and trees, for which few random
    searches find what many do. */
-TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
+TNI_COLD_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 {
     tn_plan_desc d = TNI_ZERO;
     d.max_bytes = ctx->desc.max_bytes / 2;
@@ -34489,7 +34500,7 @@ TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 }
 
 /* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. */
-TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
+TNI_COLD_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
 {
     tn_ctx    *ctx = net->ctx;
     tn_plan   *once = NULL;
@@ -34512,7 +34523,7 @@ TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
 tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc) { return net ? tni_net_plan(net, desc, "net_plan") : NULL; }
 
 /* Adds the tensor u with the shape of the output legs as the last node of q, which then has none of them. */
-TNI_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
+TNI_COLD_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
 {
     int  label[TN_MAX_RANK];
     bool fits = net->outs > 0 && u && u->rank == net->outs;
@@ -35180,7 +35191,7 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
 enum { TNI_LOCAL_POWERS = 64, TNI_LOCAL_TERMS = 25 };
 
 /* Checks a map and its number of features, for a function or a layer `op`. */
-TNI_FN tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, tn_local_map map, int64_t dim)
+TNI_COLD_FN tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, tn_local_map map, int64_t dim)
 {
     const int64_t most = map == TN_LOCAL_POWERS ? TNI_LOCAL_POWERS : map >= TN_LOCAL_GIVEN ? INT32_MAX - 1 : 2;
     if ((unsigned)map > TN_LOCAL_IDS)
@@ -35593,7 +35604,7 @@ static tn_status tni_mps_fits(const tn_mps *m, const tn_tt *tt, int64_t place)
 }
 
 /* Whether there are a train, and a layer with this core. */
-TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt *tt)
+TNI_COLD_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt *tt)
 {
     if (tt) return tni_usable(tt->ctx, core, op, "the layer's core");
     if (tni_alive(core)) tni_fail(core->ctx, TN_ERR_ARG, "%s: the train is NULL", op);
@@ -35765,7 +35776,7 @@ static tn_status tni_tt_orthogonal_left(const tn_tt *tt, tni_tt_round_job *j, in
 }
 
 /* All cores in the canonical form of a site, in *j; the core of the site has the norm *norm, times 2^exponent. */
-TNI_FN tn_status tni_tt_canonical(tni_scratch *w, const tn_tt *tt, int64_t site, tni_tt_round_job *j, double *norm)
+TNI_COLD_FN tn_status tni_tt_canonical(tni_scratch *w, const tn_tt *tt, int64_t site, tni_tt_round_job *j, double *norm)
 {
     memset(j, 0, sizeof *j);
     j->cut.limit = INT64_MAX;
@@ -39448,13 +39459,13 @@ TNI_FN void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
    The headers of safetensors and npy are flat, at most an object of objects, so that nothing recurses. Strings
    are decoded in place, since no character is longer than its escape, and end with a zero at their closing quote. */
 
-TNI_FN bool tni_scan_fail(tni_scan *s, const char *reason)
+TNI_COLD_FN bool tni_scan_fail(tni_scan *s, const char *reason)
 {
     s->status = tni_reader_fail(s->file, TN_ERR_FORMAT, s->start + s->at, "%s", reason);
     return false;
 }
 
-TNI_FN void tni_scan_space(tni_scan *s)
+TNI_COLD_FN void tni_scan_space(tni_scan *s)
 {
     for (; s->at < s->bytes; s->at++) {
         char c = s->text[s->at];
@@ -39462,7 +39473,7 @@ TNI_FN void tni_scan_space(tni_scan *s)
     }
 }
 
-TNI_FN bool tni_scan_take(tni_scan *s, char c)
+TNI_COLD_FN bool tni_scan_take(tni_scan *s, char c)
 {
     tni_scan_space(s);
     if (s->at == s->bytes || s->text[s->at] != c) return false;
@@ -39470,7 +39481,7 @@ TNI_FN bool tni_scan_take(tni_scan *s, char c)
     return true;
 }
 
-TNI_FN bool tni_scan_unexpected(tni_scan *s, const char *expected)
+TNI_COLD_FN bool tni_scan_unexpected(tni_scan *s, const char *expected)
 {
     s->status = tni_reader_fail(s->file, TN_ERR_FORMAT, s->start + s->at, "unexpected %s, expected %s",
                                 s->at < s->bytes ? "character" : s->start + s->bytes < s->file->bytes ? "end of header"
@@ -39478,7 +39489,7 @@ TNI_FN bool tni_scan_unexpected(tni_scan *s, const char *expected)
     return false;
 }
 
-TNI_FN bool tni_scan_expect(tni_scan *s, char c)
+TNI_COLD_FN bool tni_scan_expect(tni_scan *s, char c)
 {
     char quoted[] = "' '";
     quoted[1] = c;
@@ -39486,7 +39497,7 @@ TNI_FN bool tni_scan_expect(tni_scan *s, char c)
 }
 
 /* 0 or a number without leading zeros, sign, point or exponent. */
-TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out)
+TNI_COLD_FN bool tni_scan_natural(tni_scan *s, uint64_t *out)
 {
     tni_scan_space(s);
     size_t first = s->at;
@@ -39502,7 +39513,7 @@ TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out)
 
 /* JSON's [], [3], [3,4]; or Python's (), (3,), (3, 4), where Python 2 wrote (3L, 4L). The shape of more axes than a tensor can
    have is that of their numbers in a row, at most PTRDIFF_MAX, which no memory holds. */
-TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, int64_t *shape)
+TNI_COLD_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, int64_t *shape)
 {
     bool     comma = false;
     size_t   all = 1;
@@ -39527,7 +39538,7 @@ TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, in
     return true;
 }
 
-TNI_FN size_t tni_utf8_put(char *dst, uint32_t c)
+TNI_COLD_FN size_t tni_utf8_put(char *dst, uint32_t c)
 {
     static const unsigned char first[] = {0, 0, 0xC0, 0xE0, 0xF0};
     size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
@@ -39573,7 +39584,7 @@ static bool tni_scan_escape(tni_scan *s, uint32_t *out)
     return true;
 }
 
-TNI_FN bool tni_scan_string(tni_scan *s, const char **out)
+TNI_COLD_FN bool tni_scan_string(tni_scan *s, const char **out)
 {
     char *to;
     if (!tni_scan_take(s, '"')) return tni_scan_unexpected(s, "a string");
@@ -39602,7 +39613,7 @@ TNI_FN bool tni_scan_string(tni_scan *s, const char **out)
 /* ---- lists and names ---------------------------------------------------- >>io-lists
    All structs with a name have it as their first member, so that one sort and one search work for all. */
 
-TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
+TNI_COLD_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
 {
     if (l->count == l->max) {
         size_t max = l->max * 2 + 8, bytes;
@@ -39618,7 +39629,7 @@ TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
 
 /* A list as a queue, whose first item is the one that `before` puts first; an item has at most 16 bytes. After one was added,
    this puts it in its place. */
-TNI_UNUSED TNI_FN void tni_queue_up(tni_list *l, tni_queue_fn before, const void *user)
+TNI_UNUSED TNI_COLD_FN void tni_queue_up(tni_list *l, tni_queue_fn before, const void *user)
 {
     uint64_t moving[2];
     size_t   i = l->count - 1;
@@ -39628,7 +39639,7 @@ TNI_UNUSED TNI_FN void tni_queue_up(tni_list *l, tni_queue_fn before, const void
     memcpy(tni_list_at(l, i), moving, l->each);
 }
 
-TNI_UNUSED TNI_FN void tni_queue_pop(tni_list *l, void *top, tni_queue_fn before, const void *user)
+TNI_UNUSED TNI_COLD_FN void tni_queue_pop(tni_list *l, void *top, tni_queue_fn before, const void *user)
 {
     uint64_t moving[2];
     size_t   i = 0, child;
@@ -39655,7 +39666,7 @@ static void tni_sift(const void **p, size_t i, size_t n, tni_before_fn before)
 }
 
 /* Heapsort: n log n steps for any input and no memory, neither of which C's qsort guarantees. */
-TNI_FN void tni_sort(const void **p, size_t n, tni_before_fn before)
+TNI_COLD_FN void tni_sort(const void **p, size_t n, tni_before_fn before)
 {
     for (size_t i = n / 2; i-- > 0;) tni_sift(p, i, n, before);
     for (size_t i = n; i-- > 1;) {
@@ -39673,10 +39684,10 @@ static const char *tni_name_of(const void *item)
     return name;
 }
 
-TNI_FN bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
+TNI_COLD_FN bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
 
 /* Sorted pointers to the n items. */
-TNI_FN const void **tni_sorted(tni_scratch *w, const void *items, size_t n, size_t each, tni_before_fn before)
+TNI_COLD_FN const void **tni_sorted(tni_scratch *w, const void *items, size_t n, size_t each, tni_before_fn before)
 {
     const void **p = (const void **)tni_take(w, (int64_t)n, sizeof *p);
     if (!p) return NULL;
@@ -39685,7 +39696,7 @@ TNI_FN const void **tni_sorted(tni_scratch *w, const void *items, size_t n, size
     return p;
 }
 
-TNI_FN const void *tni_find_name(const void *const *p, size_t n, const char *name)
+TNI_COLD_FN const void *tni_find_name(const void *const *p, size_t n, const char *name)
 {
     size_t low = 0, high = n;
     while (low < high) {
@@ -39699,13 +39710,13 @@ TNI_FN const void *tni_find_name(const void *const *p, size_t n, const char *nam
 }
 
 /* A name that two of the sorted items have, or NULL. */
-TNI_FN const char *tni_twice(const void *const *p, size_t n)
+TNI_COLD_FN const char *tni_twice(const void *const *p, size_t n)
 {
     for (size_t i = 1; i < n; i++) if (strcmp(tni_name_of(p[i - 1]), tni_name_of(p[i])) == 0) return tni_name_of(p[i]);
     return NULL;
 }
 
-TNI_UNUSED TNI_FN void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->max * l->each); }
+TNI_UNUSED TNI_COLD_FN void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->max * l->each); }
 
 /* ---- safetensors -------------------------------------------------------- >>io-safetensors-impl
        u64        n, little-endian, at most 100 MB
@@ -39726,7 +39737,7 @@ static const struct { const char *name; tni_number number; } tni_safetensors_dty
     {"F6_E2M3", {TNI_OTHER, 6, false}}, {"F6_E3M2", {TNI_OTHER, 6, false}}, {"F4", {TNI_OTHER, 4, false}}
 };
 
-TNI_FN bool tni_safetensors_number(const char *dtype, tni_number *out)
+TNI_COLD_FN bool tni_safetensors_number(const char *dtype, tni_number *out)
 {
     for (size_t i = 0; i < sizeof tni_safetensors_dtype / sizeof *tni_safetensors_dtype; i++) {
         *out = tni_safetensors_dtype[i].number;
@@ -39759,7 +39770,7 @@ static void tni_safetensors_destroy(tni_owned *owned)
 }
 
 /* The file that has the data of a tensor. */
-TNI_FN const tni_reader *tni_entry_file(const tn_safetensors *f, const tn_safetensors_entry *e)
+TNI_COLD_FN const tni_reader *tni_entry_file(const tn_safetensors *f, const tn_safetensors_entry *e)
 {
     return f->parts.count > 0 ? &tni_part_at(f, (size_t)e->part)->file->file : &f->file;
 }
@@ -40071,7 +40082,7 @@ static tn_status tni_safetensors_index(tn_safetensors *f, const char *path)
     return tni_index_join(f, path);
 }
 
-TNI_FN tn_status tni_safetensors_open(tn_ctx *ctx, const tn_source *source, tn_safetensors **out)
+TNI_COLD_FN tn_status tni_safetensors_open(tn_ctx *ctx, const tn_source *source, tn_safetensors **out)
 {
     const size_t n = source->path && !source->fetch ? strlen(source->path) : 0;
     tn_status    s = tni_safetensors_one(ctx, source, out);
@@ -40132,7 +40143,7 @@ static const tn_safetensors_entry *tni_safetensors_want(tn_safetensors *f, const
     return e;
 }
 
-TNI_FN tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_entry *e, tn_tensor **out)
+TNI_COLD_FN tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_entry *e, tn_tensor **out)
 {
     tni_number n;
     *out = NULL;
@@ -40198,7 +40209,7 @@ tn_status tn_safetensors_read_bytes(tn_safetensors *f, const char *name, void *d
 
 /* ---- writing safetensors ------------------------------------------------ >>io-safetensors-write */
 
-TNI_FN void tni_text_escaped(tni_text *t, const char *s)
+TNI_COLD_FN void tni_text_escaped(tni_text *t, const char *s)
 {
     static const char hex[] = "0123456789abcdef", known[] = "\b\t\n\f\r", letters[] = "btnfr";
     for (; *s; s++) {
@@ -40215,14 +40226,14 @@ TNI_FN void tni_text_escaped(tni_text *t, const char *s)
     }
 }
 
-TNI_FN void tni_text_json(tni_text *t, const char *s)
+TNI_COLD_FN void tni_text_json(tni_text *t, const char *s)
 {
     tni_text_add(t, "\"", 1);
     tni_text_escaped(t, s);
     tni_text_add(t, "\"", 1);
 }
 
-TNI_FN void tni_text_string(tni_text *t, const char *s) { tni_text_add(t, s, strlen(s)); }
+TNI_COLD_FN void tni_text_string(tni_text *t, const char *s) { tni_text_add(t, s, strlen(s)); }
 
 static size_t tni_tensor_data_bytes(const tn_tensor *t) { return (size_t)tn_tensor_count(t) * tni_dtype_size(t->dtype); }
 
@@ -40353,8 +40364,8 @@ static void tni_put_sum(tni_writer *w)
 }
 
 /* seal: NULL, or the file is a checkpoint. */
-TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count,
-                                     const tn_metadata *notes, int64_t note_count, const tni_seal *seal)
+TNI_COLD_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count,
+                                          const tn_metadata *notes, int64_t note_count, const tni_seal *seal)
 {
     char       *text = NULL;
     size_t      bytes = 0, n = (size_t)count;
@@ -40392,7 +40403,7 @@ tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named_tensor 
 
 /* ---- parameters --------------------------------------------------------- >>io-params */
 
-TNI_FN tn_status tni_entry_real(const tn_safetensors *f, const tn_safetensors_entry *e)
+TNI_COLD_FN tn_status tni_entry_real(const tn_safetensors *f, const tn_safetensors_entry *e)
 {
     tni_number n;
     if (tni_safetensors_number(e->dtype, &n) && tni_number_is_float(n)) return TN_OK;
@@ -40400,7 +40411,7 @@ TNI_FN tn_status tni_entry_real(const tn_safetensors *f, const tn_safetensors_en
                     tni_quote(e->name).s, e->dtype);
 }
 
-TNI_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
+TNI_COLD_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
 {
     const tn_safetensors_entry *e = tn_safetensors_find(f, p->name);
     const tn_tensor *t = p->value;
@@ -40430,7 +40441,7 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
 }
 
 /* Sets the parameters to the values of the file, through the host, so that no kernel needs memory halfway. */
-TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value)
+TNI_COLD_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value)
 {
     tn_ctx     *ctx = tn_params_ctx(params);
     tni_scratch w = tni_scratch_begin(ctx, "parameters");
@@ -40491,7 +40502,7 @@ tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metada
 }
 
 /* The fewest digits that give exactly this number. */
-TNI_UNUSED TNI_FN void tni_exact_text(char number[32], double v)
+TNI_UNUSED TNI_COLD_FN void tni_exact_text(char number[32], double v)
 {
     double back = v;
     for (int digits = 15; digits <= 17; digits++) {
@@ -40611,8 +40622,8 @@ static tn_status tni_link_pass(tni_link *l, int from, int to, void *data, size_t
 }
 
 /* The elements of a vector of process `from` to host memory of the first, `host`, where each process has memory for them. All
-   call it. A carrier that cannot send to one process broadcasts them, through `piece`, memory of the backend. After an error of one
-   process, except of the carrier's, the others get what is there. */
+   call it. A carrier that cannot send to one process broadcasts them, through `piece`, memory of the backend. After an error of
+   one process, except of the carrier's, the others get what is there. */
 static tn_status tni_comm_to_first(tn_ctx *ctx, int from, const tn_view *v, tn_tensor *piece, void *host)
 {
     const int    rank = ctx->desc.comm->rank;
@@ -41488,7 +41499,7 @@ static bool tni_json_parse(tni_json *j)
     return s->at == s->bytes || tni_scan_unexpected(s, "the end of the file");
 }
 
-TNI_FN bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
+TNI_COLD_FN bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
 {
     memset(j, 0, sizeof *j);
     j->values.each = sizeof(tni_value);
@@ -41506,29 +41517,29 @@ TNI_FN bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
     return tni_reader_get(&j->file, 0, j->scan.text, j->scan.bytes) == TN_OK && tni_json_parse(j);
 }
 
-TNI_FN void tni_json_close(tni_json *j)
+TNI_COLD_FN void tni_json_close(tni_json *j)
 {
     tni_reader_close(&j->file);
     tni_free(j->file.ctx, j->scan.text, j->scan.bytes);
     tni_list_free(j->file.ctx, &j->values);
 }
 
-TNI_FN const tni_value *tni_json_child(const tni_json *j, const tni_value *v)
+TNI_COLD_FN const tni_value *tni_json_child(const tni_json *j, const tni_value *v)
 {
     return v && v->child != 0 ? tni_json_at(j, v->child) : NULL;
 }
 
-TNI_FN const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
+TNI_COLD_FN const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
 {
     return v->next != 0 ? tni_json_at(j, v->next) : NULL;
 }
 
-TNI_FN const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
+TNI_COLD_FN const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
 
-TNI_FN bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
+TNI_COLD_FN bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
 
 /* The value of a key; NULL if there is none or this is not an object. A duplicate key is an error. */
-TNI_FN const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key)
+TNI_COLD_FN const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key)
 {
     const tni_value *found = NULL, *v = tni_json_is(object, TNI_JSON_OBJECT) ? tni_json_child(j, object) : NULL;
     for (; v; v = tni_json_next(j, v)) {
@@ -41727,7 +41738,7 @@ static const char *const tni_letter_runs[] = {
     "83D1gsCwn4-C"
 };
 
-TNI_FN const char *const *tni_letter_rows(size_t *count)
+TNI_COLD_FN const char *const *tni_letter_rows(size_t *count)
 {
     *count = sizeof tni_letter_runs / sizeof *tni_letter_runs;
     return tni_letter_runs;
@@ -41758,7 +41769,7 @@ static const char *const tni_category_runs[] = {
     "8p8uD"
 };
 
-TNI_FN const char *const *tni_category_rows(size_t *count)
+TNI_COLD_FN const char *const *tni_category_rows(size_t *count)
 {
     *count = sizeof tni_category_runs / sizeof *tni_category_runs;
     return tni_category_runs;
@@ -41811,7 +41822,7 @@ static uint32_t tni_letter_of(const tni_letters *l, uint32_t c, int *kind)
     return r->rule == 0 || (r->rule == 2 && (c - r->first) % 2 == 1) ? c : (uint32_t)((int32_t)c + r->value);
 }
 
-TNI_FN void tni_letters_unpack(tni_letters *l)
+TNI_COLD_FN void tni_letters_unpack(tni_letters *l)
 {
     uint32_t first = 0;
     int32_t  last[2] = {0, 0};
@@ -41837,7 +41848,7 @@ TNI_FN void tni_letters_unpack(tni_letters *l)
 
 /* The character at text, of *n bytes. Invalid UTF-8 is read as U+FFFD, one for each longest beginning of a character, as
    the Unicode standard recommends (15.0, section 3.9) and Rust and Python do. */
-TNI_FN uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
+TNI_COLD_FN uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
 {
     const unsigned char *p = (const unsigned char *)text;
     size_t   whole = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
@@ -41863,7 +41874,7 @@ static int tni_category_of(const tni_categories *l, uint32_t c)
     return 1 << (l->run[low] & 3);
 }
 
-TNI_FN void tni_categories_unpack(tni_categories *l)
+TNI_COLD_FN void tni_categories_unpack(tni_categories *l)
 {
     uint32_t first = 0;
     size_t            k = 0, rows;
@@ -41878,7 +41889,7 @@ TNI_FN void tni_categories_unpack(tni_categories *l)
 }
 
 /* The category of the character of *n bytes at `at`. Invalid UTF-8 is U+FFFD, of the others. */
-TNI_FN int tni_category_at(const tni_categories *l, const char *text, size_t at, size_t end, size_t *n)
+TNI_COLD_FN int tni_category_at(const tni_categories *l, const char *text, size_t at, size_t end, size_t *n)
 {
     if ((unsigned char)text[at] < 128) { *n = 1; return l->ascii[(unsigned char)text[at]]; }
     return tni_category_of(l, tni_utf8_get(text + at, end - at, n));
@@ -41896,7 +41907,7 @@ static uint32_t tni_hangul_letter(uint32_t c, int part)
 }
 
 /* Finds the next word from w->end on; false: there is none. */
-TNI_FN bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w)
+TNI_COLD_FN bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w)
 {
     size_t at = w->end, n;
     int    kind = 0, k;
@@ -41918,7 +41929,7 @@ TNI_FN bool tni_word_next(const tni_letters *l, const char *text, size_t end, tn
 }
 
 /* The letter at *p as UTF-8, nothing for a mark. Returns the number of bytes and moves *p to the next letter. */
-TNI_FN size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4])
+TNI_COLD_FN size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4])
 {
     uint32_t c = (unsigned char)text[p->at];
     size_t   n;
@@ -41944,7 +41955,7 @@ TNI_FN size_t tni_letter_take(const tni_letters *l, const char *text, size_t end
 
 static size_t tni_map_bytes(const tni_map *m) { return m->slot ? sizeof(tni_slot) << m->bits : 0; }
 
-TNI_FN void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slot, tni_map_bytes(m)); }
+TNI_COLD_FN void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slot, tni_map_bytes(m)); }
 
 /* Fibonacci hashing, Knuth, The Art of Computer Programming 3, section 6.4 */
 static tni_slot *tni_map_slot(const tni_map *m, uint64_t key)
@@ -41954,10 +41965,10 @@ static tni_slot *tni_map_slot(const tni_map *m, uint64_t key)
     return &m->slot[i];
 }
 
-TNI_FN uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slot ? tni_map_slot(m, key)->value : 0; }
+TNI_COLD_FN uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slot ? tni_map_slot(m, key)->value : 0; }
 
 /* A key that the map does not have yet. */
-TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
+TNI_COLD_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
 {
     if (!m->slot || m->used >= (size_t)1 << (m->bits - 1)) {
         tni_map bigger;
@@ -41980,12 +41991,12 @@ TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
     return true;
 }
 
-TNI_FN uint32_t tni_trie_step(const tni_trie *t, uint32_t node, char byte)           /* 0: no such node */
+TNI_COLD_FN uint32_t tni_trie_step(const tni_trie *t, uint32_t node, char byte)           /* 0: no such node */
 {
     return tni_map_get(&t->edges, (uint64_t)node << 8 | (unsigned char)byte);
 }
 
-TNI_FN uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
+TNI_COLD_FN uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
 {
     uint32_t node = TNI_ROOT;
     for (size_t i = 0; i < n && node != 0; i++) node = tni_trie_step(t, node, s[i]);
@@ -41993,16 +42004,16 @@ TNI_FN uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
 }
 
 /* Node 0 has no value. */
-TNI_FN uint32_t *tni_trie_value(const tni_trie *t, uint32_t node) { return (uint32_t *)t->nodes.items + node; }
+TNI_COLD_FN uint32_t *tni_trie_value(const tni_trie *t, uint32_t node) { return (uint32_t *)t->nodes.items + node; }
 
-TNI_FN void tni_trie_free(tn_ctx *ctx, tni_trie *t)
+TNI_COLD_FN void tni_trie_free(tn_ctx *ctx, tni_trie *t)
 {
     tni_map_free(ctx, &t->edges);
     tni_free(ctx, t->nodes.items, t->nodes.max * t->nodes.each);
 }
 
 /* Nodes 0 (none) and TNI_ROOT. */
-TNI_FN bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
+TNI_COLD_FN bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
 {
     memset(t, 0, sizeof *t);
     t->nodes.each = sizeof(uint32_t);
@@ -42010,7 +42021,7 @@ TNI_FN bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
 }
 
 /* The value of a string, to be set; valid until the next call. NULL: out of memory. */
-TNI_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
+TNI_COLD_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
 {
     uint32_t node = TNI_ROOT;
     for (size_t i = 0; i < n; i++) {
@@ -43854,7 +43865,7 @@ static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t
                     (long long)last), false;
 }
 
-TNI_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
+TNI_COLD_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
 {
     if (is) tni_fail(ctx, TN_ERR_ARG, "transformer: %s", what);
     return is;
@@ -43910,7 +43921,7 @@ static int64_t tni_block_period(const tn_transformer_desc *d)
 }
 
 /* Whether that attention can use a form or row scale which is not the default. */
-TNI_FN bool tni_takes_form(tn_attention_kind k) { return k == TN_ATTENTION_SQUARED || k == TN_ATTENTION_BILINEAR; }
+TNI_COLD_FN bool tni_takes_form(tn_attention_kind k) { return k == TN_ATTENTION_SQUARED || k == TN_ATTENTION_BILINEAR; }
 static bool tni_takes_row(tn_attention_kind k, tn_row_scale row)
 {
     return k == TN_ATTENTION_SQUARED || (k == TN_ATTENTION_BILINEAR && row != TN_ROW_SCALE_SUM);
@@ -43918,7 +43929,7 @@ static bool tni_takes_row(tn_attention_kind k, tn_row_scale row)
 
 /* The desc of a model whose blocks are all like block l: without settings that only other blocks can use, and with the width
    of its own MLP. */
-TNI_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t l)
+TNI_COLD_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t l)
 {
     tn_transformer_desc b = *d;
     bool                form = false, row = false, order = false;       /* that another block can use */
@@ -43985,7 +43996,7 @@ static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 }
 
 /* The init of a matrix; `out`: it writes to the residual stream. */
-TNI_FN tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
+TNI_COLD_FN tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
 {
     tn_init init = TNI_ZERO;
     init.rule = d->init;
@@ -43999,7 +44010,7 @@ TNI_FN tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
     return init;
 }
 
-TNI_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
+TNI_COLD_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
 {
     tn_attention_desc a = TNI_ZERO;
     a.dim = d->dim;
@@ -44176,17 +44187,17 @@ tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int6
 #ifndef TN_NO_MODELS
 /* ---- points of a forward pass, and the taps that are shown them ---------- >>model-points */
 
-TNI_FN double tni_branch_scale(const tn_transformer_desc *d, int which) { return which ? d->mlp_scale : d->attn_scale; }
+TNI_COLD_FN double tni_branch_scale(const tn_transformer_desc *d, int which) { return which ? d->mlp_scale : d->attn_scale; }
 
 /* Whether what the attention or the MLP returns is a point of its own: it is not what is added. */
-TNI_FN bool tni_branch_changed(const tn_transformer_desc *d, int which)
+TNI_COLD_FN bool tni_branch_changed(const tn_transformer_desc *d, int which)
 {
     return d->norm_place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
 }
 
 /* Lists a point whose shape is the first `rank` of four extents. */
-TNI_FN void tni_point_add(tni_points *p, int64_t block, const char *part, const char *point, int rank, int64_t B, int64_t T,
-                          int64_t n, int64_t d)
+TNI_COLD_FN void tni_point_add(tni_points *p, int64_t block, const char *part, const char *point, int rank, int64_t B, int64_t T,
+                               int64_t n, int64_t d)
 {
     tn_point *to = p->count < p->max ? &p->to[p->count] : NULL;
     p->count++;
@@ -44265,7 +44276,7 @@ int64_t tn_transformer_points(const tn_transformer *m, int64_t B, int64_t T, tn_
 }
 
 /* The points of block l, or with -1 those outside of all blocks. Needs no memory, for a step that allocates none. */
-TNI_FN int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *points)
+TNI_COLD_FN int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *points)
 {
     tni_points p;
     p.count = 0;
@@ -44280,7 +44291,7 @@ TNI_FN int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *point
 }
 
 /* Whether the name is the pattern with a text for each *. The last * takes more where that fails: no recursion. */
-TNI_FN bool tni_name_matches(const char *pattern, const char *name)
+TNI_COLD_FN bool tni_name_matches(const char *pattern, const char *name)
 {
     const char *star = NULL, *from = NULL;
     while (*name) {
@@ -44293,14 +44304,14 @@ TNI_FN bool tni_name_matches(const char *pattern, const char *name)
     return !*pattern;
 }
 
-TNI_FN bool tni_taps_ask(const tni_taps *taps, const char *name)
+TNI_COLD_FN bool tni_taps_ask(const tni_taps *taps, const char *name)
 {
     const tn_tap *list = (const tn_tap *)taps->list;
     for (int64_t i = 0; i < taps->count; i++) if (tni_name_matches(list[i].points, name)) return true;
     return false;
 }
 
-TNI_FN tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *name, tn_tensor *x)
+TNI_COLD_FN tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *name, tn_tensor *x)
 {
     const tn_tap *list = (const tn_tap *)taps->list;
     for (int64_t i = 0; i < taps->count; i++) {
@@ -44320,7 +44331,7 @@ TNI_FN tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *n
 }
 
 /* Whether a point of the block taps->block is asked for. */
-TNI_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
+TNI_COLD_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
 {
     tn_point points[TNI_BLOCK_POINTS];
     if (!taps) return false;
@@ -45023,8 +45034,8 @@ static bool tni_attribution_given(tn_ctx *ctx, const tn_transformer *m, const tn
         return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s are %s, expected %s as ids", op,
                         tni_same_shape(ids, targets) ? "others" : "targets",
                         tni_same_shape(ids, targets) ? TNI_SHAPE(others) : TNI_SHAPE(targets), TNI_SHAPE(ids)), false;
-    return !tni_contradiction(ctx, m->desc.norm_place == TN_PLACE_POST, "norm_place is TN_PLACE_POST, expected another place for an "
-                              "attribution: its norms change the parts of earlier blocks")
+    return !tni_contradiction(ctx, m->desc.norm_place == TN_PLACE_POST, "norm_place is TN_PLACE_POST, expected another place for "
+                              "an attribution: its norms change the parts of earlier blocks")
         && !tni_contradiction(ctx, tni_recording(ctx) && m->desc.dropout > 0, "dropout is above 0 while the context is "
                               "recording, expected an attribution without either");
 }
@@ -46468,7 +46479,7 @@ tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int6
 
 /* ---- what a circuit reads ----------------------------------------------- >>circuits-reading */
 
-TNI_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
+TNI_COLD_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
 {
     if (!ctx) return false;
     if (!m || !m->blocks || !tni_alive(m->embed.w))
@@ -46493,14 +46504,14 @@ static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circ
 }
 
 /* What a part of the model that the caller asked for cannot be. */
-TNI_FN bool tni_circuit_refused(tn_ctx *ctx, const char *op, bool is, const char *what, const char *why)
+TNI_COLD_FN bool tni_circuit_refused(tn_ctx *ctx, const char *op, bool is, const char *what, const char *why)
 {
     if (is) tni_fail(ctx, TN_ERR_ARG, "%s: the model has %s: %s", op, what, why);
     return is;
 }
 
 /* Whether what a branch adds to the stream is normed again. */
-TNI_FN bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const char *op)
+TNI_COLD_FN bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const char *op)
 {
     return tni_circuit_refused(ctx, op, m->desc.norm_place != TN_PLACE_PRE,
                                m->desc.norm_place == TN_PLACE_POST ? "post norms" : "sandwich norms",
@@ -46509,7 +46520,7 @@ TNI_FN bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const
 
 /* The rows [diag(gain) C; bias], and with `constant` the column of the one: what is read per direction of the normed stream.
    [dim,dim] or [dim+1,dim+1]; the rows of directions times `factor`. C centres where the norm is a LayerNorm. */
-TNI_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, bool constant, double factor)
+TNI_COLD_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, bool constant, double factor)
 {
     const int64_t dim = m->desc.dim, row[2] = {1, dim};
     const bool    normed = !m->desc.no_norm && m->desc.norm_place != TN_PLACE_POST;
@@ -46525,7 +46536,7 @@ TNI_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const 
 }
 
 /* The residual stream before block 0 of each token, alone at a position: [vocab,1,dim] */
-TNI_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64_t position)
+TNI_COLD_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64_t position)
 {
     const int64_t vocab = m->desc.vocab;
     tni_scratch   w = tni_scratch_begin(ctx, "circuit");
@@ -46551,8 +46562,8 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
                                    "tokens reach a later block through them, expected directions of the stream"))
             return NULL;
         if (normed && !(d->norm_scale > 0 && d->norm_scale < HUGE_VAL))
-            return tni_fail(ctx, TN_ERR_ARG, "%s: norm_scale is %g, expected a number > 0: the denominator of norm1 in block %lld "
-                            "depends on the text", op, d->norm_scale, (long long)d->block), (tn_tensor *)NULL;
+            return tni_fail(ctx, TN_ERR_ARG, "%s: norm_scale is %g, expected a number > 0: the denominator of norm1 in block "
+                            "%lld depends on the text", op, d->norm_scale, (long long)d->block), (tn_tensor *)NULL;
     }
     x = x0 = tni_circuit_stream(ctx, m, position);
     if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0, NULL);
@@ -46594,7 +46605,7 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
 /* ---- heads -------------------------------------------------------------- >>circuits-heads */
 
 /* `plain` leaves out biases. */
-TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
+TNI_COLD_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
 {
     static const tn_head_part parts[2][2] = {{TN_HEAD_Q1, TN_HEAD_K1}, {TN_HEAD_Q2, TN_HEAD_K2}};
     const tn_transformer_block *b = &m->blocks[d->block];
@@ -46637,7 +46648,7 @@ tn_circuit *tn_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit
 }
 
 /* Values of one head per row of x: [rows,d_v] */
-TNI_FN tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t h, tn_tensor *x)
+TNI_COLD_FN tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t h, tn_tensor *x)
 {
     const tn_attention *a = &m->blocks[block].attn;
     const int64_t       dv = a->desc.d_v;
@@ -46646,7 +46657,7 @@ TNI_FN tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64
 }
 
 /* Whether what a head writes is linear in the normed stream. */
-TNI_FN bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
+TNI_COLD_FN bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
 {
     const tn_attention *a = &m->blocks[block].attn;
     return !tni_circuit_normed_after(ctx, m, op)
@@ -46657,7 +46668,7 @@ TNI_FN bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t blo
                                    "a head of a later block reads the first block's values as well");
 }
 
-TNI_FN tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
+TNI_COLD_FN tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
 {
     const tn_transformer_block *b = &m->blocks[d->block];
     const bool constant = !plain && (b->attn.vb || b->norm1.bias);
@@ -46721,7 +46732,7 @@ tn_circuit *tn_circuit_compose(const tn_circuit *outer, tn_circuit_side side, co
 }
 
 /* Calls fn for all rows, in blocks that need at most an eighth of max_bytes, or 32 MiB without a limit. */
-TNI_FN tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circuit_fn fn, void *user)
+TNI_COLD_FN tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circuit_fn fn, void *user)
 {
     const int64_t most = c->ctx->desc.max_bytes > 0 ? (int64_t)(c->ctx->desc.max_bytes / 8) : (int64_t)1 << 25;
     const int64_t block = tni_max(1, tni_min(c->rows, most / (24 * tni_max(1, c->columns))));
@@ -47121,7 +47132,7 @@ tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tenso
 }
 
 /* Each token alone, as the MLP's operator reads it: normed without gain and bias, which are in the operator. [vocab,dim] */
-TNI_FN tn_tensor *tni_circuit_tokens(tn_ctx *ctx, const tn_transformer *m, int64_t block)
+TNI_COLD_FN tn_tensor *tni_circuit_tokens(tn_ctx *ctx, const tn_transformer *m, int64_t block)
 {
     tn_tensor *x = tni_circuit_stream(ctx, m, 0);
     tn_norm    norm = m->blocks[block].norm2;
@@ -47716,7 +47727,7 @@ static tn_tensor *tni_row_means(tn_ctx *ctx, tn_tensor *x)                      
 }
 
 /* 1/denominator of a norm: x [..,n] -> [rows,1]; a NULL norm gives ones */
-TNI_FN tn_tensor *tni_frozen_scale(tn_ctx *ctx, const tn_norm *norm, tn_tensor *x)
+TNI_COLD_FN tn_tensor *tni_frozen_scale(tn_ctx *ctx, const tn_norm *norm, tn_tensor *x)
 {
     if (!x) return NULL;
     tn_tensor *ones = tn_full(ctx, 2, TNI_DIMS(tn_tensor_count(x) / tni_max(x->shape[x->rank - 1], 1), 1), 1);
@@ -47877,7 +47888,7 @@ static bool tni_frozen_block(tn_circuit_frozen *f, int64_t l, tn_tensor **x, tn_
 }
 
 /* x [..,n], with c as its last column: [..,n+1] */
-TNI_FN tn_tensor *tni_frozen_with(tn_ctx *ctx, tn_tensor *x, double c)
+TNI_COLD_FN tn_tensor *tni_frozen_with(tn_ctx *ctx, tn_tensor *x, double c)
 {
     int64_t shape[TN_MAX_RANK];
     if (!x) return NULL;
@@ -47951,7 +47962,7 @@ static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
 }
 
 /* [r x; c] for x with c as its last column.   x [..,n+1]  r [T,1] */
-TNI_FN tn_tensor *tni_frozen_read(tn_ctx *ctx, tn_tensor *x, tn_tensor *r)
+TNI_COLD_FN tn_tensor *tni_frozen_read(tn_ctx *ctx, tn_tensor *x, tn_tensor *r)
 {
     const int64_t n = x ? x->shape[x->rank - 1] - 1 : 0;
     tn_tensor    *part[2];
@@ -47962,20 +47973,20 @@ TNI_FN tn_tensor *tni_frozen_read(tn_ctx *ctx, tn_tensor *x, tn_tensor *r)
 }
 
 /* What is multiplied with x [..,n+1]: `factor` n times, then `last`. */
-TNI_FN tn_tensor *tni_frozen_factors(tn_ctx *ctx, int64_t n, double factor, double last)
+TNI_COLD_FN tn_tensor *tni_frozen_factors(tn_ctx *ctx, int64_t n, double factor, double last)
 {
     return tni_frozen_with(ctx, tn_full(ctx, 1, &n, factor), last);
 }
 
 /* What an MLP adds, for its products h [T,h+1] of encoders times m. */
-TNI_FN tn_tensor *tni_frozen_added(tn_ctx *ctx, const tn_circuit_frozen_block *b, tn_tensor *h)
+TNI_COLD_FN tn_tensor *tni_frozen_added(tn_ctx *ctx, const tn_circuit_frozen_block *b, tn_tensor *h)
 {
     const int64_t hidden = b->p->shape[1];
     tn_tensor    *y = h ? tn_affine(ctx, tn_slice(h, -1, 0, hidden), b->p, NULL) : NULL;
     return y && b->pb ? tn_add(ctx, y, tn_mul(ctx, tn_slice(h, -1, hidden, hidden + 1), b->pb)) : y;
 }
 
-TNI_FN bool tni_frozen_set(tn_tensor **slot, tn_tensor *t)
+TNI_COLD_FN bool tni_frozen_set(tn_tensor **slot, tn_tensor *t)
 {
     tn_tensor_destroy(*slot);
     *slot = tn_tensor_keep(t);
@@ -48287,7 +48298,7 @@ static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
     return true;
 }
 
-TNI_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
+TNI_COLD_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
 {
     if (f->logits) return true;
     return tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail",
@@ -48319,8 +48330,8 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
     return t;
 }
 
-TNI_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
-                                      double *whole)
+TNI_COLD_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
+                                           double *whole)
 {
     const int64_t t = target->position, all = -1;
     tn_ctx       *ctx = f->ctx;
@@ -48434,7 +48445,7 @@ static double tni_parts_count(const tn_circuit_frozen *f, tn_circuit_by by, bool
     return degree + 1;
 }
 
-TNI_FN double tni_values_sum(const tn_tensor *t)
+TNI_COLD_FN double tni_values_sum(const tn_tensor *t)
 {
     tni_scratch w = tni_scratch_begin(t->ctx, "circuit_parts");
     double     *v = tni_take_numbers(&w, t), sum = v ? 0 : (double)NAN;
@@ -48491,7 +48502,7 @@ TNI_PRINTF(2, 3) TNI_FN void tni_text_print(tni_text *t, const char *fmt, ...)
     va_end(args);
 }
 
-TNI_FN const char *tni_source_name(const tn_circuit_frozen *f, int64_t s)
+TNI_COLD_FN const char *tni_source_name(const tn_circuit_frozen *f, int64_t s)
 {
     return f->constant && s == f->sources - 1 ? "1" : s == 0 ? "E" : "P";
 }
@@ -50466,7 +50477,7 @@ static void tni_sign_of(tni_sign *s, uint32_t code)
 
 /* The next character of a text; invalid UTF-8 counts as one unknown character per byte.
    A hyphen that begins a text, or a number within it, is a minus sign. */
-TNI_FN uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
+TNI_COLD_FN uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
 {
     const unsigned char *s = (const unsigned char *)*at;
     int      more = *s >= 0xF0 && *s < 0xF8 ? 3 : *s >= 0xE0 && *s < 0xF0 ? 2 : *s >= 0xC2 && *s < 0xE0 ? 1 : 0, k;
@@ -50632,11 +50643,11 @@ static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x,
 /* ---- labels and paragraphs ---------------------------------- >>image-words */
 enum { TNI_LINES = 6 };                                                    /* of a paragraph      */
 
-TNI_FN double tni_label_width(const char *s, double size) { return s ? tni_text_width(s, strlen(s), size) : 0; }
+TNI_COLD_FN double tni_label_width(const char *s, double size) { return s ? tni_text_width(s, strlen(s), size) : 0; }
 
 /* One line of text. Text wider than `room` is set smaller, down to 3/4, then shortened to end with "...". */
-TNI_FN void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
-                           double room, uint32_t ink)
+TNI_COLD_FN void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
+                                double room, uint32_t ink)
 {
     double width = tni_label_width(s, size);
     if (!s) return;
@@ -50668,7 +50679,7 @@ static size_t tni_line_bytes(const char *s, double size, double room)
 }
 
 /* Lines centred at x below y, wrapped at `room`; returns their height. Without a canvas they are only measured. */
-TNI_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
+TNI_COLD_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
 {
     double height = 0;
     for (int lines = 0; s && *s && lines < TNI_LINES; lines++) {
@@ -50694,20 +50705,20 @@ TNI_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double y, do
    between two of them, or round numbers where it spans less than that. All labels of an axis are
    written in one style: with exponents if one of them needs an exponent. */
 
-TNI_FN double tni_ruler_pixel(const tni_ruler *r, double v)
+TNI_COLD_FN double tni_ruler_pixel(const tni_ruler *r, double v)
 {
     double pixel = r->from + (v - r->low) / (r->high - r->low) * (r->to - r->from);
     return pixel > 1e6 ? 1e6 : pixel > -1e6 ? pixel : -1e6;
 }
 
-TNI_FN double tni_round_step(double raw)
+TNI_COLD_FN double tni_round_step(double raw)
 {
     double unit = pow(10, floor(log10(raw))), m = raw / unit;
     return unit * (m < 1.0001 ? 1 : m < 2.0001 ? 2 : m < 5.0001 ? 5 : 10);
 }
 
 /* Like %.{digits}g, with at least `decimals` digits after the point, and 1e5 for 1e+05. */
-TNI_FN void tni_tick_text(char dst[32], double v, int digits, int decimals)
+TNI_COLD_FN void tni_tick_text(char dst[32], double v, int digits, int decimals)
 {
     int   n = tni_format_double(dst, v, digits);
     char *e = strchr(dst, 'e'), *point = strchr(dst, '.');
@@ -50734,7 +50745,7 @@ static void tni_tick_exponent(char dst[32], double v, int digits)
     else tni_print(dst, 32, "%se%d", mantissa, (int)e);
 }
 
-TNI_FN void tni_tick(tni_ruler *r, double at, double value, int digits, int decimals)
+TNI_COLD_FN void tni_tick(tni_ruler *r, double at, double value, int digits, int decimals)
 {
     double slack = 1e-9 * (r->high - r->low);                /* infinite for an axis of all doubles */
     if (r->ticks == TNI_TICKS || at < r->low - slack || at > r->high + slack || value - value != 0) return;
@@ -50783,7 +50794,7 @@ static void tni_ticks_one_style(tni_ruler *r, int digits)
         if (!strchr(r->label[k], 'e')) tni_tick_exponent(r->label[k], r->value[k], digits);
 }
 
-TNI_FN void tni_ruler_init(tni_ruler *r, double low, double high, bool log, double wanted, bool whole)
+TNI_COLD_FN void tni_ruler_init(tni_ruler *r, double low, double high, bool log, double wanted, bool whole)
 {
     memset(r, 0, sizeof *r);
     r->low = low;
@@ -50798,7 +50809,7 @@ TNI_FN void tni_ruler_init(tni_ruler *r, double low, double high, bool log, doub
     tni_ticks_one_style(r, 12);
 }
 
-TNI_FN double tni_ruler_label_width(const tni_ruler *r, double size)
+TNI_COLD_FN double tni_ruler_label_width(const tni_ruler *r, double size)
 {
     double width = 0;
     for (int k = 0; k < r->ticks; k++) width = fmax(width, tni_label_width(r->label[k], size));
@@ -50817,8 +50828,8 @@ static int64_t tni_heat_side(int64_t n, int64_t size, int64_t scale, int64_t *bl
 }
 
 /* How a matrix fills `size` pixels: whole pixels per cell, or, where there are more values, blocks of them. */
-TNI_FN bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t rows, int64_t columns, int64_t cell,
-                          int64_t size, int64_t scale, bool stretch)
+TNI_COLD_FN bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t rows, int64_t columns, int64_t cell,
+                               int64_t size, int64_t scale, bool stretch)
 {
     size_t bytes;
     memset(h, 0, sizeof *h);
@@ -50950,8 +50961,8 @@ static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *
 
 /* The scale of `count` matrices: as the desc says, or of the data and zero. A clip at zero is ignored, since the picture
    would be blank. */
-TNI_FN bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
-                          int64_t count)
+TNI_COLD_FN bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
+                               int64_t count)
 {
     double low = scale->low, high = scale->high;
     if (low == 0 && high == 0 && h->down > 0) {
@@ -50982,7 +50993,7 @@ static void tni_mark_cells(tni_canvas *c, tni_mark_kind kind, int64_t x, int64_t
 }
 
 /* Cells with their corner at (x,y), in a thin frame. */
-TNI_FN void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
+TNI_COLD_FN void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
 {
     tni_mark_cells(c, TNI_MARK_CELLS, x, y, h->width, h->height, h->cell_w, h->cell_h);
     for (int64_t i = 0; i < h->down; i++) {
@@ -51032,8 +51043,8 @@ static double tni_numbers_fit(const tni_heat *h, const tni_shades *s, const doub
 }
 
 /* The value of each cell that has room for it. */
-TNI_FN void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
-                             int64_t y)
+TNI_COLD_FN void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
+                                  int64_t y)
 {
     double size = tni_small * c->scale, room = (double)h->cell_w - 4 * c->scale;
     int    decimals;
@@ -51063,7 +51074,7 @@ static void tni_bar_end(tni_ruler *r, double v)
 }
 
 /* Returns the width that the bar needs. */
-TNI_FN double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
+TNI_COLD_FN double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
 {
     double least = 16 * scale / height * (s->high - s->low);
     int    kept = 0;
@@ -51081,7 +51092,7 @@ TNI_FN double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, dou
     return (tni_bar_gap + tni_bar_width + tni_tick_length + 4) * scale + tni_ruler_label_width(r, tni_small * scale);
 }
 
-TNI_FN void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height)
+TNI_COLD_FN void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height)
 {
     double u = c->scale, right = x + tni_bar_width * u;
     tni_mark_cells(c, TNI_MARK_BAR, (int64_t)x, (int64_t)y, (int64_t)right - (int64_t)x,
@@ -51106,11 +51117,12 @@ TNI_FN void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, doubl
 #ifndef TN_NO_IMAGE
 /* ---- one matrix --------------------------------------------- >>image-matrix */
 /* Checks of a desc: `what` is the function that was called, `name` the field. */
-TNI_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
+TNI_COLD_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
 {
     if (v >= low && v <= high) return true;
     if (high == INT64_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v, (long long)low), false;
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v,
+                        (long long)low), false;
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
                     (long long)high), false;
 }
@@ -51130,14 +51142,14 @@ static bool tni_figure_number(tn_ctx *ctx, const char *what, const char *name, d
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected %g to %g", what, name, v, low, high), false;
 }
 
-TNI_FN bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
+TNI_COLD_FN bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
 {
     if (!needed || array) return true;
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL, expected an array", what, name), false;
 }
 
 /* The ends of a scale: both 0, low < high, or, on a scale that is symmetric about zero, any two numbers. */
-TNI_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, double low, double high, bool symmetric)
+TNI_COLD_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, double low, double high, bool symmetric)
 {
     char name[2][8];
     tni_print(name[0], sizeof name[0], "%slow", axis);
@@ -51235,7 +51247,7 @@ static double tni_figure_text(tni_canvas *c, const tni_figure *f, const char *s,
 }
 
 /* Adds title and caption to the margins, and width where they need it; opens the picture and writes both. */
-TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
+TNI_COLD_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
 {
     double u = f->scale, wish = fmax(tni_label_width(f->title, tni_large * u), tni_label_width(f->caption, tni_medium * u));
     f->width = f->left + f->body_width + f->right;
@@ -51255,11 +51267,14 @@ TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     return true;
 }
 
-TNI_FN double tni_axis_title_height(const char *title, double scale) { return title && *title ? (tni_medium + 7) * scale : 0; }
+TNI_COLD_FN double tni_axis_title_height(const char *title, double scale)
+{
+    return title && *title ? (tni_medium + 7) * scale : 0;
+}
 
 /* The titles of both axes: centred below `bottom`, and at the left edge. */
-TNI_FN void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom,
-                                 double left)
+TNI_COLD_FN void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom,
+                                      double left)
 {
     double u = c->scale, size = tni_medium * u, x = f->left + f->body_width / 2, y = f->top + f->body_height / 2;
     tni_draw_label(c, x_title, x, bottom - 3 * u, size, 0.5, false, 2 * fmin(x, f->width - x), TNI_TEXT_INK);

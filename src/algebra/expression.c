@@ -89,7 +89,7 @@ static bool tni_parse_implicit(tn_plan *p, int at, int most)
     return tni_parse_dots(p, at, &p->out, 0, most);
 }
 
-TNI_FN bool tni_parse(tn_plan *p)
+TNI_COLD_FN bool tni_parse(tn_plan *p)
 {
     const char *e = p->expr;
     int         at = 0, dots, most = -1;
@@ -122,10 +122,10 @@ TNI_FN bool tni_parse(tn_plan *p)
 
 /* ---- labels: numbers, extents, sets ------------------------------------- >>einsum-labels */
 
-TNI_FN bool tni_set_has(const uint64_t *set, int label) { return (set[label / 64] >> (label % 64) & 1) != 0; }
-TNI_FN void tni_set_add(uint64_t *set, int label) { set[label / 64] |= (uint64_t)1 << (label % 64); }
+TNI_COLD_FN bool tni_set_has(const uint64_t *set, int label) { return (set[label / 64] >> (label % 64) & 1) != 0; }
+TNI_COLD_FN void tni_set_add(uint64_t *set, int label) { set[label / 64] |= (uint64_t)1 << (label % 64); }
 
-TNI_FN int tni_lowest_bit(uint64_t bits)
+TNI_COLD_FN int tni_lowest_bit(uint64_t bits)
 {
 #if defined(__GNUC__)
     return __builtin_ctzll(bits);
@@ -192,7 +192,7 @@ static bool tni_bind_result(tn_plan *p, int *table, int64_t size)
 }
 
 /* Replaces names by numbers, checks extents, and finds the labels of the operands and of the result. */
-TNI_FN bool tni_plan_bind(tn_plan *p)
+TNI_COLD_FN bool tni_plan_bind(tn_plan *p)
 {
     const int64_t n = p->n;
     int     axes = 1;

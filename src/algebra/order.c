@@ -6,10 +6,10 @@
    A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone, and so
    is the cost of a part of a tree. */
 
-TNI_FN const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
+TNI_COLD_FN const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
 
 /* The product of the extents of labels that are in one of the sets (b may be NULL). */
-TNI_FN double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
+TNI_COLD_FN double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
 {
     double v = 1;
     for (int w = 0; w < p->words; w++) {
@@ -20,14 +20,14 @@ TNI_FN double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
 }
 
 /* The flops of a product of a and b with these remaining labels. */
-TNI_FN double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
+TNI_COLD_FN double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
 {
     bool sums = false;
     for (int w = 0; w < p->words; w++) sums = sums || ((a[w] | b[w]) & ~left[w]) != 0;
     return (sums ? 2 : 1) * tni_volume(p, a, b);
 }
 
-TNI_FN double tni_write_cost(const tn_plan *p) { return p->desc.minimize == TN_PLAN_FLOPS ? 0 : TNI_WRITE_COST; }
+TNI_COLD_FN double tni_write_cost(const tn_plan *p) { return p->desc.minimize == TN_PLAN_FLOPS ? 0 : TNI_WRITE_COST; }
 
 static double tni_couple_cost(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
 {
@@ -192,7 +192,7 @@ static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, con
     return true;
 }
 
-TNI_FN double tni_rng_unit(tni_rng *d) { return (double)tni_unit(tni_rng_word(d)); }
+TNI_COLD_FN double tni_rng_unit(tni_rng *d) { return (double)tni_unit(tni_rng_word(d)); }
 
 /* A candidate pair of a greedy search. */
 typedef struct tni_couple { double score; int a, b; } tni_couple;
@@ -447,7 +447,7 @@ static void tni_plan_order(tn_plan *p, int node, int *count)
 }
 
 /* Finds the tree, and the order in which its products are computed. */
-TNI_FN bool tni_plan_tree(tn_plan *p)
+TNI_COLD_FN bool tni_plan_tree(tn_plan *p)
 {
     tn_ctx      *ctx = p->ctx;
     tni_arena   *heads = &ctx->heads[ctx->head];

@@ -186,9 +186,9 @@ static void tni_plan_free(tni_owned *o)
 
 void tn_plan_destroy(tn_plan *p) { if (p) p->owned.destroy(&p->owned); }
 
-TNI_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, int64_t n, const int *ranks,
-                                const int64_t *const *shapes, const int *const *labels, int rank, const int *out,
-                                const tn_plan_desc *desc)
+TNI_COLD_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, int64_t n, const int *ranks,
+                                     const int64_t *const *shapes, const int *const *labels, int rank, const int *out,
+                                     const tn_plan_desc *desc)
 {
     if (!ctx) return NULL;
     if (!expr && !labels)
@@ -230,7 +230,7 @@ tn_plan *tn_plan_create_labels(tn_ctx *ctx, int64_t n, const int *ranks, const i
     return tni_plan_create(ctx, "plan_create_labels", NULL, n, ranks, shapes, labels, rank, out, desc);
 }
 
-TNI_FN tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands, const char *op)
+TNI_COLD_FN tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands, const char *op)
 {
     bool same;
     if (!p) return NULL;

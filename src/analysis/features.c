@@ -16,12 +16,12 @@ tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u, const
         || !tni_is_vector(ctx, u, cp->out, "feature_interactions", "u")) return NULL;
     int64_t m = d->shape[0] + cp->constant;
     if (d->shape[1] != cp->in[0] - cp->constant)
-        return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
-                        (long long)cp->in[0] - cp->constant), (tn_tensor *)NULL;
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: d is %s, expected %lld columns, the operator's inputs",
+                        TNI_SHAPE(d), (long long)cp->in[0] - cp->constant), (tn_tensor *)NULL;
     if (moment && !tni_is_matrix(ctx, moment, "feature_interactions", "moment")) return NULL;
     if (moment && (moment->shape[0] != m || moment->shape[1] != m))
-        return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
-                        (long long)m), (tn_tensor *)NULL;
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment),
+                        (long long)m, (long long)m), (tn_tensor *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
     tn_tensor *t = tni_view_of((tn_tensor *)d);
     t = t ? tn_transpose(t, 0, 1) : NULL;
@@ -47,7 +47,7 @@ tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_t
 }
 
 /* act(z)/z, and the slope of act where z = 0 */
-TNI_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope)
+TNI_COLD_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope)
 {
     const int64_t n = tn_tensor_count(z);
     tni_scratch   w = tni_scratch_begin(ctx, "mlp_modifier");

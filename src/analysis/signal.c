@@ -10,13 +10,13 @@
    >>analysis-impl  null models, certificates, features, alignment
    ====================================================================== */
 
-TNI_FN tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a call that returned NULL */
+TNI_COLD_FN tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a call that returned NULL */
 {
     tn_status s = tn_ctx_status(ctx);
     return s == TN_OK ? TN_ERR_MEMORY : s;
 }
 
-TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
+TNI_COLD_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_I32, 1, &n);
     return t ? tni_tensor_done(t, tn_write(t, TN_I32, counts, n)) : NULL;

@@ -42,7 +42,7 @@ tn_circuit *tn_circuit_compose(const tn_circuit *outer, tn_circuit_side side, co
 }
 
 /* Calls fn for all rows, in blocks that need at most an eighth of max_bytes, or 32 MiB without a limit. */
-TNI_FN tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circuit_fn fn, void *user)
+TNI_COLD_FN tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circuit_fn fn, void *user)
 {
     const int64_t most = c->ctx->desc.max_bytes > 0 ? (int64_t)(c->ctx->desc.max_bytes / 8) : (int64_t)1 << 25;
     const int64_t block = tni_max(1, tni_min(c->rows, most / (24 * tni_max(1, c->columns))));

@@ -21,7 +21,7 @@ static tn_tensor *tni_row_means(tn_ctx *ctx, tn_tensor *x)                      
 }
 
 /* 1/denominator of a norm: x [..,n] -> [rows,1]; a NULL norm gives ones */
-TNI_FN tn_tensor *tni_frozen_scale(tn_ctx *ctx, const tn_norm *norm, tn_tensor *x)
+TNI_COLD_FN tn_tensor *tni_frozen_scale(tn_ctx *ctx, const tn_norm *norm, tn_tensor *x)
 {
     if (!x) return NULL;
     tn_tensor *ones = tn_full(ctx, 2, TNI_DIMS(tn_tensor_count(x) / tni_max(x->shape[x->rank - 1], 1), 1), 1);
@@ -182,7 +182,7 @@ static bool tni_frozen_block(tn_circuit_frozen *f, int64_t l, tn_tensor **x, tn_
 }
 
 /* x [..,n], with c as its last column: [..,n+1] */
-TNI_FN tn_tensor *tni_frozen_with(tn_ctx *ctx, tn_tensor *x, double c)
+TNI_COLD_FN tn_tensor *tni_frozen_with(tn_ctx *ctx, tn_tensor *x, double c)
 {
     int64_t shape[TN_MAX_RANK];
     if (!x) return NULL;
@@ -256,7 +256,7 @@ static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
 }
 
 /* [r x; c] for x with c as its last column.   x [..,n+1]  r [T,1] */
-TNI_FN tn_tensor *tni_frozen_read(tn_ctx *ctx, tn_tensor *x, tn_tensor *r)
+TNI_COLD_FN tn_tensor *tni_frozen_read(tn_ctx *ctx, tn_tensor *x, tn_tensor *r)
 {
     const int64_t n = x ? x->shape[x->rank - 1] - 1 : 0;
     tn_tensor    *part[2];
@@ -267,20 +267,20 @@ TNI_FN tn_tensor *tni_frozen_read(tn_ctx *ctx, tn_tensor *x, tn_tensor *r)
 }
 
 /* What is multiplied with x [..,n+1]: `factor` n times, then `last`. */
-TNI_FN tn_tensor *tni_frozen_factors(tn_ctx *ctx, int64_t n, double factor, double last)
+TNI_COLD_FN tn_tensor *tni_frozen_factors(tn_ctx *ctx, int64_t n, double factor, double last)
 {
     return tni_frozen_with(ctx, tn_full(ctx, 1, &n, factor), last);
 }
 
 /* What an MLP adds, for its products h [T,h+1] of encoders times m. */
-TNI_FN tn_tensor *tni_frozen_added(tn_ctx *ctx, const tn_circuit_frozen_block *b, tn_tensor *h)
+TNI_COLD_FN tn_tensor *tni_frozen_added(tn_ctx *ctx, const tn_circuit_frozen_block *b, tn_tensor *h)
 {
     const int64_t hidden = b->p->shape[1];
     tn_tensor    *y = h ? tn_affine(ctx, tn_slice(h, -1, 0, hidden), b->p, NULL) : NULL;
     return y && b->pb ? tn_add(ctx, y, tn_mul(ctx, tn_slice(h, -1, hidden, hidden + 1), b->pb)) : y;
 }
 
-TNI_FN bool tni_frozen_set(tn_tensor **slot, tn_tensor *t)
+TNI_COLD_FN bool tni_frozen_set(tn_tensor **slot, tn_tensor *t)
 {
     tn_tensor_destroy(*slot);
     *slot = tn_tensor_keep(t);

@@ -76,7 +76,7 @@ tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int6
 
 /* ---- what a circuit reads ----------------------------------------------- >>circuits-reading */
 
-TNI_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
+TNI_COLD_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
 {
     if (!ctx) return false;
     if (!m || !m->blocks || !tni_alive(m->embed.w))
@@ -101,14 +101,14 @@ static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circ
 }
 
 /* What a part of the model that the caller asked for cannot be. */
-TNI_FN bool tni_circuit_refused(tn_ctx *ctx, const char *op, bool is, const char *what, const char *why)
+TNI_COLD_FN bool tni_circuit_refused(tn_ctx *ctx, const char *op, bool is, const char *what, const char *why)
 {
     if (is) tni_fail(ctx, TN_ERR_ARG, "%s: the model has %s: %s", op, what, why);
     return is;
 }
 
 /* Whether what a branch adds to the stream is normed again. */
-TNI_FN bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const char *op)
+TNI_COLD_FN bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const char *op)
 {
     return tni_circuit_refused(ctx, op, m->desc.norm_place != TN_PLACE_PRE,
                                m->desc.norm_place == TN_PLACE_POST ? "post norms" : "sandwich norms",
@@ -117,7 +117,7 @@ TNI_FN bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const
 
 /* The rows [diag(gain) C; bias], and with `constant` the column of the one: what is read per direction of the normed stream.
    [dim,dim] or [dim+1,dim+1]; the rows of directions times `factor`. C centres where the norm is a LayerNorm. */
-TNI_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, bool constant, double factor)
+TNI_COLD_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, bool constant, double factor)
 {
     const int64_t dim = m->desc.dim, row[2] = {1, dim};
     const bool    normed = !m->desc.no_norm && m->desc.norm_place != TN_PLACE_POST;
@@ -133,7 +133,7 @@ TNI_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const 
 }
 
 /* The residual stream before block 0 of each token, alone at a position: [vocab,1,dim] */
-TNI_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64_t position)
+TNI_COLD_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64_t position)
 {
     const int64_t vocab = m->desc.vocab;
     tni_scratch   w = tni_scratch_begin(ctx, "circuit");
@@ -159,8 +159,8 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
                                    "tokens reach a later block through them, expected directions of the stream"))
             return NULL;
         if (normed && !(d->norm_scale > 0 && d->norm_scale < HUGE_VAL))
-            return tni_fail(ctx, TN_ERR_ARG, "%s: norm_scale is %g, expected a number > 0: the denominator of norm1 in block %lld "
-                            "depends on the text", op, d->norm_scale, (long long)d->block), (tn_tensor *)NULL;
+            return tni_fail(ctx, TN_ERR_ARG, "%s: norm_scale is %g, expected a number > 0: the denominator of norm1 in block "
+                            "%lld depends on the text", op, d->norm_scale, (long long)d->block), (tn_tensor *)NULL;
     }
     x = x0 = tni_circuit_stream(ctx, m, position);
     if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0, NULL);
@@ -202,7 +202,7 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
 /* ---- heads -------------------------------------------------------------- >>circuits-heads */
 
 /* `plain` leaves out biases. */
-TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
+TNI_COLD_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
 {
     static const tn_head_part parts[2][2] = {{TN_HEAD_Q1, TN_HEAD_K1}, {TN_HEAD_Q2, TN_HEAD_K2}};
     const tn_transformer_block *b = &m->blocks[d->block];
@@ -245,7 +245,7 @@ tn_circuit *tn_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit
 }
 
 /* Values of one head per row of x: [rows,d_v] */
-TNI_FN tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t h, tn_tensor *x)
+TNI_COLD_FN tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t h, tn_tensor *x)
 {
     const tn_attention *a = &m->blocks[block].attn;
     const int64_t       dv = a->desc.d_v;
@@ -254,7 +254,7 @@ TNI_FN tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64
 }
 
 /* Whether what a head writes is linear in the normed stream. */
-TNI_FN bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
+TNI_COLD_FN bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
 {
     const tn_attention *a = &m->blocks[block].attn;
     return !tni_circuit_normed_after(ctx, m, op)
@@ -265,7 +265,7 @@ TNI_FN bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t blo
                                    "a head of a later block reads the first block's values as well");
 }
 
-TNI_FN tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
+TNI_COLD_FN tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
 {
     const tn_transformer_block *b = &m->blocks[d->block];
     const bool constant = !plain && (b->attn.vb || b->norm1.bias);

@@ -182,7 +182,7 @@ static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
     return true;
 }
 
-TNI_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
+TNI_COLD_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
 {
     if (f->logits) return true;
     return tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail",
@@ -214,8 +214,8 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
     return t;
 }
 
-TNI_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
-                                      double *whole)
+TNI_COLD_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
+                                           double *whole)
 {
     const int64_t t = target->position, all = -1;
     tn_ctx       *ctx = f->ctx;
@@ -329,7 +329,7 @@ static double tni_parts_count(const tn_circuit_frozen *f, tn_circuit_by by, bool
     return degree + 1;
 }
 
-TNI_FN double tni_values_sum(const tn_tensor *t)
+TNI_COLD_FN double tni_values_sum(const tn_tensor *t)
 {
     tni_scratch w = tni_scratch_begin(t->ctx, "circuit_parts");
     double     *v = tni_take_numbers(&w, t), sum = v ? 0 : (double)NAN;
@@ -386,7 +386,7 @@ TNI_PRINTF(2, 3) TNI_FN void tni_text_print(tni_text *t, const char *fmt, ...)
     va_end(args);
 }
 
-TNI_FN const char *tni_source_name(const tn_circuit_frozen *f, int64_t s)
+TNI_COLD_FN const char *tni_source_name(const tn_circuit_frozen *f, int64_t s)
 {
     return f->constant && s == f->sources - 1 ? "1" : s == 0 ? "E" : "P";
 }

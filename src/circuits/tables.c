@@ -74,7 +74,7 @@ tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tenso
 }
 
 /* Each token alone, as the MLP's operator reads it: normed without gain and bias, which are in the operator. [vocab,dim] */
-TNI_FN tn_tensor *tni_circuit_tokens(tn_ctx *ctx, const tn_transformer *m, int64_t block)
+TNI_COLD_FN tn_tensor *tni_circuit_tokens(tn_ctx *ctx, const tn_transformer *m, int64_t block)
 {
     tn_tensor *x = tni_circuit_stream(ctx, m, 0);
     tn_norm    norm = m->blocks[block].norm2;

@@ -80,8 +80,8 @@ TNI_FN tni_span tni_comm_span(int64_t n, int size, int rank, int64_t at, int64_t
     return p;
 }
 
-/* own[i] = the sum over ranks of row[rank][i], in this order, where the row of this rank is `own`. Integers whose magnitude is 2^31
-   or more become INT32_MIN, by which all processes that get them know: tni_comm_direct. */
+/* own[i] = the sum over ranks of row[rank][i], in this order, where the row of this rank is `own`. Integers whose magnitude is
+   2^31 or more become INT32_MIN, by which all processes that get them know: tni_comm_direct. */
 static void tni_comm_add(const tn_comm *k, char *own, const char *rows, size_t pitch, int64_t n, tn_dtype dtype)
 {
     enum { FEW = 256 };

@@ -134,10 +134,15 @@ long syscall(long, ...);                /* which -std=c99 hides */
 #define TNI_KERNELS(X, UNCALLED, NONE) TN_KERNELS(X)
 #endif
 
+/* Begins the functions of files that are not called many times in a step of training or a prediction: files and text, plans,
+   networks, operators, circuits and pictures. With gcc the static functions that only these call are cold, too. */
+#define TNI_COLD_FN TNI_COLD TNI_FN
+
 #if defined(__GNUC__)
 #define TNI_UNUSED __attribute__((unused))
 #define TNI_NOINLINE __attribute__((noinline))
-#define TNI_RARE     __attribute__((noinline, cold))    /* a branch that calls it counts as unlikely */
+#define TNI_COLD     __attribute__((cold))              /* compiled for size; a branch that calls it counts as unlikely */
+#define TNI_RARE     TNI_NOINLINE TNI_COLD
 #if defined(__MINGW32__) && !defined(__clang__)       /* where plain "printf" means Microsoft's, which has no %zu */
 #define TNI_PRINTF(text, first) __attribute__((format(gnu_printf, text, first)))
 #else
@@ -146,6 +151,7 @@ long syscall(long, ...);                /* which -std=c99 hides */
 #else
 #define TNI_UNUSED
 #define TNI_NOINLINE
+#define TNI_COLD
 #define TNI_RARE
 #define TNI_PRINTF(text, first)
 #endif

@@ -234,7 +234,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
 }
 
 /* Checks a desc and fills in its defaults. */
-TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
+TNI_COLD_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
 {
     memset(l, 0, sizeof *l);
     l->pool = tni_ctx_pool(ctx);
@@ -348,28 +348,28 @@ double tn_effective_rank(const double *values, int64_t n)
     return sum * sum / squares;
 }
 
-TNI_FN tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
+TNI_COLD_FN tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
 {
     if (eps >= 0 && eps < HUGE_VAL) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected 0 or more", op, what, eps);
 }
 
 /* The least number of values, descending, whose dropped tail has at most the norm delta. */
-TNI_FN int64_t tni_tail_rank(int64_t n, const double *s, double delta)
+TNI_COLD_FN int64_t tni_tail_rank(int64_t n, const double *s, double delta)
 {
     double sum = 0;
     while (n > 0 && (sum += s[n - 1] * s[n - 1]) <= delta * delta) n--;
     return n;
 }
 
-TNI_FN double tni_tail_squares(int64_t n, const double *s, int64_t rank)
+TNI_COLD_FN double tni_tail_squares(int64_t n, const double *s, int64_t rank)
 {
     double sum = 0;
     while (n > rank) { n--; sum += s[n] * s[n]; }
     return sum;
 }
 
-TNI_FN double tni_gap(int64_t n, const double *s, int64_t rank)
+TNI_COLD_FN double tni_gap(int64_t n, const double *s, int64_t rank)
 {
     return rank > 0 && rank < n && s[rank - 1] > 0 ? (s[rank - 1] - s[rank]) / s[rank - 1] : 1;
 }

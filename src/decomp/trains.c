@@ -26,7 +26,7 @@ void tn_tt_destroy(tn_tt *tt)
 }
 
 /* A train without its cores. */
-TNI_FN tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
+TNI_COLD_FN tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
 {
     tni_tt_box *box = (tni_tt_box *)tni_alloc(ctx, sizeof *box, op);
     if (!box) return NULL;
@@ -44,19 +44,19 @@ TNI_FN tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
     return &box->tt;
 }
 
-TNI_FN tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
+TNI_COLD_FN tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
 {
     if (s == TN_OK) return tt;
     tn_tt_destroy(tt);
     return NULL;
 }
 
-TNI_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
+TNI_COLD_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
 {
     return tni_write_new(tt->ctx, op, &tt->core[k], 3, TNI_DIMS(r, n, s), p);
 }
 
-TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
+TNI_COLD_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
 {
     *eps = desc && desc->eps != 0 ? desc->eps : ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-12;
     j->limit = desc && desc->max_bond != 0 ? desc->max_bond : INT64_MAX;
@@ -68,7 +68,7 @@ TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *d
     return tni_eps_check(ctx, op, "eps", *eps);
 }
 
-TNI_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
+TNI_COLD_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
 {
     int64_t   k = tni_min(m, n);
     tn_status s = tni_svd(&j->host, m, n, tni_rows(j->c, n), tni_rows(j->u, k), j->s, tni_rows(j->vt, n), j->work);
@@ -88,8 +88,8 @@ TNI_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
 }
 
 /* The numbers of each array for bonds of C [m,n], at most, and the extent of its products. */
-TNI_FN void tni_tt_take(tni_scratch *w, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work,
-                        int64_t extent)
+TNI_COLD_FN void tni_tt_take(tni_scratch *w, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work,
+                             int64_t extent)
 {
     j->c = tni_take_f64(w, c, 1);
     j->u = tni_take_f64(w, u, 1);
@@ -199,7 +199,7 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
 }
 
 /* A power of two brings x to about one; its exponent is added to *exponent. */
-TNI_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent)
+TNI_COLD_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent)
 {
     const double scale = tni_unit_scale(tni_largest_of(n, x));
     h->by->scale(n, scale, x);
@@ -207,7 +207,7 @@ TNI_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exp
 }
 
 /* The workspace of tni_tt_orthonormal and tni_tt_round. */
-TNI_FN void tni_tt_round_take(tni_scratch *w, const tn_tt *tt, tni_tt_round_job *j)
+TNI_COLD_FN void tni_tt_round_take(tni_scratch *w, const tn_tt *tt, tni_tt_round_job *j)
 {
     int64_t all = 0, c = 1, u = 1, s = 1, vt = 1, work = 1, extent = 1, left = 1;
     j->at = (int64_t *)tni_take(w, tt->count, sizeof *j->at);
@@ -286,7 +286,7 @@ static tn_status tni_tt_sweep(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j)
 }
 
 /* Reads the train and makes all of its cores but the first orthonormal: the norm of that one is the train's. */
-TNI_FN tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm)
+TNI_COLD_FN tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm)
 {
     double    scale;
     tn_status s;
@@ -331,7 +331,7 @@ tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
 }
 
 /* Is there a train, and the argument that messages call `what`? */
-TNI_FN bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, const void *p)
+TNI_COLD_FN bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, const void *p)
 {
     if (tt && !p) tni_fail(tt->ctx, TN_ERR_ARG, "%s: %s is NULL, expected a place for numbers", op, what);
     return tt && p;
@@ -357,7 +357,7 @@ static bool tni_tt_match(const tn_tt *a, const tn_tt *b, const char *op)
 }
 
 /* Elements of a core, for all of a train: the largest. */
-TNI_FN int64_t tni_tt_largest_core(const tn_tt *tt)
+TNI_COLD_FN int64_t tni_tt_largest_core(const tn_tt *tt)
 {
     int64_t most = 1;
     for (int64_t k = 0; k < tt->count; k++) most = tni_max(most, tn_tensor_count(tt->core[k]));
@@ -429,7 +429,7 @@ tn_tt *tn_tt_scale(const tn_tt *from, double factor)
 }
 
 /* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right: the inner product is *inner 2^*exponent. */
-TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent)
+TNI_COLD_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent)
 {
     int64_t most = 1;
     double  scale;
@@ -470,7 +470,7 @@ tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
 }
 
 /* The norm is *norm 2^*exponent. */
-TNI_FN tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
+TNI_COLD_FN tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
 {
     tni_tt_round_job j = TNI_ZERO;
     *exponent = 0;

@@ -7,20 +7,20 @@
    between two of them, or round numbers where it spans less than that. All labels of an axis are
    written in one style: with exponents if one of them needs an exponent. */
 
-TNI_FN double tni_ruler_pixel(const tni_ruler *r, double v)
+TNI_COLD_FN double tni_ruler_pixel(const tni_ruler *r, double v)
 {
     double pixel = r->from + (v - r->low) / (r->high - r->low) * (r->to - r->from);
     return pixel > 1e6 ? 1e6 : pixel > -1e6 ? pixel : -1e6;
 }
 
-TNI_FN double tni_round_step(double raw)
+TNI_COLD_FN double tni_round_step(double raw)
 {
     double unit = pow(10, floor(log10(raw))), m = raw / unit;
     return unit * (m < 1.0001 ? 1 : m < 2.0001 ? 2 : m < 5.0001 ? 5 : 10);
 }
 
 /* Like %.{digits}g, with at least `decimals` digits after the point, and 1e5 for 1e+05. */
-TNI_FN void tni_tick_text(char dst[32], double v, int digits, int decimals)
+TNI_COLD_FN void tni_tick_text(char dst[32], double v, int digits, int decimals)
 {
     int   n = tni_format_double(dst, v, digits);
     char *e = strchr(dst, 'e'), *point = strchr(dst, '.');
@@ -47,7 +47,7 @@ static void tni_tick_exponent(char dst[32], double v, int digits)
     else tni_print(dst, 32, "%se%d", mantissa, (int)e);
 }
 
-TNI_FN void tni_tick(tni_ruler *r, double at, double value, int digits, int decimals)
+TNI_COLD_FN void tni_tick(tni_ruler *r, double at, double value, int digits, int decimals)
 {
     double slack = 1e-9 * (r->high - r->low);                /* infinite for an axis of all doubles */
     if (r->ticks == TNI_TICKS || at < r->low - slack || at > r->high + slack || value - value != 0) return;
@@ -96,7 +96,7 @@ static void tni_ticks_one_style(tni_ruler *r, int digits)
         if (!strchr(r->label[k], 'e')) tni_tick_exponent(r->label[k], r->value[k], digits);
 }
 
-TNI_FN void tni_ruler_init(tni_ruler *r, double low, double high, bool log, double wanted, bool whole)
+TNI_COLD_FN void tni_ruler_init(tni_ruler *r, double low, double high, bool log, double wanted, bool whole)
 {
     memset(r, 0, sizeof *r);
     r->low = low;
@@ -111,7 +111,7 @@ TNI_FN void tni_ruler_init(tni_ruler *r, double low, double high, bool log, doub
     tni_ticks_one_style(r, 12);
 }
 
-TNI_FN double tni_ruler_label_width(const tni_ruler *r, double size)
+TNI_COLD_FN double tni_ruler_label_width(const tni_ruler *r, double size)
 {
     double width = 0;
     for (int k = 0; k < r->ticks; k++) width = fmax(width, tni_label_width(r->label[k], size));
@@ -130,8 +130,8 @@ static int64_t tni_heat_side(int64_t n, int64_t size, int64_t scale, int64_t *bl
 }
 
 /* How a matrix fills `size` pixels: whole pixels per cell, or, where there are more values, blocks of them. */
-TNI_FN bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t rows, int64_t columns, int64_t cell,
-                          int64_t size, int64_t scale, bool stretch)
+TNI_COLD_FN bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t rows, int64_t columns, int64_t cell,
+                               int64_t size, int64_t scale, bool stretch)
 {
     size_t bytes;
     memset(h, 0, sizeof *h);
@@ -263,8 +263,8 @@ static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *
 
 /* The scale of `count` matrices: as the desc says, or of the data and zero. A clip at zero is ignored, since the picture
    would be blank. */
-TNI_FN bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
-                          int64_t count)
+TNI_COLD_FN bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
+                               int64_t count)
 {
     double low = scale->low, high = scale->high;
     if (low == 0 && high == 0 && h->down > 0) {
@@ -295,7 +295,7 @@ static void tni_mark_cells(tni_canvas *c, tni_mark_kind kind, int64_t x, int64_t
 }
 
 /* Cells with their corner at (x,y), in a thin frame. */
-TNI_FN void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
+TNI_COLD_FN void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
 {
     tni_mark_cells(c, TNI_MARK_CELLS, x, y, h->width, h->height, h->cell_w, h->cell_h);
     for (int64_t i = 0; i < h->down; i++) {
@@ -345,8 +345,8 @@ static double tni_numbers_fit(const tni_heat *h, const tni_shades *s, const doub
 }
 
 /* The value of each cell that has room for it. */
-TNI_FN void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
-                             int64_t y)
+TNI_COLD_FN void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
+                                  int64_t y)
 {
     double size = tni_small * c->scale, room = (double)h->cell_w - 4 * c->scale;
     int    decimals;
@@ -376,7 +376,7 @@ static void tni_bar_end(tni_ruler *r, double v)
 }
 
 /* Returns the width that the bar needs. */
-TNI_FN double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
+TNI_COLD_FN double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
 {
     double least = 16 * scale / height * (s->high - s->low);
     int    kept = 0;
@@ -394,7 +394,7 @@ TNI_FN double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, dou
     return (tni_bar_gap + tni_bar_width + tni_tick_length + 4) * scale + tni_ruler_label_width(r, tni_small * scale);
 }
 
-TNI_FN void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height)
+TNI_COLD_FN void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height)
 {
     double u = c->scale, right = x + tni_bar_width * u;
     tni_mark_cells(c, TNI_MARK_BAR, (int64_t)x, (int64_t)y, (int64_t)right - (int64_t)x,

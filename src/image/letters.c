@@ -116,7 +116,7 @@ static void tni_sign_of(tni_sign *s, uint32_t code)
 
 /* The next character of a text; invalid UTF-8 counts as one unknown character per byte.
    A hyphen that begins a text, or a number within it, is a minus sign. */
-TNI_FN uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
+TNI_COLD_FN uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
 {
     const unsigned char *s = (const unsigned char *)*at;
     int      more = *s >= 0xF0 && *s < 0xF8 ? 3 : *s >= 0xE0 && *s < 0xF0 ? 2 : *s >= 0xC2 && *s < 0xE0 ? 1 : 0, k;
@@ -282,11 +282,11 @@ static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x,
 /* ---- labels and paragraphs ---------------------------------- >>image-words */
 enum { TNI_LINES = 6 };                                                    /* of a paragraph      */
 
-TNI_FN double tni_label_width(const char *s, double size) { return s ? tni_text_width(s, strlen(s), size) : 0; }
+TNI_COLD_FN double tni_label_width(const char *s, double size) { return s ? tni_text_width(s, strlen(s), size) : 0; }
 
 /* One line of text. Text wider than `room` is set smaller, down to 3/4, then shortened to end with "...". */
-TNI_FN void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
-                           double room, uint32_t ink)
+TNI_COLD_FN void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
+                                double room, uint32_t ink)
 {
     double width = tni_label_width(s, size);
     if (!s) return;
@@ -318,7 +318,7 @@ static size_t tni_line_bytes(const char *s, double size, double room)
 }
 
 /* Lines centred at x below y, wrapped at `room`; returns their height. Without a canvas they are only measured. */
-TNI_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
+TNI_COLD_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
 {
     double height = 0;
     for (int lines = 0; s && *s && lines < TNI_LINES; lines++) {

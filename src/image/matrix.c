@@ -5,11 +5,12 @@
 #ifndef TN_NO_IMAGE
 /* ---- one matrix --------------------------------------------- >>image-matrix */
 /* Checks of a desc: `what` is the function that was called, `name` the field. */
-TNI_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
+TNI_COLD_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
 {
     if (v >= low && v <= high) return true;
     if (high == INT64_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v, (long long)low), false;
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v,
+                        (long long)low), false;
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
                     (long long)high), false;
 }
@@ -29,14 +30,14 @@ static bool tni_figure_number(tn_ctx *ctx, const char *what, const char *name, d
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected %g to %g", what, name, v, low, high), false;
 }
 
-TNI_FN bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
+TNI_COLD_FN bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
 {
     if (!needed || array) return true;
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL, expected an array", what, name), false;
 }
 
 /* The ends of a scale: both 0, low < high, or, on a scale that is symmetric about zero, any two numbers. */
-TNI_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, double low, double high, bool symmetric)
+TNI_COLD_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, double low, double high, bool symmetric)
 {
     char name[2][8];
     tni_print(name[0], sizeof name[0], "%slow", axis);
@@ -134,7 +135,7 @@ static double tni_figure_text(tni_canvas *c, const tni_figure *f, const char *s,
 }
 
 /* Adds title and caption to the margins, and width where they need it; opens the picture and writes both. */
-TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
+TNI_COLD_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
 {
     double u = f->scale, wish = fmax(tni_label_width(f->title, tni_large * u), tni_label_width(f->caption, tni_medium * u));
     f->width = f->left + f->body_width + f->right;
@@ -154,11 +155,14 @@ TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     return true;
 }
 
-TNI_FN double tni_axis_title_height(const char *title, double scale) { return title && *title ? (tni_medium + 7) * scale : 0; }
+TNI_COLD_FN double tni_axis_title_height(const char *title, double scale)
+{
+    return title && *title ? (tni_medium + 7) * scale : 0;
+}
 
 /* The titles of both axes: centred below `bottom`, and at the left edge. */
-TNI_FN void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom,
-                                 double left)
+TNI_COLD_FN void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom,
+                                      double left)
 {
     double u = c->scale, size = tni_medium * u, x = f->left + f->body_width / 2, y = f->top + f->body_height / 2;
     tni_draw_label(c, x_title, x, bottom - 3 * u, size, 0.5, false, 2 * fmin(x, f->width - x), TNI_TEXT_INK);

@@ -116,8 +116,8 @@ static tn_status tni_link_pass(tni_link *l, int from, int to, void *data, size_t
 }
 
 /* The elements of a vector of process `from` to host memory of the first, `host`, where each process has memory for them. All
-   call it. A carrier that cannot send to one process broadcasts them, through `piece`, memory of the backend. After an error of one
-   process, except of the carrier's, the others get what is there. */
+   call it. A carrier that cannot send to one process broadcasts them, through `piece`, memory of the backend. After an error of
+   one process, except of the carrier's, the others get what is there. */
 static tn_status tni_comm_to_first(tn_ctx *ctx, int from, const tn_view *v, tn_tensor *piece, void *host)
 {
     const int    rank = ctx->desc.comm->rank;

@@ -109,7 +109,7 @@ static bool tni_json_parse(tni_json *j)
     return s->at == s->bytes || tni_scan_unexpected(s, "the end of the file");
 }
 
-TNI_FN bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
+TNI_COLD_FN bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
 {
     memset(j, 0, sizeof *j);
     j->values.each = sizeof(tni_value);
@@ -127,29 +127,29 @@ TNI_FN bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
     return tni_reader_get(&j->file, 0, j->scan.text, j->scan.bytes) == TN_OK && tni_json_parse(j);
 }
 
-TNI_FN void tni_json_close(tni_json *j)
+TNI_COLD_FN void tni_json_close(tni_json *j)
 {
     tni_reader_close(&j->file);
     tni_free(j->file.ctx, j->scan.text, j->scan.bytes);
     tni_list_free(j->file.ctx, &j->values);
 }
 
-TNI_FN const tni_value *tni_json_child(const tni_json *j, const tni_value *v)
+TNI_COLD_FN const tni_value *tni_json_child(const tni_json *j, const tni_value *v)
 {
     return v && v->child != 0 ? tni_json_at(j, v->child) : NULL;
 }
 
-TNI_FN const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
+TNI_COLD_FN const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
 {
     return v->next != 0 ? tni_json_at(j, v->next) : NULL;
 }
 
-TNI_FN const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
+TNI_COLD_FN const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
 
-TNI_FN bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
+TNI_COLD_FN bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
 
 /* The value of a key; NULL if there is none or this is not an object. A duplicate key is an error. */
-TNI_FN const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key)
+TNI_COLD_FN const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key)
 {
     const tni_value *found = NULL, *v = tni_json_is(object, TNI_JSON_OBJECT) ? tni_json_child(j, object) : NULL;
     for (; v; v = tni_json_next(j, v)) {

@@ -20,7 +20,7 @@ static const struct { const char *name; tni_number number; } tni_safetensors_dty
     {"F6_E2M3", {TNI_OTHER, 6, false}}, {"F6_E3M2", {TNI_OTHER, 6, false}}, {"F4", {TNI_OTHER, 4, false}}
 };
 
-TNI_FN bool tni_safetensors_number(const char *dtype, tni_number *out)
+TNI_COLD_FN bool tni_safetensors_number(const char *dtype, tni_number *out)
 {
     for (size_t i = 0; i < sizeof tni_safetensors_dtype / sizeof *tni_safetensors_dtype; i++) {
         *out = tni_safetensors_dtype[i].number;
@@ -53,7 +53,7 @@ static void tni_safetensors_destroy(tni_owned *owned)
 }
 
 /* The file that has the data of a tensor. */
-TNI_FN const tni_reader *tni_entry_file(const tn_safetensors *f, const tn_safetensors_entry *e)
+TNI_COLD_FN const tni_reader *tni_entry_file(const tn_safetensors *f, const tn_safetensors_entry *e)
 {
     return f->parts.count > 0 ? &tni_part_at(f, (size_t)e->part)->file->file : &f->file;
 }
@@ -365,7 +365,7 @@ static tn_status tni_safetensors_index(tn_safetensors *f, const char *path)
     return tni_index_join(f, path);
 }
 
-TNI_FN tn_status tni_safetensors_open(tn_ctx *ctx, const tn_source *source, tn_safetensors **out)
+TNI_COLD_FN tn_status tni_safetensors_open(tn_ctx *ctx, const tn_source *source, tn_safetensors **out)
 {
     const size_t n = source->path && !source->fetch ? strlen(source->path) : 0;
     tn_status    s = tni_safetensors_one(ctx, source, out);
@@ -426,7 +426,7 @@ static const tn_safetensors_entry *tni_safetensors_want(tn_safetensors *f, const
     return e;
 }
 
-TNI_FN tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_entry *e, tn_tensor **out)
+TNI_COLD_FN tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_entry *e, tn_tensor **out)
 {
     tni_number n;
     *out = NULL;

@@ -5,7 +5,7 @@
 
 /* ---- writing safetensors ------------------------------------------------ >>io-safetensors-write */
 
-TNI_FN void tni_text_escaped(tni_text *t, const char *s)
+TNI_COLD_FN void tni_text_escaped(tni_text *t, const char *s)
 {
     static const char hex[] = "0123456789abcdef", known[] = "\b\t\n\f\r", letters[] = "btnfr";
     for (; *s; s++) {
@@ -22,14 +22,14 @@ TNI_FN void tni_text_escaped(tni_text *t, const char *s)
     }
 }
 
-TNI_FN void tni_text_json(tni_text *t, const char *s)
+TNI_COLD_FN void tni_text_json(tni_text *t, const char *s)
 {
     tni_text_add(t, "\"", 1);
     tni_text_escaped(t, s);
     tni_text_add(t, "\"", 1);
 }
 
-TNI_FN void tni_text_string(tni_text *t, const char *s) { tni_text_add(t, s, strlen(s)); }
+TNI_COLD_FN void tni_text_string(tni_text *t, const char *s) { tni_text_add(t, s, strlen(s)); }
 
 static size_t tni_tensor_data_bytes(const tn_tensor *t) { return (size_t)tn_tensor_count(t) * tni_dtype_size(t->dtype); }
 
@@ -160,8 +160,8 @@ static void tni_put_sum(tni_writer *w)
 }
 
 /* seal: NULL, or the file is a checkpoint. */
-TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count,
-                                     const tn_metadata *notes, int64_t note_count, const tni_seal *seal)
+TNI_COLD_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count,
+                                          const tn_metadata *notes, int64_t note_count, const tni_seal *seal)
 {
     char       *text = NULL;
     size_t      bytes = 0, n = (size_t)count;
@@ -199,7 +199,7 @@ tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named_tensor 
 
 /* ---- parameters --------------------------------------------------------- >>io-params */
 
-TNI_FN tn_status tni_entry_real(const tn_safetensors *f, const tn_safetensors_entry *e)
+TNI_COLD_FN tn_status tni_entry_real(const tn_safetensors *f, const tn_safetensors_entry *e)
 {
     tni_number n;
     if (tni_safetensors_number(e->dtype, &n) && tni_number_is_float(n)) return TN_OK;
@@ -207,7 +207,7 @@ TNI_FN tn_status tni_entry_real(const tn_safetensors *f, const tn_safetensors_en
                     tni_quote(e->name).s, e->dtype);
 }
 
-TNI_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
+TNI_COLD_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
 {
     const tn_safetensors_entry *e = tn_safetensors_find(f, p->name);
     const tn_tensor *t = p->value;
@@ -237,7 +237,7 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
 }
 
 /* Sets the parameters to the values of the file, through the host, so that no kernel needs memory halfway. */
-TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value)
+TNI_COLD_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value)
 {
     tn_ctx     *ctx = tn_params_ctx(params);
     tni_scratch w = tni_scratch_begin(ctx, "parameters");
@@ -298,7 +298,7 @@ tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metada
 }
 
 /* The fewest digits that give exactly this number. */
-TNI_UNUSED TNI_FN void tni_exact_text(char number[32], double v)
+TNI_UNUSED TNI_COLD_FN void tni_exact_text(char number[32], double v)
 {
     double back = v;
     for (int digits = 15; digits <= 17; digits++) {

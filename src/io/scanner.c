@@ -5,13 +5,13 @@
    The headers of safetensors and npy are flat, at most an object of objects, so that nothing recurses. Strings
    are decoded in place, since no character is longer than its escape, and end with a zero at their closing quote. */
 
-TNI_FN bool tni_scan_fail(tni_scan *s, const char *reason)
+TNI_COLD_FN bool tni_scan_fail(tni_scan *s, const char *reason)
 {
     s->status = tni_reader_fail(s->file, TN_ERR_FORMAT, s->start + s->at, "%s", reason);
     return false;
 }
 
-TNI_FN void tni_scan_space(tni_scan *s)
+TNI_COLD_FN void tni_scan_space(tni_scan *s)
 {
     for (; s->at < s->bytes; s->at++) {
         char c = s->text[s->at];
@@ -19,7 +19,7 @@ TNI_FN void tni_scan_space(tni_scan *s)
     }
 }
 
-TNI_FN bool tni_scan_take(tni_scan *s, char c)
+TNI_COLD_FN bool tni_scan_take(tni_scan *s, char c)
 {
     tni_scan_space(s);
     if (s->at == s->bytes || s->text[s->at] != c) return false;
@@ -27,7 +27,7 @@ TNI_FN bool tni_scan_take(tni_scan *s, char c)
     return true;
 }
 
-TNI_FN bool tni_scan_unexpected(tni_scan *s, const char *expected)
+TNI_COLD_FN bool tni_scan_unexpected(tni_scan *s, const char *expected)
 {
     s->status = tni_reader_fail(s->file, TN_ERR_FORMAT, s->start + s->at, "unexpected %s, expected %s",
                                 s->at < s->bytes ? "character" : s->start + s->bytes < s->file->bytes ? "end of header"
@@ -35,7 +35,7 @@ TNI_FN bool tni_scan_unexpected(tni_scan *s, const char *expected)
     return false;
 }
 
-TNI_FN bool tni_scan_expect(tni_scan *s, char c)
+TNI_COLD_FN bool tni_scan_expect(tni_scan *s, char c)
 {
     char quoted[] = "' '";
     quoted[1] = c;
@@ -43,7 +43,7 @@ TNI_FN bool tni_scan_expect(tni_scan *s, char c)
 }
 
 /* 0 or a number without leading zeros, sign, point or exponent. */
-TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out)
+TNI_COLD_FN bool tni_scan_natural(tni_scan *s, uint64_t *out)
 {
     tni_scan_space(s);
     size_t first = s->at;
@@ -59,7 +59,7 @@ TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out)
 
 /* JSON's [], [3], [3,4]; or Python's (), (3,), (3, 4), where Python 2 wrote (3L, 4L). The shape of more axes than a tensor can
    have is that of their numbers in a row, at most PTRDIFF_MAX, which no memory holds. */
-TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, int64_t *shape)
+TNI_COLD_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, int64_t *shape)
 {
     bool     comma = false;
     size_t   all = 1;
@@ -84,7 +84,7 @@ TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, in
     return true;
 }
 
-TNI_FN size_t tni_utf8_put(char *dst, uint32_t c)
+TNI_COLD_FN size_t tni_utf8_put(char *dst, uint32_t c)
 {
     static const unsigned char first[] = {0, 0, 0xC0, 0xE0, 0xF0};
     size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
@@ -130,7 +130,7 @@ static bool tni_scan_escape(tni_scan *s, uint32_t *out)
     return true;
 }
 
-TNI_FN bool tni_scan_string(tni_scan *s, const char **out)
+TNI_COLD_FN bool tni_scan_string(tni_scan *s, const char **out)
 {
     char *to;
     if (!tni_scan_take(s, '"')) return tni_scan_unexpected(s, "a string");
@@ -159,7 +159,7 @@ TNI_FN bool tni_scan_string(tni_scan *s, const char **out)
 /* ---- lists and names ---------------------------------------------------- >>io-lists
    All structs with a name have it as their first member, so that one sort and one search work for all. */
 
-TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
+TNI_COLD_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
 {
     if (l->count == l->max) {
         size_t max = l->max * 2 + 8, bytes;
@@ -175,7 +175,7 @@ TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
 
 /* A list as a queue, whose first item is the one that `before` puts first; an item has at most 16 bytes. After one was added,
    this puts it in its place. */
-TNI_UNUSED TNI_FN void tni_queue_up(tni_list *l, tni_queue_fn before, const void *user)
+TNI_UNUSED TNI_COLD_FN void tni_queue_up(tni_list *l, tni_queue_fn before, const void *user)
 {
     uint64_t moving[2];
     size_t   i = l->count - 1;
@@ -185,7 +185,7 @@ TNI_UNUSED TNI_FN void tni_queue_up(tni_list *l, tni_queue_fn before, const void
     memcpy(tni_list_at(l, i), moving, l->each);
 }
 
-TNI_UNUSED TNI_FN void tni_queue_pop(tni_list *l, void *top, tni_queue_fn before, const void *user)
+TNI_UNUSED TNI_COLD_FN void tni_queue_pop(tni_list *l, void *top, tni_queue_fn before, const void *user)
 {
     uint64_t moving[2];
     size_t   i = 0, child;
@@ -212,7 +212,7 @@ static void tni_sift(const void **p, size_t i, size_t n, tni_before_fn before)
 }
 
 /* Heapsort: n log n steps for any input and no memory, neither of which C's qsort guarantees. */
-TNI_FN void tni_sort(const void **p, size_t n, tni_before_fn before)
+TNI_COLD_FN void tni_sort(const void **p, size_t n, tni_before_fn before)
 {
     for (size_t i = n / 2; i-- > 0;) tni_sift(p, i, n, before);
     for (size_t i = n; i-- > 1;) {
@@ -230,10 +230,10 @@ static const char *tni_name_of(const void *item)
     return name;
 }
 
-TNI_FN bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
+TNI_COLD_FN bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
 
 /* Sorted pointers to the n items. */
-TNI_FN const void **tni_sorted(tni_scratch *w, const void *items, size_t n, size_t each, tni_before_fn before)
+TNI_COLD_FN const void **tni_sorted(tni_scratch *w, const void *items, size_t n, size_t each, tni_before_fn before)
 {
     const void **p = (const void **)tni_take(w, (int64_t)n, sizeof *p);
     if (!p) return NULL;
@@ -242,7 +242,7 @@ TNI_FN const void **tni_sorted(tni_scratch *w, const void *items, size_t n, size
     return p;
 }
 
-TNI_FN const void *tni_find_name(const void *const *p, size_t n, const char *name)
+TNI_COLD_FN const void *tni_find_name(const void *const *p, size_t n, const char *name)
 {
     size_t low = 0, high = n;
     while (low < high) {
@@ -256,10 +256,10 @@ TNI_FN const void *tni_find_name(const void *const *p, size_t n, const char *nam
 }
 
 /* A name that two of the sorted items have, or NULL. */
-TNI_FN const char *tni_twice(const void *const *p, size_t n)
+TNI_COLD_FN const char *tni_twice(const void *const *p, size_t n)
 {
     for (size_t i = 1; i < n; i++) if (strcmp(tni_name_of(p[i - 1]), tni_name_of(p[i])) == 0) return tni_name_of(p[i]);
     return NULL;
 }
 
-TNI_UNUSED TNI_FN void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->max * l->each); }
+TNI_UNUSED TNI_COLD_FN void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->max * l->each); }

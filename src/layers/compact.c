@@ -171,8 +171,8 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
 }
 
 /* Checks the matrices, and provides the memory of a call; w and name have n entries. */
-TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weight_kind kind,
-                                  tn_compact_error *error)
+TNI_COLD_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n,
+                                       tn_weight_kind kind, tn_compact_error *error)
 {
     tni_scratch work = tni_scratch_begin(w[0]->ctx, what);
     size_t      most = 0;

@@ -17,7 +17,7 @@ static const char *tni_alias_name(const tni_alias *a) { return (const char *)(a 
 static void       *tni_layers_data(tni_layers *l)     { return (char *)l + TNI_LAYERS_HEAD; }
 
 /* Removes the names that were tied since `before`. */
-TNI_FN void tni_aliases_drop(tn_params *ps, const tni_alias *before)
+TNI_COLD_FN void tni_aliases_drop(tn_params *ps, const tni_alias *before)
 {
     while (ps->aliases != before) {
         tni_alias *a = ps->aliases;
@@ -27,7 +27,7 @@ TNI_FN void tni_aliases_drop(tn_params *ps, const tni_alias *before)
 }
 
 /* Removes the newest array of layers. */
-TNI_FN void tni_layers_drop(tn_params *ps)
+TNI_COLD_FN void tni_layers_drop(tn_params *ps)
 {
     tni_layers *l = ps->layers;
     ps->layers = l->next;
@@ -53,14 +53,14 @@ static void tni_params_destroy(tni_owned *o)
     tni_object_free(o, sizeof *ps);
 }
 
-TNI_UNUSED TNI_FN void tni_params_watch(tn_params *ps, tni_watcher *w)
+TNI_UNUSED TNI_COLD_FN void tni_params_watch(tn_params *ps, tni_watcher *w)
 {
     w->params = ps;
     w->next = ps->watchers;
     ps->watchers = w;
 }
 
-TNI_UNUSED TNI_FN void tni_params_unwatch(tni_watcher *w)
+TNI_UNUSED TNI_COLD_FN void tni_params_unwatch(tni_watcher *w)
 {
     tni_watcher **link;
     if (!w->params) return;
@@ -305,7 +305,7 @@ tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
 }
 
 /* Zeroed memory for a model's array of layers. */
-TNI_FN void *tni_layers_add(tn_params *ps, size_t bytes)
+TNI_COLD_FN void *tni_layers_add(tn_params *ps, size_t bytes)
 {
     tni_layers *l = (tni_layers *)tni_alloc(ps->owned.ctx, TNI_LAYERS_HEAD + bytes, "layers");
     if (!l) return NULL;
@@ -397,8 +397,8 @@ static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, cons
 }
 
 /* "name.part" as a parameter of a layer; biases and gains have no weight decay. */
-TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *part, int rank, const int64_t *shape,
-                                  tn_init init, bool decays)
+TNI_COLD_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *part, int rank, const int64_t *shape,
+                                       tn_init init, bool decays)
 {
     char full[256];
     if (tni_print(full, sizeof full, "%s.%s", name ? name : "", part) >= sizeof full)
@@ -413,24 +413,24 @@ TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
     return p->value;
 }
 
-TNI_FN tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *part, int64_t n, int64_t m, tn_init init)
+TNI_COLD_FN tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *part, int64_t n, int64_t m, tn_init init)
 {
     return tni_layer_param(ps, name, part, 2, TNI_DIMS(n, m), init, true);
 }
 
 /* A matrix whose rows belong to ids, one by one, is not a map from one space to another, so Muon does not update it. */
-TNI_FN void tni_layer_adamw(tn_params *ps, const tn_tensor *w)
+TNI_COLD_FN void tni_layer_adamw(tn_params *ps, const tn_tensor *w)
 {
     for (int64_t i = 0; w && i < ps->count; i++) if (ps->item[i]->value == w) ps->item[i]->adamw = true;
 }
 
-TNI_FN tn_tensor *tni_layer_vector(tn_params *ps, const char *name, const char *part, int64_t n, tn_init init)
+TNI_COLD_FN tn_tensor *tni_layer_vector(tn_params *ps, const char *name, const char *part, int64_t n, tn_init init)
 {
     return tni_layer_param(ps, name, part, 1, &n, init, false);
 }
 
 /* The rule that the desc gives, or the layer's default, with the layer's fan-in. */
-TNI_FN tn_init tni_init_or(tn_init init, tn_init_rule usual, int64_t fan_in)
+TNI_COLD_FN tn_init tni_init_or(tn_init init, tn_init_rule usual, int64_t fan_in)
 {
     if (init.rule == TN_INIT_DEFAULT) init.rule = usual;
     if (init.fan_in == 0) init.fan_in = fan_in;
@@ -438,17 +438,17 @@ TNI_FN tn_init tni_init_or(tn_init init, tn_init_rule usual, int64_t fan_in)
 }
 
 /* A bias starts as its layer's weights do, or at zero where they are not random. */
-TNI_FN tn_init tni_init_bias(tn_init of_weights)
+TNI_COLD_FN tn_init tni_init_bias(tn_init of_weights)
 {
     if (of_weights.rule != TN_INIT_UNIFORM) of_weights.rule = TN_INIT_ZERO;
     return of_weights;
 }
 
 /* Products of two such extents plus one fit 64 bits. */
-TNI_FN bool tni_is_extent(int64_t n) { return n >= 1 && n < INT32_MAX; }
+TNI_COLD_FN bool tni_is_extent(int64_t n) { return n >= 1 && n < INT32_MAX; }
 
-TNI_FN tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, const char *what_a, int64_t a,
-                                   const char *what_b, int64_t b)
+TNI_COLD_FN tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, const char *what_a, int64_t a,
+                                        const char *what_b, int64_t b)
 {
     if (!ps) return TN_ERR_ARG;
     if (tni_is_extent(a) && tni_is_extent(b)) return TN_OK;
@@ -457,8 +457,8 @@ TNI_FN tn_status tni_layer_extents(tn_params *ps, const char *layer, const char 
 }
 
 /* Checks the output side of mlp and modifier layers; `out` gets its default. */
-TNI_FN tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
-                                      int64_t *out, bool none, bool bias)
+TNI_COLD_FN tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
+                                           int64_t *out, bool none, bool bias)
 {
     if (*out == 0) *out = none ? hidden : in;
     if (*out < 0 || *out >= INT32_MAX)
@@ -474,7 +474,7 @@ TNI_FN tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char
 }
 
 /* In an augmented layer the last columns of the matrices are its biases. */
-TNI_FN tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
+TNI_COLD_FN tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
 {
     if (!augmented || !biased) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "%s%s%s: a bias is true, expected false with augmented: the matrices hold the biases",
@@ -482,7 +482,7 @@ TNI_FN tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char 
 }
 
 /* A layer is made whole or not at all: what a failed init has added since `before` is removed. */
-TNI_FN tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void *layer, size_t bytes)
+TNI_COLD_FN tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void *layer, size_t bytes)
 {
     if (whole) return TN_OK;
     while (ps->count > before) tni_param_free(ps->owned.ctx, ps->item[--ps->count]);
@@ -490,7 +490,7 @@ TNI_FN tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void 
     return tn_ctx_status(ps->owned.ctx);
 }
 
-TNI_FN bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
+TNI_COLD_FN bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
 {
     if (!layer) tni_fail(ctx, TN_ERR_ARG, "%s: the layer is NULL", what);
     return ctx && layer;

@@ -38,7 +38,7 @@ static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t
                     (long long)last), false;
 }
 
-TNI_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
+TNI_COLD_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
 {
     if (is) tni_fail(ctx, TN_ERR_ARG, "transformer: %s", what);
     return is;
@@ -94,7 +94,7 @@ static int64_t tni_block_period(const tn_transformer_desc *d)
 }
 
 /* Whether that attention can use a form or row scale which is not the default. */
-TNI_FN bool tni_takes_form(tn_attention_kind k) { return k == TN_ATTENTION_SQUARED || k == TN_ATTENTION_BILINEAR; }
+TNI_COLD_FN bool tni_takes_form(tn_attention_kind k) { return k == TN_ATTENTION_SQUARED || k == TN_ATTENTION_BILINEAR; }
 static bool tni_takes_row(tn_attention_kind k, tn_row_scale row)
 {
     return k == TN_ATTENTION_SQUARED || (k == TN_ATTENTION_BILINEAR && row != TN_ROW_SCALE_SUM);
@@ -102,7 +102,7 @@ static bool tni_takes_row(tn_attention_kind k, tn_row_scale row)
 
 /* The desc of a model whose blocks are all like block l: without settings that only other blocks can use, and with the width
    of its own MLP. */
-TNI_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t l)
+TNI_COLD_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t l)
 {
     tn_transformer_desc b = *d;
     bool                form = false, row = false, order = false;       /* that another block can use */
@@ -169,7 +169,7 @@ static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 }
 
 /* The init of a matrix; `out`: it writes to the residual stream. */
-TNI_FN tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
+TNI_COLD_FN tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
 {
     tn_init init = TNI_ZERO;
     init.rule = d->init;
@@ -183,7 +183,7 @@ TNI_FN tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
     return init;
 }
 
-TNI_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
+TNI_COLD_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
 {
     tn_attention_desc a = TNI_ZERO;
     a.dim = d->dim;

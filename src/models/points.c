@@ -8,17 +8,17 @@
 #ifndef TN_NO_MODELS
 /* ---- points of a forward pass, and the taps that are shown them ---------- >>model-points */
 
-TNI_FN double tni_branch_scale(const tn_transformer_desc *d, int which) { return which ? d->mlp_scale : d->attn_scale; }
+TNI_COLD_FN double tni_branch_scale(const tn_transformer_desc *d, int which) { return which ? d->mlp_scale : d->attn_scale; }
 
 /* Whether what the attention or the MLP returns is a point of its own: it is not what is added. */
-TNI_FN bool tni_branch_changed(const tn_transformer_desc *d, int which)
+TNI_COLD_FN bool tni_branch_changed(const tn_transformer_desc *d, int which)
 {
     return d->norm_place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
 }
 
 /* Lists a point whose shape is the first `rank` of four extents. */
-TNI_FN void tni_point_add(tni_points *p, int64_t block, const char *part, const char *point, int rank, int64_t B, int64_t T,
-                          int64_t n, int64_t d)
+TNI_COLD_FN void tni_point_add(tni_points *p, int64_t block, const char *part, const char *point, int rank, int64_t B, int64_t T,
+                               int64_t n, int64_t d)
 {
     tn_point *to = p->count < p->max ? &p->to[p->count] : NULL;
     p->count++;
@@ -97,7 +97,7 @@ int64_t tn_transformer_points(const tn_transformer *m, int64_t B, int64_t T, tn_
 }
 
 /* The points of block l, or with -1 those outside of all blocks. Needs no memory, for a step that allocates none. */
-TNI_FN int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *points)
+TNI_COLD_FN int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *points)
 {
     tni_points p;
     p.count = 0;
@@ -112,7 +112,7 @@ TNI_FN int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *point
 }
 
 /* Whether the name is the pattern with a text for each *. The last * takes more where that fails: no recursion. */
-TNI_FN bool tni_name_matches(const char *pattern, const char *name)
+TNI_COLD_FN bool tni_name_matches(const char *pattern, const char *name)
 {
     const char *star = NULL, *from = NULL;
     while (*name) {
@@ -125,14 +125,14 @@ TNI_FN bool tni_name_matches(const char *pattern, const char *name)
     return !*pattern;
 }
 
-TNI_FN bool tni_taps_ask(const tni_taps *taps, const char *name)
+TNI_COLD_FN bool tni_taps_ask(const tni_taps *taps, const char *name)
 {
     const tn_tap *list = (const tn_tap *)taps->list;
     for (int64_t i = 0; i < taps->count; i++) if (tni_name_matches(list[i].points, name)) return true;
     return false;
 }
 
-TNI_FN tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *name, tn_tensor *x)
+TNI_COLD_FN tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *name, tn_tensor *x)
 {
     const tn_tap *list = (const tn_tap *)taps->list;
     for (int64_t i = 0; i < taps->count; i++) {
@@ -152,7 +152,7 @@ TNI_FN tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *n
 }
 
 /* Whether a point of the block taps->block is asked for. */
-TNI_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
+TNI_COLD_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
 {
     tn_point points[TNI_BLOCK_POINTS];
     if (!taps) return false;

@@ -300,8 +300,8 @@ static bool tni_attribution_given(tn_ctx *ctx, const tn_transformer *m, const tn
         return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s are %s, expected %s as ids", op,
                         tni_same_shape(ids, targets) ? "others" : "targets",
                         tni_same_shape(ids, targets) ? TNI_SHAPE(others) : TNI_SHAPE(targets), TNI_SHAPE(ids)), false;
-    return !tni_contradiction(ctx, m->desc.norm_place == TN_PLACE_POST, "norm_place is TN_PLACE_POST, expected another place for an "
-                              "attribution: its norms change the parts of earlier blocks")
+    return !tni_contradiction(ctx, m->desc.norm_place == TN_PLACE_POST, "norm_place is TN_PLACE_POST, expected another place for "
+                              "an attribution: its norms change the parts of earlier blocks")
         && !tni_contradiction(ctx, tni_recording(ctx) && m->desc.dropout > 0, "dropout is above 0 while the context is "
                               "recording, expected an attribution without either");
 }

@@ -14,7 +14,7 @@
 enum { TNI_LOCAL_POWERS = 64, TNI_LOCAL_TERMS = 25 };
 
 /* Checks a map and its number of features, for a function or a layer `op`. */
-TNI_FN tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, tn_local_map map, int64_t dim)
+TNI_COLD_FN tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, tn_local_map map, int64_t dim)
 {
     const int64_t most = map == TN_LOCAL_POWERS ? TNI_LOCAL_POWERS : map >= TN_LOCAL_GIVEN ? INT32_MAX - 1 : 2;
     if ((unsigned)map > TN_LOCAL_IDS)

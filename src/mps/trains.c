@@ -114,7 +114,7 @@ static tn_status tni_mps_fits(const tn_mps *m, const tn_tt *tt, int64_t place)
 }
 
 /* Whether there are a train, and a layer with this core. */
-TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt *tt)
+TNI_COLD_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt *tt)
 {
     if (tt) return tni_usable(tt->ctx, core, op, "the layer's core");
     if (tni_alive(core)) tni_fail(core->ctx, TN_ERR_ARG, "%s: the train is NULL", op);
@@ -286,7 +286,7 @@ static tn_status tni_tt_orthogonal_left(const tn_tt *tt, tni_tt_round_job *j, in
 }
 
 /* All cores in the canonical form of a site, in *j; the core of the site has the norm *norm, times 2^exponent. */
-TNI_FN tn_status tni_tt_canonical(tni_scratch *w, const tn_tt *tt, int64_t site, tni_tt_round_job *j, double *norm)
+TNI_COLD_FN tn_status tni_tt_canonical(tni_scratch *w, const tn_tt *tt, int64_t site, tni_tt_round_job *j, double *norm)
 {
     memset(j, 0, sizeof *j);
     j->cut.limit = INT64_MAX;

@@ -14,13 +14,13 @@
    both sets of nodes without legs, a function applied to x the one with x as a node at each leg.
    ====================================================================== */
 
-TNI_FN tni_net_box *tni_net_box_of(const tn_net *net)
+TNI_COLD_FN tni_net_box *tni_net_box_of(const tn_net *net)
 {
     return (tni_net_box *)(void *)((char *)(void *)(uintptr_t)net - offsetof(tni_net_box, net));
 }
 
 /* The plan belongs to the net alone, so that a context that ends frees it with the net and not before. */
-TNI_FN void tni_net_keep_plan(tni_net_box *box, tn_plan *plan)
+TNI_COLD_FN void tni_net_keep_plan(tni_net_box *box, tn_plan *plan)
 {
     if (box->plan) {
         tni_own(box->net.ctx, &box->plan->owned, box->plan->owned.destroy);
@@ -47,7 +47,7 @@ static void tni_net_destroy(tni_owned *o)
 void tn_net_destroy(tn_net *net) { if (net) tni_net_destroy(&tni_net_box_of(net)->owned); }
 
 /* A net without tensors and labels, in one block of memory. */
-TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
+TNI_COLD_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
 {
     const size_t size = sizeof(tni_net_box) + (size_t)nodes * (sizeof(tn_net_node) + sizeof(tni_net_share *))
                         + (size_t)(outs + legs) * sizeof(tn_net_leg);
@@ -67,7 +67,7 @@ TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
 
 /* ---- nodes and legs --------------------------------------------------------- >>net-nodes */
 
-TNI_FN void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *label)
+TNI_COLD_FN void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *label)
 {
     for (int a = 0; a < rank; a++) {
         node->label[a] = label[a];
@@ -76,14 +76,14 @@ TNI_FN void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *l
 }
 
 /* Node i refers to a tensor of the caller. */
-TNI_FN void tni_net_refer(tn_net *net, int i, tn_tensor *t, const int *label)
+TNI_COLD_FN void tni_net_refer(tn_net *net, int i, tn_tensor *t, const int *label)
 {
     net->node[i].tensor = t;
     tni_net_label(net, &net->node[i], t->rank, label);
 }
 
 /* Node i has an owned tensor, which it takes over; false where that is NULL. */
-TNI_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
+TNI_COLD_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
 {
     tni_net_share *s = t ? (tni_net_share *)tni_alloc(net->ctx, sizeof *s, "net") : NULL;
     if (!s) return tn_tensor_destroy(t), false;
@@ -95,7 +95,7 @@ TNI_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
 }
 
 /* An owned copy in the context's dtype, times factor. */
-TNI_FN tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
+TNI_COLD_FN tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
 {
     tn_tensor *to = t ? tn_tensor_create(ctx, TN_REAL, t->rank, t->shape) : NULL;
     if (!to) return NULL;
@@ -103,7 +103,7 @@ TNI_FN tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
 }
 
 /* Node i is node j of `from`, its labels moved up by `shift`. */
-TNI_FN void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shift)
+TNI_COLD_FN void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shift)
 {
     const tn_net_node *node = &from->node[j];
     tni_net_share     *s = tni_net_box_of(from)->share[j];
@@ -114,13 +114,13 @@ TNI_FN void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shif
     tni_net_refer(net, i, node->tensor, label);
 }
 
-TNI_FN void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift)
+TNI_COLD_FN void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift)
 {
     for (int j = 0; j < from->nodes; j++) tni_net_take(net, at + j, from, j, shift);
 }
 
 /* All nodes and legs of a net, except for input leg `without`, and place for `more` nodes; without = -1: all legs. */
-TNI_FN tn_net *tni_net_like(const tn_net *from, int more, int without)
+TNI_COLD_FN tn_net *tni_net_like(const tn_net *from, int more, int without)
 {
     tn_net *net = tni_net_make(from->ctx, from->nodes + more, from->outs, from->legs - (without >= 0));
     int     to = 0;
@@ -145,7 +145,7 @@ static tni_net_name tni_net_name_of(int label)
 
 /* Fills in the extents of legs and numbers the inputs in the order of their first legs. Returns the net, or destroys it if
    it is not whole or contradicts itself. */
-TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
+TNI_COLD_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
 {
     int j, inputs = 0;
     if (!net) return NULL;
@@ -280,7 +280,7 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
 
 /* ---- nets from nets --------------------------------------------------------- >>net-changing-impl */
 
-TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const char *op)
+TNI_COLD_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const char *op)
 {
     const int64_t nodes = outer->nodes + (int64_t)outer->legs * inner->nodes;
     const int64_t labels = outer->labels + (int64_t)outer->legs * inner->labels;
@@ -296,7 +296,8 @@ TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const c
         if (outer->in[k].extent != inner->out[0].extent)
             return tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %lld outputs, expected %lld as leg %d of outer has "
                             "elements%s", op, (long long)inner->out[0].extent, (long long)outer->in[k].extent, k,
-                            outer->constant ? ", the constant one included (tn_net_from_stack passes it on)" : ""), (tn_net *)NULL;
+                            outer->constant ? ", the constant one included (tn_net_from_stack passes it on)" : ""),
+                   (tn_net *)NULL;
     tn_net *net = tni_net_make(outer->ctx, (int)nodes, outer->outs, outer->legs * inner->legs);
     if (!net) return NULL;
     net->constant = inner->constant;
@@ -385,7 +386,8 @@ tn_net *tn_net_fold_out(const tn_net *net, const tn_tensor *u)
 {
     if (!net || !tni_is_matrix(net->ctx, u, "net_fold_out", "u")) return NULL;
     if (net->outs != 1)
-        return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: the net has %d output legs, expected 1", net->outs), (tn_net *)NULL;
+        return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: the net has %d output legs, expected 1", net->outs),
+                   (tn_net *)NULL;
     if (u->shape[1] != net->out[0].extent)
         return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: u is %s, expected %lld columns, the net's outputs", TNI_SHAPE(u),
                         (long long)net->out[0].extent), (tn_net *)NULL;

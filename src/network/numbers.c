@@ -9,7 +9,7 @@
 #ifndef TN_NO_CONTRACTION
 /* ---- numbers ------------------------------------------------------------------ >>net-numbers-impl */
 
-TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
+TNI_COLD_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
 {
     const int       axes = net->outs + net->legs;
     tni_scratch     w = tni_scratch_begin(net->ctx, op);
@@ -29,7 +29,7 @@ TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const 
 
 /* With a limit on memory a contraction may take half of it, by slicing. Networks are chains and trees, for which few random
    searches find what many do. */
-TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
+TNI_COLD_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 {
     tn_plan_desc d = TNI_ZERO;
     d.max_bytes = ctx->desc.max_bytes / 2;
@@ -38,7 +38,7 @@ TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 }
 
 /* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. */
-TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
+TNI_COLD_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
 {
     tn_ctx    *ctx = net->ctx;
     tn_plan   *once = NULL;
@@ -61,7 +61,7 @@ TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
 tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc) { return net ? tni_net_plan(net, desc, "net_plan") : NULL; }
 
 /* Adds the tensor u with the shape of the output legs as the last node of q, which then has none of them. */
-TNI_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
+TNI_COLD_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
 {
     int  label[TN_MAX_RANK];
     bool fits = net->outs > 0 && u && u->rank == net->outs;

@@ -105,7 +105,7 @@ static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
     return TN_OK;
 }
 
-TNI_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, const double *values)
+TNI_COLD_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, const double *values)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_REAL, rank, shape);
     return t ? tni_tensor_done(t, tn_write(t, TN_F64, values, tn_tensor_count(t))) : NULL;
@@ -169,7 +169,7 @@ static tn_status tni_eigen_multiply(void *user, int64_t count, const double *x, 
 }
 
 /* G = W^T diag(d) V in chunks of terms, Q = (G + G^T)/2 */
-TNI_FN tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
+TNI_COLD_FN tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
 {
     tn_tensor *g = tni_owned_f64(p->ctx, p->n, p->n), *f[2], *scaled = tni_owned_f64(p->ctx, p->chunk, p->n);
     f[0] = tni_owned_f64(p->ctx, p->chunk, p->n);
@@ -193,7 +193,7 @@ TNI_FN tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
     return s;
 }
 
-TNI_FN void tni_eigen_product_end(tni_eigen_product *p)
+TNI_COLD_FN void tni_eigen_product_end(tni_eigen_product *p)
 {
     tn_tensor_destroy(p->m);
     tn_tensor_destroy(p->x);
@@ -203,7 +203,7 @@ TNI_FN void tni_eigen_product_end(tni_eigen_product *p)
     tn_tensor_destroy(p->swapped);
 }
 
-TNI_FN tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed, int64_t most)
+TNI_COLD_FN tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed, int64_t most)
 {
     int64_t   n = cp->in[0], h = cp->terms;
     tn_status s = TN_OK;
@@ -495,7 +495,7 @@ tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eig
     return tni_scratch_end(&w, s);
 }
 
-TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigenpairs *e, const char *op)
+TNI_COLD_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigenpairs *e, const char *op)
 {
     tn_status s = tni_eigen_check(cp, &count, e, op);
     if (s != TN_OK) return s;

@@ -62,8 +62,8 @@ static tn_status tni_raise_exponent(const tn_tensor *t, int *exponent, const cha
 }
 
 /* The same for numbers of any size. */
-TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
-                          const char *op)
+TNI_COLD_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
+                               const char *op)
 {
     tn_ctx          *ctx = cp->ctx;
     const int64_t    h = cp->terms;
@@ -147,7 +147,7 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
 }
 
 /* The permutation after this one in the order of a dictionary; false after the last. */
-TNI_FN bool tni_next_permutation(int n, int *p)
+TNI_COLD_FN bool tni_next_permutation(int n, int *p)
 {
     int i = n - 2, j = n - 1;
     while (i >= 0 && p[i] > p[i + 1]) i--;

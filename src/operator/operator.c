@@ -42,10 +42,13 @@ tn_cp *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep)
     return keep;
 }
 
-TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m) { return tn_tensor_create(ctx, TN_REAL, 2, TNI_DIMS(n, m)); }
+TNI_COLD_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
+{
+    return tn_tensor_create(ctx, TN_REAL, 2, TNI_DIMS(n, m));
+}
 
 /* An operator of zeros. */
-TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
+TNI_COLD_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
 {
     tni_cp_box *box = (tni_cp_box *)tni_object(ctx, sizeof *box, "operator", tni_cp_destroy);
     if (!box) return NULL;
@@ -68,7 +71,7 @@ TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, co
 }
 
 /* Returns the finished operator, or destroys it where s is an error. */
-TNI_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
+TNI_COLD_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 {
     if (s == TN_OK) return cp;
     return tn_cp_destroy(cp), (tn_cp *)NULL;
@@ -76,7 +79,7 @@ TNI_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 
 /* ---- blocks ------------------------------------------------------------- >>cp-blocks */
 
-TNI_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns)
+TNI_COLD_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns)
 {
     tn_view v = tni_view(t);
     v.data = (char *)v.data + (row * v.strides[0] + column * v.strides[1]) * (int64_t)tni_dtype_size(v.dtype);
@@ -85,7 +88,7 @@ TNI_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64
     return v;
 }
 
-TNI_FN tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
+TNI_COLD_FN tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
 {
     tn_view v = tni_view(t);
     v.data = (char *)v.data + i * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
@@ -95,7 +98,7 @@ TNI_FN tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [
     return v;
 }
 
-TNI_FN tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1] */
+TNI_COLD_FN tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1] */
 {
     tn_view v = tni_view(t);
     v.rank = 2;
@@ -104,12 +107,12 @@ TNI_FN tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1]
     return v;
 }
 
-TNI_FN tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from)  /* to = from, the same shape */
+TNI_COLD_FN tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from)  /* to = from, the same shape */
 {
     return tni_run_views(ctx, TN_KERNEL_COPY, &from, NULL, &to, 0, false);
 }
 
-TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
+TNI_COLD_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
 {
     tn_call c = tni_call(TN_KERNEL_FILL, "");
     c.out[c.n_out++] = to;
@@ -117,7 +120,7 @@ TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
     return tni_run(ctx, &c);
 }
 
-TNI_FN tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double factor)
+TNI_COLD_FN tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double factor)
 {
     tn_call c = tni_call(TN_KERNEL_ADD, "");
     c.in[c.n_in++] = from;
@@ -126,7 +129,7 @@ TNI_FN tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double fa
     return tni_run(ctx, &c);
 }
 
-TNI_FN tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the diagonal of zeros */
+TNI_COLD_FN tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the diagonal of zeros */
 {
     square.rank = 1;
     square.strides[0] += square.strides[1];
@@ -134,19 +137,19 @@ TNI_FN tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the 
 }
 
 /* to (+)= a * b, either one broadcast */
-TNI_FN tn_status tni_put_product(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, bool add)
+TNI_COLD_FN tn_status tni_put_product(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, bool add)
 {
     a = tni_expand_view(a, 2, to.shape);
     b = tni_expand_view(b, 2, to.shape);
     return tni_run_views(ctx, TN_KERNEL_MUL, &a, &b, &to, 0, add);
 }
 
-TNI_FN tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, double alpha, double beta)
+TNI_COLD_FN tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, double alpha, double beta)
 {
     return tni_gemm(ctx, tni_one_matrix(a), tni_one_matrix(b), NULL, tni_one_matrix(to), alpha, beta);
 }
 
-TNI_FN tni_scope tni_scope_begin(tn_ctx *ctx)
+TNI_COLD_FN tni_scope tni_scope_begin(tn_ctx *ctx)
 {
     tni_scope s;
     s.mark = tn_arena_mark(ctx);
@@ -157,7 +160,7 @@ TNI_FN tni_scope tni_scope_begin(tn_ctx *ctx)
     return s;
 }
 
-TNI_FN void tni_scope_end(tn_ctx *ctx, tni_scope s)
+TNI_COLD_FN void tni_scope_end(tn_ctx *ctx, tni_scope s)
 {
     if (!ctx->tape) tn_arena_release(ctx, s.mark);
     ctx->recording = s.recording;
@@ -166,14 +169,14 @@ TNI_FN void tni_scope_end(tn_ctx *ctx, tni_scope s)
 
 /* ---- checks ------------------------------------------------------------- >>cp-checks */
 
-TNI_FN bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+TNI_COLD_FN bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 2) return true;
     return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected a matrix", op, what, TNI_SHAPE(t)), false;
 }
 
-TNI_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what)
+TNI_COLD_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 1 && t->shape[0] == n) return true;
@@ -181,7 +184,7 @@ TNI_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char
 }
 
 /* Order 2 with inputs of one length: what symmetrising and everything after it needs. */
-TNI_FN bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
+TNI_COLD_FN bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
 {
     if (!cp) return false;
     if (cp->order != 2) tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the operator has order %d, expected 2", op, cp->order);
@@ -192,7 +195,7 @@ TNI_FN bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
     return false;
 }
 
-TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
+TNI_COLD_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
 {
     if (!cp) return false;
     for (int k = 1; k < cp->order; k++)
@@ -202,7 +205,7 @@ TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
     return true;
 }
 
-TNI_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *op)
+TNI_COLD_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *op)
 {
     if (!ps) return false;
     if (cp->ctx == tn_params_ctx(ps)) return tni_cp_one_input(cp, op);
@@ -235,7 +238,7 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
 }
 
 /* A copy with `more` further terms of zeros, and with the constant's column if it has none yet. */
-TNI_FN tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
+TNI_COLD_FN tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
 {
     int64_t in[TN_CP_MAX_ORDER];
     int     column = constant && !cp->constant;
@@ -257,14 +260,14 @@ static tn_status tni_cp_put_bias(tn_cp *cp, int64_t term, tn_view b)
     return s;
 }
 
-TNI_FN tn_cp *tni_cp_with_bias(const tn_cp *cp, tn_view b)
+TNI_COLD_FN tn_cp *tni_cp_with_bias(const tn_cp *cp, tn_view b)
 {
     tn_cp *to = cp ? tni_cp_extend(cp, 1, true) : NULL;
     return to ? tni_cp_done(to, tni_cp_put_bias(to, cp->terms, b)) : NULL;
 }
 
 /* Replaces an intermediate operator by the next one, which was made from it. */
-TNI_FN tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
+TNI_COLD_FN tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
 {
     tn_cp_destroy(used);
     return next;

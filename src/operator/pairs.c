@@ -10,13 +10,13 @@
    stored. The A_st of a block are one matrix, the product of all factors of m terms and those of n terms: where inputs are
    equal, the factors of a block lie one after the other. On the host in double, scaled as in >>cp-terms. */
 
-TNI_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
+TNI_COLD_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
 {
     return tni_rows(g->gram + (s * g->m * g->order + t) * g->n, g->order * g->n);
 }
 
 /* Prepares the pairs of two operators, in memory of w. */
-TNI_FN tn_status tni_pairs_begin(tni_pairs *g, tni_scratch *w, const tn_cp *a, const tn_cp *b, bool by_row)
+TNI_COLD_FN tn_status tni_pairs_begin(tni_pairs *g, tni_scratch *w, const tn_cp *a, const tn_cp *b, bool by_row)
 {
     int64_t width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
     int64_t max = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST);
@@ -39,7 +39,7 @@ TNI_FN tn_status tni_pairs_begin(tni_pairs *g, tni_scratch *w, const tn_cp *a, c
 }
 
 /* Loads the next block, columns outside, rows inside; false at the end and where a read fails. */
-TNI_FN bool tni_pairs_next(tni_pairs *g, tn_status *s)
+TNI_COLD_FN bool tni_pairs_next(tni_pairs *g, tn_status *s)
 {
     int64_t ha = g->a.cp ? g->a.cp->terms : 0, hb = g->b.cp ? g->b.cp->terms : 0;
     if (*s != TN_OK) return false;
@@ -55,13 +55,13 @@ TNI_FN bool tni_pairs_next(tni_pairs *g, tn_status *s)
 }
 
 /* Whether this was the last block of its columns. */
-TNI_FN bool tni_pairs_column_done(const tni_pairs *g) { return g->i >= g->a.cp->terms || (g->same && g->i > g->j); }
+TNI_COLD_FN bool tni_pairs_column_done(const tni_pairs *g) { return g->i >= g->a.cp->terms || (g->same && g->i > g->j); }
 
 /* The factors of a block, one after the other. */
-TNI_FN tni_mat tni_pairs_factors(const tni_terms *t) { return tni_rows(tni_terms_f(t, 0).p, t->cp->in[0]); }
+TNI_COLD_FN tni_mat tni_pairs_factors(const tni_terms *t) { return tni_rows(tni_terms_f(t, 0).p, t->cp->in[0]); }
 
 /* A_st for all s and t, or for s = t only. On the diagonal of one operator A_ts is A_st transposed. */
-TNI_FN void tni_pairs_grams(tni_pairs *g, bool all)
+TNI_COLD_FN void tni_pairs_grams(tni_pairs *g, bool all)
 {
     const bool diagonal = g->same && g->a.first == g->b.first;
     if (all && !diagonal)
@@ -79,7 +79,7 @@ TNI_FN void tni_pairs_grams(tni_pairs *g, bool all)
         }
 }
 
-TNI_FN void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
+TNI_COLD_FN void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
 {
     g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->out, 1, tni_transposed(tni_terms_p(&g->a)), tni_terms_p(&g->b), 0,
                      tni_rows(g->pp, g->n));
@@ -132,7 +132,7 @@ static void tni_pairs_symmetric_rows(void *arg, int64_t task, int worker)
 
 /* k = weight times the mean over permutations of prod A_(s,permutation(s)). With g->inputs, A_sq is replaced by the same
    without row s and column q, times P^T P'. */
-TNI_FN void tni_pairs_symmetric(tni_pairs *g)
+TNI_COLD_FN void tni_pairs_symmetric(tni_pairs *g)
 {
     if (g->n == 0) return;
     tni_parallel_for(g->host.pool, tni_ceil_div(g->m, tni_ceil_div(TNI_PAIRS_SHARE, g->n)), tni_pairs_symmetric_rows, g);
@@ -140,8 +140,8 @@ TNI_FN void tni_pairs_symmetric(tni_pairs *g)
 
 /* [out_a,out_b], or the diagonal: sum over h, h' of P[o,h] K[h,h'] P'[o',h'], times 2^(row[o] + column[o']) for the true
    value. column may be NULL if a is b. */
-TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *row, int *column,
-                                  const char *op)
+TNI_COLD_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *row, int *column,
+                                       const char *op)
 {
     tni_scratch w = tni_scratch_begin(a->ctx, op);
     tni_pairs   g;
@@ -172,7 +172,7 @@ TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
 }
 
 /* <S,S'> without 2^shift */
-TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
+TNI_COLD_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
 {
     tni_scratch w = tni_scratch_begin(a->ctx, op);
     tni_pairs   g;
@@ -198,7 +198,7 @@ static tn_status tni_out_of_range(tn_ctx *ctx, double number, int shift, const c
 }
 
 /* *number times 2^shift, unless this is neither 0 nor a double. */
-TNI_FN tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const char *op)
+TNI_COLD_FN tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const char *op)
 {
     const double x = ldexp(*number, shift);
     if (!(fabs(x) < HUGE_VAL) || (x == 0 && *number != 0))
@@ -209,8 +209,8 @@ TNI_FN tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const 
 
 /* An owned tensor of numbers times 2^shift, for a matrix 2^(row[i] + column[j]), which may lie beyond the range of the
    context's dtype. Numbers that are too large are refused; small ones become 0, unless all of them do. */
-TNI_FN tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const int *row,
-                                    const int *column, const char *op)
+TNI_COLD_FN tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const int *row,
+                                         const int *column, const char *op)
 {
     const bool   single = ctx->desc.dtype == TN_F32;
     const double most = single ? 3.4028235677973366e38 : HUGE_VAL, least = single ? 7.006492321624085e-46 : 0;
@@ -235,7 +235,7 @@ TNI_FN tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape,
     return NULL;
 }
 
-TNI_FN tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op)
+TNI_COLD_FN tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op)
 {
     return tni_owned_by_rows(ctx, rank, shape, numbers, shift, NULL, NULL, op);
 }

@@ -82,7 +82,7 @@ static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigenpairs *e, tn_s
     return out->norm && out->rank_low && out->rank_high ? TN_OK : tn_ctx_status(ctx);
 }
 
-TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
+TNI_COLD_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
 {
     tn_eigenpairs  e;
     tn_status s = TN_ERR_MEMORY;
@@ -109,7 +109,7 @@ tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
 void tn_spectrum_destroy(tn_spectrum *s) { tni_result_end(s, sizeof *s, offsetof(tn_spectrum, values), 4); }
 
 /* Reads s [n,n], which must be symmetric up to rounding of its dtype. */
-TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
+TNI_COLD_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
 {
     tn_status status = tni_read_scaled(s->ctx, op, "s", s, a, NULL);
     return status == TN_OK ? tni_symmetric_parts(s->ctx, op, "s", "", s, a) : status;
@@ -167,7 +167,7 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
    K[h,h'] = mean over permutations of prod_s F_s[h] . F'_permutation(s)[h']      G = P K P'^T      <T,T'> = tr G
    Order 2: K = 1/2 [(W W'^T) * (V V'^T) + (W V'^T) * (V W'^T)]. See >>cp-pairs. */
 
-TNI_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
+TNI_COLD_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
 {
     if (!a) return false;
     if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second operator is NULL", op);

@@ -12,7 +12,7 @@
    Rows of P are divided by 2^shift, so that the largest element is about 1, and where outputs are compared one by one by a
    power of each row: neither squares of large numbers nor those of small ones leave the range of a double. */
 
-TNI_FN int64_t tni_terms_width(const tn_cp *cp)
+TNI_COLD_FN int64_t tni_terms_width(const tn_cp *cp)
 {
     int64_t n = cp->out;
     for (int k = 0; k < cp->order; k++) n += cp->in[k];
@@ -33,13 +33,13 @@ static double *tni_terms_group_f(const tni_terms *t, int64_t start, int k)
     return f;
 }
 
-TNI_FN tni_mat tni_terms_p(const tni_terms *t)
+TNI_COLD_FN tni_mat tni_terms_p(const tni_terms *t)
 {
     const int64_t start = tni_terms_start(t, t->first);
     return tni_rows(tni_terms_group_p(t, start) + t->first - start, tni_terms_rows(t, start));
 }
 
-TNI_FN tni_mat tni_terms_f(const tni_terms *t, int k)
+TNI_COLD_FN tni_mat tni_terms_f(const tni_terms *t, int k)
 {
     const int64_t start = tni_terms_start(t, t->first), n = t->cp->in[k];
     return tni_rows(tni_terms_group_f(t, start, k) + (t->first - start) * n, n);
@@ -52,7 +52,7 @@ static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, i
 }
 
 /* x 2^exponent, in two steps, as this power may be too large where x is small */
-TNI_FN double tni_times_power(double x, int exponent)
+TNI_COLD_FN double tni_times_power(double x, int exponent)
 {
     const int e = (int)tni_max(-2000, tni_min(2000, exponent));
     uint64_t  bits[2];
@@ -107,7 +107,7 @@ static void tni_terms_scale_lines(void *arg, int64_t task, int worker)
 }
 
 /* Makes terms first .. first + rows - 1 the block, and reads and scales as many as fit if they are not held yet. */
-TNI_FN tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
+TNI_COLD_FN tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
 {
     const tn_cp *cp = t->cp;
     const int64_t h = cp->terms;
@@ -174,8 +174,8 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
 
 /* Prepares groups of up to `group` terms, `max` of them in all, in memory of w; `like` has the scales already if it is of the
    same operator. */
-TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max, int64_t group, bool by_row,
-                                        const tni_terms *like)
+TNI_COLD_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max, int64_t group,
+                                             bool by_row, const tni_terms *like)
 {
     memset(t, 0, sizeof *t);
     t->cp = cp;
@@ -194,7 +194,7 @@ TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_c
 }
 
 /* Prepares blocks of up to `max` terms, which are one group. */
-TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max)
+TNI_COLD_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t max)
 {
     return tni_terms_begin_groups(t, w, cp, max, max, false, NULL);
 }
@@ -204,7 +204,7 @@ TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, 
    of factors near 1, and the exponents of each term are divided among the factors of the result. */
 
 /* Multiplies rows of factor k, or columns of P for k = order, by powers of two, in two steps. */
-TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
+TNI_COLD_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 {
     tn_view     to = tni_view(k < cp->order ? cp->f[k] : cp->p);
     tn_tensor  *power = tni_owned_2d(cp->ctx, cp->terms, 1);
@@ -223,7 +223,7 @@ TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 }
 
 /* The exponents of rows of factors and columns of P: [order + 1,terms]; all TNI_TERM_ZERO in a term that is 0. */
-TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
+TNI_COLD_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 {
     const int64_t h = cp->terms, max = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
     const int     order = cp->order;
@@ -238,7 +238,7 @@ TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 }
 
 /* A copy with factors near 1; by [terms] becomes the sum of a term's exponents e [order + 1,terms]. */
-TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
+TNI_COLD_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 {
     tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
     tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
@@ -257,7 +257,7 @@ TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 }
 
 /* Multiplies terms by 2^by[h], in equal parts to their factors, or destroys the operator where they do not fit. */
-TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
+TNI_COLD_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
 {
     const int64_t h = cp->terms;
     const int     most = cp->ctx->desc.dtype == TN_F32 ? 120 : 1000, parts = cp->order + 1;
@@ -279,10 +279,10 @@ TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
     return tni_cp_done(cp, tni_scratch_end(&w, s));
 }
 
-TNI_FN int tni_range_limit(const tn_ctx *ctx) { return ctx->desc.dtype == TN_F32 ? 60 : 500; }
+TNI_COLD_FN int tni_range_limit(const tn_ctx *ctx) { return ctx->desc.dtype == TN_F32 ? 60 : 500; }
 
 /* The least and the greatest of n exponents, except those of zeros. */
-TNI_FN void tni_exponent_range(int64_t n, const int *e, int *least, int *most)
+TNI_COLD_FN void tni_exponent_range(int64_t n, const int *e, int *least, int *most)
 {
     for (int64_t i = 0; i < n; i++) {
         if (e[i] == TNI_TERM_ZERO) continue;

@@ -111,8 +111,8 @@ static void tni_top_search(tni_top *t)
 }
 
 /* The numbers of the heap times 2^shift, largest first, and their indices in a tensor of this shape. */
-TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
-                                        tn_coefficients *out, const char *op)
+TNI_COLD_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
+                                             tn_coefficients *out, const char *op)
 {
     int64_t n = heap->held;
     tni_scratch w = tni_scratch_begin(ctx, op);

@@ -48,7 +48,7 @@ static uint32_t tni_letter_of(const tni_letters *l, uint32_t c, int *kind)
     return r->rule == 0 || (r->rule == 2 && (c - r->first) % 2 == 1) ? c : (uint32_t)((int32_t)c + r->value);
 }
 
-TNI_FN void tni_letters_unpack(tni_letters *l)
+TNI_COLD_FN void tni_letters_unpack(tni_letters *l)
 {
     uint32_t first = 0;
     int32_t  last[2] = {0, 0};
@@ -74,7 +74,7 @@ TNI_FN void tni_letters_unpack(tni_letters *l)
 
 /* The character at text, of *n bytes. Invalid UTF-8 is read as U+FFFD, one for each longest beginning of a character, as
    the Unicode standard recommends (15.0, section 3.9) and Rust and Python do. */
-TNI_FN uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
+TNI_COLD_FN uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
 {
     const unsigned char *p = (const unsigned char *)text;
     size_t   whole = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
@@ -100,7 +100,7 @@ static int tni_category_of(const tni_categories *l, uint32_t c)
     return 1 << (l->run[low] & 3);
 }
 
-TNI_FN void tni_categories_unpack(tni_categories *l)
+TNI_COLD_FN void tni_categories_unpack(tni_categories *l)
 {
     uint32_t first = 0;
     size_t            k = 0, rows;
@@ -115,7 +115,7 @@ TNI_FN void tni_categories_unpack(tni_categories *l)
 }
 
 /* The category of the character of *n bytes at `at`. Invalid UTF-8 is U+FFFD, of the others. */
-TNI_FN int tni_category_at(const tni_categories *l, const char *text, size_t at, size_t end, size_t *n)
+TNI_COLD_FN int tni_category_at(const tni_categories *l, const char *text, size_t at, size_t end, size_t *n)
 {
     if ((unsigned char)text[at] < 128) { *n = 1; return l->ascii[(unsigned char)text[at]]; }
     return tni_category_of(l, tni_utf8_get(text + at, end - at, n));
@@ -133,7 +133,7 @@ static uint32_t tni_hangul_letter(uint32_t c, int part)
 }
 
 /* Finds the next word from w->end on; false: there is none. */
-TNI_FN bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w)
+TNI_COLD_FN bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w)
 {
     size_t at = w->end, n;
     int    kind = 0, k;
@@ -155,7 +155,7 @@ TNI_FN bool tni_word_next(const tni_letters *l, const char *text, size_t end, tn
 }
 
 /* The letter at *p as UTF-8, nothing for a mark. Returns the number of bytes and moves *p to the next letter. */
-TNI_FN size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4])
+TNI_COLD_FN size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4])
 {
     uint32_t c = (unsigned char)text[p->at];
     size_t   n;
@@ -181,7 +181,7 @@ TNI_FN size_t tni_letter_take(const tni_letters *l, const char *text, size_t end
 
 static size_t tni_map_bytes(const tni_map *m) { return m->slot ? sizeof(tni_slot) << m->bits : 0; }
 
-TNI_FN void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slot, tni_map_bytes(m)); }
+TNI_COLD_FN void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slot, tni_map_bytes(m)); }
 
 /* Fibonacci hashing, Knuth, The Art of Computer Programming 3, section 6.4 */
 static tni_slot *tni_map_slot(const tni_map *m, uint64_t key)
@@ -191,10 +191,10 @@ static tni_slot *tni_map_slot(const tni_map *m, uint64_t key)
     return &m->slot[i];
 }
 
-TNI_FN uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slot ? tni_map_slot(m, key)->value : 0; }
+TNI_COLD_FN uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slot ? tni_map_slot(m, key)->value : 0; }
 
 /* A key that the map does not have yet. */
-TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
+TNI_COLD_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
 {
     if (!m->slot || m->used >= (size_t)1 << (m->bits - 1)) {
         tni_map bigger;
@@ -217,12 +217,12 @@ TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
     return true;
 }
 
-TNI_FN uint32_t tni_trie_step(const tni_trie *t, uint32_t node, char byte)           /* 0: no such node */
+TNI_COLD_FN uint32_t tni_trie_step(const tni_trie *t, uint32_t node, char byte)           /* 0: no such node */
 {
     return tni_map_get(&t->edges, (uint64_t)node << 8 | (unsigned char)byte);
 }
 
-TNI_FN uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
+TNI_COLD_FN uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
 {
     uint32_t node = TNI_ROOT;
     for (size_t i = 0; i < n && node != 0; i++) node = tni_trie_step(t, node, s[i]);
@@ -230,16 +230,16 @@ TNI_FN uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
 }
 
 /* Node 0 has no value. */
-TNI_FN uint32_t *tni_trie_value(const tni_trie *t, uint32_t node) { return (uint32_t *)t->nodes.items + node; }
+TNI_COLD_FN uint32_t *tni_trie_value(const tni_trie *t, uint32_t node) { return (uint32_t *)t->nodes.items + node; }
 
-TNI_FN void tni_trie_free(tn_ctx *ctx, tni_trie *t)
+TNI_COLD_FN void tni_trie_free(tn_ctx *ctx, tni_trie *t)
 {
     tni_map_free(ctx, &t->edges);
     tni_free(ctx, t->nodes.items, t->nodes.max * t->nodes.each);
 }
 
 /* Nodes 0 (none) and TNI_ROOT. */
-TNI_FN bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
+TNI_COLD_FN bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
 {
     memset(t, 0, sizeof *t);
     t->nodes.each = sizeof(uint32_t);
@@ -247,7 +247,7 @@ TNI_FN bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
 }
 
 /* The value of a string, to be set; valid until the next call. NULL: out of memory. */
-TNI_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
+TNI_COLD_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
 {
     uint32_t node = TNI_ROOT;
     for (size_t i = 0; i < n; i++) {

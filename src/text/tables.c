@@ -85,7 +85,7 @@ static const char *const tni_letter_runs[] = {
     "83D1gsCwn4-C"
 };
 
-TNI_FN const char *const *tni_letter_rows(size_t *count)
+TNI_COLD_FN const char *const *tni_letter_rows(size_t *count)
 {
     *count = sizeof tni_letter_runs / sizeof *tni_letter_runs;
     return tni_letter_runs;
@@ -116,7 +116,7 @@ static const char *const tni_category_runs[] = {
     "8p8uD"
 };
 
-TNI_FN const char *const *tni_category_rows(size_t *count)
+TNI_COLD_FN const char *const *tni_category_rows(size_t *count)
 {
     *count = sizeof tni_category_runs / sizeof *tni_category_runs;
     return tni_category_runs;
