@@ -480,8 +480,7 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error)
     if (!desc) return tni_fail(cp->ctx, TN_ERR_ARG, "refit: desc is NULL"), (tn_cp *)NULL;
     if (desc->terms < 1)
         return tni_fail(cp->ctx, TN_ERR_ARG, "refit: terms is %lld, expected at least 1", (long long)desc->terms), (tn_cp *)NULL;
-    if (desc->sweeps < 0)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: sweeps is %lld, expected 0 or more", (long long)desc->sweeps), (tn_cp *)NULL;
+    if (!tni_within(cp->ctx, "refit", "sweeps", desc->sweeps, 0, INT64_MAX)) return NULL;
     if (!(desc->tol >= 0)) return tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g, expected 0 or more", desc->tol), (tn_cp *)NULL;
     if (!tni_decomp_fits(cp->ctx, "refit", cp->terms, tni_max(cp->in[0], cp->terms))) return NULL;
     tni_scratch w = tni_scratch_begin(cp->ctx, "refit");

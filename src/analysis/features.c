@@ -90,7 +90,7 @@ tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_t
 {
     tn_tensor *sum = NULL;
     if (!tni_is_real(ctx, x, "mixed_difference", "x")) return NULL;
-    if (n < 1 || n > 8) return tni_fail(ctx, TN_ERR_ARG, "mixed_difference: n is %d, expected 1 to 8", n), (tn_tensor *)NULL;
+    if (!tni_within(ctx, "mixed_difference", "n", n, 1, 8)) return NULL;
     if (!fn || !directions)
         return tni_fail(ctx, TN_ERR_ARG, "mixed_difference: %s is NULL", fn ? "directions" : "fn"), (tn_tensor *)NULL;
     for (int subset = 0; subset < 1 << n; subset++) {

@@ -234,8 +234,7 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
     if (out) memset(out, 0, sizeof *out);
     if (!p || !p->frozen || !out) return TN_ERR_ARG;
     const tn_circuit_frozen *f = p->frozen;
-    if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_ablate: count is %lld, expected 1 or more",
-                                   (long long)count);
+    if (!tni_within(f->ctx, "circuit_paths_ablate", "count", count, 1, INT64_MAX)) return TN_ERR_ARG;
     if (!tni_frozen_whole(f, "circuit_paths_ablate")) return TN_ERR_ARG;
     int64_t     room = tni_min(count, tni_max(p->count, 1));
     tni_scratch w = tni_scratch_begin(f->ctx, "circuit_paths_ablate");

@@ -424,9 +424,7 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
     b.c = ends->shape[1];
     b.unknown = desc ? desc->unknown : 0;
     b.dropped = desc ? desc->dropped : 0;
-    if (b.unknown < 0 || b.unknown > INT32_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: unknown is %lld, expected 0 to %d", (long long)b.unknown,
-                        (int)INT32_MAX);
+    if (!tni_within(ctx, "circuit_bound", "unknown", b.unknown, 0, INT32_MAX)) return TN_ERR_ARG;
     if (b.heads > 64)
         return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: there are %lld heads, expected at most 64", (long long)b.heads);
     if (b.heads < 64 && b.dropped >> b.heads)

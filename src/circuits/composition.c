@@ -361,9 +361,8 @@ tn_cp *tn_circuit_block_term(const tn_circuit_block *o, int64_t g, int64_t k)
     if (!o || !o->b) return NULL;
     tn_ctx *ctx = o->b->ctx;
     int64_t pair[2] = {g, k};
-    if (g < 0 || k < 0 || g > o->heads || k > o->heads)
-        return tni_fail(ctx, TN_ERR_ARG, "circuit_block_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
-                        (long long)k, (long long)o->heads), (tn_cp *)NULL;
+    if (!tni_within(ctx, "circuit_block_term", "g", g, 0, o->heads)
+        || !tni_within(ctx, "circuit_block_term", "k", k, 0, o->heads)) return NULL;
     tni_scope scope = tni_scope_begin(ctx);
     for (int i = 0; i < 2; i++) {
         f[i] = tn_slice(o->m, 0, pair[i], pair[i] + 1);

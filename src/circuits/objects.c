@@ -82,19 +82,14 @@ TNI_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t bloc
     if (!m || !m->blocks || !tni_alive(m->embed.w))
         return tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op,
                         !m ? "NULL" : m->blocks ? "destroyed" : "not initialised"), false;
-    if (block >= 0 && block < m->desc.layers) return true;
-    return tni_fail(ctx, TN_ERR_ARG, "%s: block is %lld, expected 0 to %lld", op, (long long)block,
-                    (long long)m->desc.layers - 1), false;
+    return tni_within(ctx, op, "block", block, 0, m->desc.layers - 1);
 }
 
 static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, const char *op)
 {
     if (!ctx) return false;
     if (!d) return tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op), false;
-    if (!tni_circuit_given(ctx, m, d->block, op)) return false;
-    if (d->head < 0 || d->head >= m->desc.heads)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: head is %lld, expected 0 to %lld", op, (long long)d->head,
-                        (long long)m->desc.heads - 1), false;
+    if (!tni_circuit_given(ctx, m, d->block, op) || !tni_within(ctx, op, "head", d->head, 0, m->desc.heads - 1)) return false;
     if (d->query >= 0 && d->key >= 0 && d->query <= INT32_MAX && d->key <= INT32_MAX) return true;
     return tni_fail(ctx, TN_ERR_ARG, "%s: query is %lld and key %lld, expected positions from 0 to %d", op,
                     (long long)d->query, (long long)d->key, INT32_MAX), false;
@@ -212,8 +207,7 @@ TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn
     tn_tensor  *side[2][2] = {{NULL, NULL}, {NULL, NULL}};
     double      scale = a->scale;
     int         n = 0;
-    if (d->set < 0 || d->set > sets)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: set is %d, expected 0 to %d", op, d->set, sets), (tn_circuit *)NULL;
+    if (!tni_within(ctx, op, "set", d->set, 0, sets)) return NULL;
     if (tni_circuit_refused(ctx, op, d->set == 0 && tni_attention_kinds[a->kind].differential, "differential attention",
                             "its two sets are not multiplied, expected set 1 or 2")
         || tni_circuit_refused(ctx, op, a->qk_norm && d->tokens && d->block > 0, "QK-norm",

@@ -350,8 +350,7 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
     e.f = f;
     e.by = desc ? desc->by : TN_CIRCUIT_BY_PATH;
     e.patterns = desc && desc->patterns;
-    if ((unsigned)e.by > TN_CIRCUIT_BY_MLPS)
-        return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: by is %d, expected 0 to 2", (int)e.by);
+    if (!tni_within(f->ctx, "circuit_parts", "by", (int)e.by, 0, TN_CIRCUIT_BY_MLPS)) return TN_ERR_ARG;
     for (int64_t l = 0; l < f->layers; l++)
         if (e.patterns && !f->block[l].qk)
             return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: patterns is true, but block %lld has %s patterns%s, "

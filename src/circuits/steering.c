@@ -168,25 +168,21 @@ static bool tni_steering_given(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
 {
     const char *op = "circuit_steering";
     if (!tni_circuit_given(ctx, m, 0, op) || !tni_model_given(ctx, m, ids, "ids", op)) return false;
-    if (!d || !d->point) tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, d ? "point" : "the desc");
-    else if (strchr(d->point, '*') || tni_steering_held(d->point) || strcmp(d->point, "head") == 0
-             || strcmp(d->point, "logits") == 0)
-        tni_fail(ctx, TN_ERR_ARG, "%s: point is %s, expected one point before the logits that is no pattern and no scale",
-                 op, tni_quote(d->point).s);
-    else if (d->orders < 0 || d->orders > TNI_STEERING_MOST)
-        tni_fail(ctx, TN_ERR_ARG, "%s: orders is %lld, expected 0 to %d", op, (long long)d->orders, TNI_STEERING_MOST);
-    else if (ids->shape[0] < 1 || ids->shape[1] < 1)
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: ids is %s, expected at least one text and one token", op, TNI_SHAPE(ids));
-    else {
-        for (int64_t l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
-            const tn_mlp_kind kind = m->blocks[l].mlp.desc.kind;
-            if (kind == TN_MLP_BILINEAR) continue;
-            return tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others "
-                            "are no polynomial", op, (long long)l, tn_mlp_kind_name(kind)), false;
-        }
-        return true;
+    if (!d || !d->point) return tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, d ? "point" : "the desc"), false;
+    if (strchr(d->point, '*') || tni_steering_held(d->point) || strcmp(d->point, "head") == 0
+        || strcmp(d->point, "logits") == 0)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: point is %s, expected one point before the logits that is no pattern and no "
+                        "scale", op, tni_quote(d->point).s), false;
+    if (!tni_within(ctx, op, "orders", d->orders, 0, TNI_STEERING_MOST)) return false;
+    if (ids->shape[0] < 1 || ids->shape[1] < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: ids is %s, expected at least one text and one token", op, TNI_SHAPE(ids)), false;
+    for (int64_t l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
+        const tn_mlp_kind kind = m->blocks[l].mlp.desc.kind;
+        if (kind == TN_MLP_BILINEAR) continue;
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others "
+                        "are no polynomial", op, (long long)l, tn_mlp_kind_name(kind)), false;
     }
-    return false;
+    return true;
 }
 
 static double tni_steering_norm(tn_ctx *ctx, tn_tensor *x)

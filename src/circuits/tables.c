@@ -88,9 +88,7 @@ tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block
     tn_cp      *cp;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, block, "circuit_pairs")) return NULL;
-    if (out < 0 || out >= m->desc.vocab)
-        return tni_fail(ctx, TN_ERR_ARG, "circuit_pairs: out is %lld, expected 0 to %lld", (long long)out,
-                        (long long)m->desc.vocab - 1), (tn_circuit *)NULL;
+    if (!tni_within(ctx, "circuit_pairs", "out", out, 0, m->desc.vocab - 1)) return NULL;
     if (tni_circuit_refused(ctx, "circuit_pairs", m->blocks[block].lambdas != NULL, "x0_residual",
                             "tokens reach the MLP in several ways")
         || !(cp = tn_circuit_mlp(ctx, m, block))) return NULL;
@@ -226,8 +224,7 @@ tn_status tn_circuit_top_many(const tn_circuit *c, int count, const tn_circuit_t
     tn_status s = TN_OK;
     if (out && count > 0) memset(out, 0, (size_t)count * sizeof *out);
     if (!c || !out) return TN_ERR_ARG;
-    if (count < 1 || count > TNI_CIRCUIT_LISTS)
-        return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top_many: count is %d, expected 1 to %d", count, TNI_CIRCUIT_LISTS);
+    if (!tni_within(c->ctx, "circuit_top_many", "count", count, 1, TNI_CIRCUIT_LISTS)) return TN_ERR_ARG;
     tni_circuit_searches t = TNI_ZERO;
     t.count = count;
     for (int k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], c, desc ? &desc[k] : NULL);

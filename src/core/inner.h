@@ -390,6 +390,8 @@ TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt
 TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape);
 TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes);
 TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...);
+TNI_UNUSED TNI_NOINLINE TNI_FN bool tni_within(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low,
+                                               int64_t high);
 TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...);
 #ifdef TN_DEBUG
 TNI_FN bool tni_enter(tn_ctx *ctx, const char *call);

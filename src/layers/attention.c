@@ -370,9 +370,7 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
 {
     if (!layer || !tni_alive(layer->qk) || !tni_alive(layer->v) || !tni_alive(layer->o)) return NULL;
     const tn_attention_desc *d = &layer->desc;
-    if (h < 0 || h >= d->heads)
-        return tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: h is %lld, expected 0 to %lld", (long long)h,
-                        (long long)d->heads - 1), (tn_tensor *)NULL;
+    if (!tni_within(layer->qk->ctx, "attention_head", "h", h, 0, d->heads - 1)) return NULL;
     int64_t s = layer->qk->shape[0] / 2;
     if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2)))
         return tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
@@ -430,9 +428,8 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     if (d->bidirectional)
         return tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens "
                         "would change earlier outputs"), (tn_attention_cache *)NULL;
-    if (batch < 1 || length < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "attention cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
-                        (long long)(batch < 1 ? batch : length)), (tn_attention_cache *)NULL;
+    if (!tni_within(ctx, "attention cache", "batch", batch, 1, INT64_MAX)
+        || !tni_within(ctx, "attention cache", "length", length, 1, INT64_MAX)) return NULL;
     if (!(c = (tn_attention_cache *)tni_object(ctx, sizeof *c, "attention cache", tni_attention_cache_free))) return NULL;
     c->desc = *d;
     c->batch = batch;

@@ -124,7 +124,7 @@ TNI_FN tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i)
 tn_tensor *tn_mlp_encoder(const tn_mlp *layer, int64_t e)
 {
     if (!layer || !tni_alive(layer->w)) return NULL;
-    if (e >= 0 && e < layer->w->shape[0]) return tni_layer_part(layer->w, e);
+    return tni_within(layer->w->ctx, "mlp_encoder", "e", e, 0, layer->w->shape[0] - 1) ? tni_layer_part(layer->w, e) : NULL;
     return tni_fail(layer->w->ctx, TN_ERR_ARG, "mlp_encoder: e is %lld, expected 0 to %lld", (long long)e,
                     (long long)layer->w->shape[0] - 1), (tn_tensor *)NULL;
 }

@@ -215,7 +215,7 @@ tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_
     if (!out) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: out is NULL");
     memset(out, 0, sizeof *out);
     if (!tni_layer_given(ctx, layer, "tn_attention_rule")) return TN_ERR_ARG;
-    if (cells == 0) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: n is %lld, expected 3 to 14", (long long)n);
+    if (!tni_within(ctx, "tn_attention_rule", "n", n, 3, 14)) return TN_ERR_ARG;
     if (layer->desc.in != 2 || layer->desc.out > 2)
         return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_rule: in is %lld and out %lld, expected 2, and 1 or 2",
                         (long long)layer->desc.in, (long long)layer->desc.out);

@@ -153,10 +153,9 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
     double    unused;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
-    if (count < 1 || !extents || rank < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more",
-                        count < 1 ? "count" : rank < 1 ? "rank" : "extents",
-                        (long long)(count < 1 ? count : rank < 1 ? rank : 0)), (tn_tt *)NULL;
+    if (!tni_within(ctx, "tt_random", "count", count, 1, INT64_MAX)
+        || !tni_within(ctx, "tt_random", "rank", rank, 1, INT64_MAX)) return NULL;
+    if (!extents) return tni_fail(ctx, TN_ERR_ARG, "tt_random: extents is NULL, expected an array"), (tn_tt *)NULL;
     for (k = 0; k < count; k++)
         if (!tni_is_extent(extents[k]))
             return tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
@@ -190,10 +189,8 @@ tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
 {
     tn_status s = TN_OK;
     if (!cp || !tni_alive(cp->p)) return NULL;
-    if (place < 0 || place > cp->order || cp->terms < 1)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s",
-                        cp->terms < 1 ? "the number of terms" : "place", (long long)(cp->terms < 1 ? cp->terms : place),
-                        cp->terms < 1 ? "1 or more" : "0 to the operator's order"), (tn_tt *)NULL;
+    if (!tni_within(cp->ctx, "tt_from_cp", "the number of terms", cp->terms, 1, INT64_MAX)
+        || !tni_within(cp->ctx, "tt_from_cp", "place", place, 0, cp->order)) return NULL;
     int64_t most = cp->out;
     for (int64_t k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
     tni_scratch w = tni_scratch_begin(cp->ctx, "tt_from_cp");
@@ -318,9 +315,7 @@ tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
     tn_status s;
     if (log_norm) *log_norm = (double)NAN;
     if (!from) return NULL;
-    if (site < 0 || site >= from->count)
-        return tni_fail(from->ctx, TN_ERR_ARG, "tt_canonical: site is %lld, expected 0 to %lld", (long long)site,
-                        (long long)from->count - 1), (tn_tt *)NULL;
+    if (!tni_within(from->ctx, "tt_canonical", "site", site, 0, from->count - 1)) return NULL;
     double *room = tni_tt_canonical(from, "tt_canonical", site, &j, &norm, &size, &s);
     if (s == TN_OK && !(tt = tni_tt_make(from->ctx, "tt_canonical", from->count))) s = TN_ERR_MEMORY;
     for (int64_t k = 0; s == TN_OK && k < from->count; k++) {

@@ -64,7 +64,7 @@ tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool c
 {
     tn_net *net = NULL;
     if (!layers) return tni_fail(ctx, TN_ERR_ARG, "net_from_stack: layers is NULL"), (tn_net *)NULL;
-    if (n < 1) return tni_fail(ctx, TN_ERR_ARG, "net_from_stack: n is %d, expected 1 or more", n), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_from_stack", "n", n, 1, INT64_MAX)) return NULL;
     for (int l = 0; l < n; l++) if (!tni_usable(ctx, layers[l] ? layers[l]->p : NULL, "net_from_stack", "a layer")) return NULL;
     for (int l = 0; l < n; l++) {
         bool one = carry;
@@ -167,7 +167,7 @@ tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
     int  i, legs = 0, outs = 0, label[4], next;
     bool whole = true;
     if (!cores) return tni_fail(ctx, TN_ERR_ARG, "net_from_cores: cores is NULL"), (tn_net *)NULL;
-    if (n < 1) return tni_fail(ctx, TN_ERR_ARG, "net_from_cores: n is %d, expected 1 or more", n), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_from_cores", "n", n, 1, INT64_MAX)) return NULL;
     for (i = 0; i < n; i++) if (!tni_is_real(ctx, cores[i], "net_from_cores", "a core")) return NULL;
     for (i = 0; i < n; i++) {
         if (cores[i]->rank < 2 || cores[i]->rank > 4)

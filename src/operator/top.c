@@ -168,7 +168,7 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
     if (out) memset(out, 0, sizeof *out);
     if (!cp) return TN_ERR_ARG;
     if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "top: out is NULL, expected a place for the result");
-    if (k < 0) return tni_fail(cp->ctx, TN_ERR_ARG, "top: k is %lld, expected 0 or more", (long long)k);
+    if (!tni_within(cp->ctx, "top", "k", k, 0, INT64_MAX)) return TN_ERR_ARG;
     if (!unsymmetrised && !tni_cp_one_input(cp, "top")) return TN_ERR_SHAPE;
     size_t all = (size_t)cp->out;
     for (i = 0; i < cp->order; i++)
