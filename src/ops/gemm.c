@@ -165,7 +165,7 @@ TNI_FN tn_status tni_shadow_renew(tn_tensor *t)
     tn_call   c = tni_call(TN_KERNEL_COPY, "");
     tn_status s = TN_OK;
     if (!t->compact || !t->compact->shadow || tni_shadow_holds(t)) return s;
-    c.in[c.n_in++] = tni_flat_view(t);
+    tni_in_flat(&c, t);
     c.out[c.n_out++] = tni_shadow_view(t);
     s = tni_run(t->ctx, &c);
     t->compact->stale = s != TN_OK;

@@ -248,7 +248,7 @@ static void tni_gather_backward(tn_ctx *ctx, const tni_node *node)
     tn_tensor *dy = tni_axis_first(ctx, node->out->grad, outer, n, inner);
     tn_tensor *dx = outer == 1 ? tni_grad_to_add(node->in[0]) : tn_tensor_3d(ctx, TN_REAL, v, outer, inner);
     if (!dy || !dx || (outer > 1 && tni_fill(dx, 0) != TN_OK)) return;
-    c.in[c.n_in++] = tni_flat_view(node->saved[0]);
+    tni_in_flat(&c, node->saved[0]);
     c.in[c.n_in++] = tni_table_view(dy, n, outer * inner);
     c.out[c.n_out++] = tni_table_view(dx, v, outer * inner);
     if (tni_run(ctx, &c) != TN_OK || outer == 1) return;
@@ -280,7 +280,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     tn_call c = tni_call(TN_KERNEL_EMBED, "");
     c.i[0] = 1;
     c.in[c.n_in++] = tni_table_view(table, v, outer * inner);
-    c.in[c.n_in++] = tni_flat_view(ids);
+    tni_in_flat(&c, ids);
     c.out[c.n_out++] = tni_table_view(rows, n, outer * inner);
     tni_out(&c, ctx->fault);
     if (tni_run(ctx, &c) != TN_OK) return NULL;

@@ -111,9 +111,9 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     tn_view poly = tni_muon_square(&x, o->work[3]);
     for (k = 0; k < o->desc.newton_schulz && s == TN_OK; k++)
         s = k % 2 == 0 ? tni_muon_polynomial(ctx, &x, &y, &gram, &poly) : tni_muon_polynomial(ctx, &y, &x, &gram, &poly);
-    c.in[c.n_in++] = tni_flat_view(p->value);
+    tni_in_flat(&c, p->value);
     c.in[1].data = k % 2 == 0 ? x.data : y.data;
-    c.out[c.n_out++] = tni_flat_view(p->value);
+    tni_out_flat(&c, p->value);
     if (tni_shadow_holds(p->value)) c.out[c.n_out++] = tni_shadow_view(p->value);
     c.f[3] = tni_optim_decay(o, p);
     c.f[4] = tni_optim_rate(o, p);

@@ -60,6 +60,8 @@ TNI_FN void tni_in(tn_call *c, const tn_tensor *t);
 TNI_FN void tni_out(tn_call *c, const tn_tensor *t);
 TNI_NOINLINE TNI_FN void tni_in_rows(tn_call *c, const tn_tensor *t);
 TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t);
+TNI_NOINLINE TNI_FN void tni_in_flat(tn_call *c, const tn_tensor *t);
+TNI_NOINLINE TNI_FN void tni_out_flat(tn_call *c, const tn_tensor *t);
 TNI_FN tn_status tni_fill(tn_tensor *t, double value);
 TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from);
 TNI_FN tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape);

@@ -156,12 +156,18 @@ TNI_FN tn_view tni_rows_view(const tn_tensor *t)
     return v;
 }
 
-TNI_FN tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous tensor as one axis */
+static void tni_flat_to(tn_view *v, const tn_tensor *t)         /* a contiguous tensor as one axis */
 {
-    tn_view v = tni_view(t);
-    v.rank = 1;
-    v.shape[0] = tn_tensor_count(t);
-    v.strides[0] = 1;
+    tni_view_to(v, t);
+    v->rank = 1;
+    v->shape[0] = tn_tensor_count(t);
+    v->strides[0] = 1;
+}
+
+TNI_FN tn_view tni_flat_view(const tn_tensor *t)
+{
+    tn_view v;
+    tni_flat_to(&v, t);
     return v;
 }
 
@@ -180,7 +186,7 @@ TNI_FN tn_call tni_call(tn_kernel kernel, const char *operands, ...)
         tn_view         *v = in ? &c.in[c.n_in++] : &c.out[c.n_out++];
         if (*operands == 't') tni_view_to(v, t);
         else if (*operands == 'r') tni_rows_to(v, t);
-        else *v = tni_flat_view(t);
+        else tni_flat_to(v, t);
     }
     va_end(args);
     return c;
@@ -191,6 +197,8 @@ TNI_FN void tni_in(tn_call *c, const tn_tensor *t)  { tni_view_to(&c->in[c->n_in
 TNI_FN void tni_out(tn_call *c, const tn_tensor *t) { tni_view_to(&c->out[c->n_out++], t); }
 TNI_NOINLINE TNI_FN void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
 TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
+TNI_NOINLINE TNI_FN void tni_in_flat(tn_call *c, const tn_tensor *t)  { tni_flat_to(&c->in[c->n_in++], t); }
+TNI_NOINLINE TNI_FN void tni_out_flat(tn_call *c, const tn_tensor *t) { tni_flat_to(&c->out[c->n_out++], t); }
 
 TNI_FN tn_status tni_fill(tn_tensor *t, double value)
 {
