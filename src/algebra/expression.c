@@ -8,59 +8,23 @@
    `words` words. Node k < n of the tree is operand k without its private labels, node n and later ones are products.
    ====================================================================== */
 
-TNI_FN void *tni_pile_take(tni_pile *p, size_t count, size_t size)
-{
-    size_t bytes = (count * size + 15) / 16 * 16;
-    if (bytes > p->left) {
-        const size_t    room = TNI_ALIGN + (bytes < 4032 ? 4032 : bytes);
-        tni_pile_block *b = (tni_pile_block *)(p->owned ? tni_alloc(p->ctx, room, "plan")
-                                                        : tni_arena_take(p->ctx, &p->ctx->heads[p->ctx->head], room));
-        if (!b) return NULL;
-        b->before = p->newest;
-        b->bytes = room;
-        p->newest = b;
-        p->at = (char *)b + TNI_ALIGN;
-        p->left = room - TNI_ALIGN;
-    }
-    void *taken = p->at;
-    p->at += bytes;
-    p->left -= bytes;
-    memset(taken, 0, bytes);
-    return taken;
-}
-
-TNI_FN void tni_pile_free(tni_pile *p)
-{
-    tni_pile_block *before;
-    for (tni_pile_block *b = p->owned ? p->newest : NULL; b; b = before) {
-        before = b->before;
-        tni_free(p->ctx, b, b->bytes);
-    }
-    p->newest = NULL;
-    p->left = 0;
-}
-
 /* ---- expressions -------------------------------------------------------- >>einsum-parse */
 
 /* Fails at a character of the expression, of which the message shows the next few. */
 TNI_PRINTF(3, 4) static bool tni_subscript_fail(const tn_plan *p, int at, const char *fmt, ...)
 {
     char     why[256], shown[16];
-    tni_text t;
+    tni_text t = {why, sizeof why, 0};
     va_list  args;
-    t.dst = why; t.room = sizeof why; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);
-    if (at < 0 || !p->expr) {
-        tni_fail(p->ctx, TN_ERR_SHAPE, "%s: %s", p->op, why);
-        return false;
-    }
+    if (at < 0 || !p->expr) return tni_fail(p->ctx, TN_ERR_SHAPE, "%s: %s", p->op, why), false;
     for (t.length = 0; t.length < 12 && p->expr[(size_t)at + t.length]; t.length++)
         shown[t.length] = p->expr[(size_t)at + t.length];
     shown[t.length] = 0;
-    tni_fail(p->ctx, TN_ERR_SHAPE, "%s: character %d, \"%s%s\": %s", p->op, at + 1, shown, t.length == 12 ? ".." : "", why);
-    return false;
+    return tni_fail(p->ctx, TN_ERR_SHAPE, "%s: character %d, \"%s%s\": %s", p->op, at + 1, shown, t.length == 12 ? ".." : "",
+                    why), false;
 }
 
 static bool tni_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -173,9 +137,9 @@ TNI_FN int tni_lowest_bit(uint64_t bits)
 }
 
 /* The number of a label, new ones in order; the table is open hashing of number + 1. */
-static int tni_label_number(tn_plan *p, int *table, size_t room, int name)
+static int tni_label_number(tn_plan *p, int *table, int64_t room, int name)
 {
-    size_t i = ((uint32_t)name * 2654435761u) % room;
+    int64_t i = ((uint32_t)name * 2654435761u) % room;
     for (; table[i] != 0; i = (i + 1) % room)
         if (p->name[table[i] - 1] == name) return table[i] - 1;
     p->name[p->labels] = name;
@@ -208,7 +172,7 @@ static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
                               (long long)now, k);
 }
 
-static bool tni_bind_result(tn_plan *p, int *table, size_t room)
+static bool tni_bind_result(tn_plan *p, int *table, int64_t room)
 {
     char text[32];
     int  known = p->labels;
@@ -230,23 +194,22 @@ static bool tni_bind_result(tn_plan *p, int *table, size_t room)
 /* Replaces names by numbers, checks extents, and finds the labels of the operands and of the result. */
 TNI_FN bool tni_plan_bind(tn_plan *p)
 {
-    const size_t n = (size_t)p->n;
-    int    axes = 1;
-    size_t room;
+    const int64_t n = p->n;
+    int     axes = 1;
+    int64_t room;
     for (int k = 0; k < p->n; k++) axes += p->operand[k].rank;
     axes += p->out.rank;
-    for (room = 16; room < 2 * (size_t)axes; room *= 2) {}
-    p->name = (int *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->name);
-    p->extent = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->extent);
-    p->part = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->part);
-    p->width = (double *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->width);
-    p->child = (int *)tni_pile_take(&p->pile, 4 * n, sizeof *p->child);
-    p->order = (int *)tni_pile_take(&p->pile, n, sizeof *p->order);
-    p->seconds = (double *)tni_pile_take(&p->pile, 2 * n, sizeof *p->seconds);
-    int *table = (int *)tni_pile_take(&p->pile, room, sizeof *table);
-    int *from = (int *)tni_pile_take(&p->pile, 2 * (size_t)axes, sizeof *from);
-    if (!p->name || !p->extent || !p->part || !p->width || !p->child || !p->order || !p->seconds || !table || !from)
-        return false;
+    for (room = 16; room < 2 * axes; room *= 2) {}
+    p->name = (int *)tni_take_zeroed(&p->memory, axes, sizeof *p->name);
+    p->extent = (int64_t *)tni_take_zeroed(&p->memory, axes, sizeof *p->extent);
+    p->part = (int64_t *)tni_take_zeroed(&p->memory, axes, sizeof *p->part);
+    p->width = (double *)tni_take_zeroed(&p->memory, axes, sizeof *p->width);
+    p->child = (int *)tni_take_zeroed(&p->memory, 4 * n, sizeof *p->child);
+    p->order = (int *)tni_take_zeroed(&p->memory, n, sizeof *p->order);
+    p->seconds = (double *)tni_take_zeroed(&p->memory, 2 * n, sizeof *p->seconds);
+    int *table = (int *)tni_take_zeroed(&p->memory, room, sizeof *table);
+    int *from = (int *)tni_take_zeroed(&p->memory, 2 * axes, sizeof *from);
+    if (p->memory.failed) return false;
     int *uses = from + axes;
     for (int k = 0; k < p->n; k++)
         for (int i = 0; i < p->operand[k].rank; i++) {
@@ -255,11 +218,10 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
             p->operand[k].label[i] = label;
         }
     p->words = p->labels / 64 + 1;
-    p->keep = (uint64_t *)tni_pile_take(&p->pile, (size_t)p->words, sizeof *p->keep);
-    p->all = (uint64_t *)tni_pile_take(&p->pile, n * (size_t)p->words, sizeof *p->all);
-    p->legs = (uint64_t *)tni_pile_take(&p->pile, 2 * n * (size_t)p->words, sizeof *p->legs);
-    if (!p->keep || !p->all || !p->legs) return false;
-    if (!tni_bind_result(p, table, room)) return false;
+    p->keep = (uint64_t *)tni_take_zeroed(&p->memory, p->words, sizeof *p->keep);
+    p->all = (uint64_t *)tni_take_zeroed(&p->memory, n * p->words, sizeof *p->all);
+    p->legs = (uint64_t *)tni_take_zeroed(&p->memory, 2 * n * p->words, sizeof *p->legs);
+    if (p->memory.failed || !tni_bind_result(p, table, room)) return false;
     for (int k = 0; k < p->n; k++) {
         uint64_t *all = p->all + (size_t)k * (size_t)p->words;
         for (int i = 0; i < p->operand[k].rank; i++) {

@@ -13,10 +13,6 @@ typedef struct tni_subscript {
     int64_t shape[TN_MAX_RANK], strides[TN_MAX_RANK];
 } tni_subscript;
 
-/* Memory that is freed at once: blocks of its own, or of the arena of headers. */
-typedef struct tni_pile_block { struct tni_pile_block *before; size_t bytes; } tni_pile_block;
-typedef struct tni_pile { tn_ctx *ctx; bool owned; tni_pile_block *newest; char *at; size_t left; } tni_pile;
-
 typedef struct tni_move tni_move;
 typedef struct tni_source { int operand; tni_move *from; tn_view view; } tni_source;    /* from NULL: an operand */
 
@@ -40,7 +36,7 @@ struct tn_plan {
     tn_ctx        *ctx;
     const char    *op, *expr;           /* the function that was called; NULL if labels are integers */
     tn_plan_desc   desc;
-    tni_pile       pile;
+    tni_scratch    memory;              /* of the plan itself: in the arena if it is of one call */
     int            n, labels, words, root;
     tni_subscript *operand, out;
     int           *name;                /* [labels] of the caller */
@@ -61,7 +57,7 @@ enum { TNI_B, TNI_M, TNI_K, TNI_N, TNI_AXES };      /* the axes of a GEMM: batch
 
 typedef struct tni_builder {
     const tn_plan *p;
-    tni_pile      *pile;
+    tni_scratch   *memory;
     const int64_t *extent;              /* [labels] of a slice */
     size_t         size;                /* of an element */
     tni_program   *program;
@@ -78,8 +74,6 @@ typedef struct tni_builder {
 
 #ifndef TN_NO_CONTRACTION
 /* expression.c */
-TNI_FN void *tni_pile_take(tni_pile *p, size_t count, size_t size);
-TNI_FN void tni_pile_free(tni_pile *p);
 TNI_FN bool tni_parse(tn_plan *p);
 TNI_FN bool tni_set_has(const uint64_t *set, int label);
 TNI_FN void tni_set_add(uint64_t *set, int label);
@@ -109,7 +103,7 @@ TNI_FN void tni_build_result(tni_builder *b, const tni_layout *q, int node);
 TNI_FN void tni_build_operand(tni_builder *b, int k);
 
 /* program.c */
-TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent, bool recorded);
+TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_scratch *memory, const int64_t *extent, bool recorded);
 
 /* run.c */
 TNI_FN const uint64_t *tni_program_largest(const tni_program *g);

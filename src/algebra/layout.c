@@ -53,8 +53,8 @@ TNI_FN void tni_strides_of(const tni_layout *q, int64_t *s)
 TNI_FN bool tni_layout_begin(tni_builder *b, tni_layout *q, int most)
 {
     q->count = 0;
-    q->label = (int *)tni_pile_take(b->pile, (size_t)most + 1, sizeof *q->label);
-    q->stride = (int64_t *)tni_pile_take(b->pile, (size_t)most + 1, sizeof *q->stride);
+    q->label = (int *)tni_take_zeroed(b->memory, most + 1, sizeof *q->label);
+    q->stride = (int64_t *)tni_take_zeroed(b->memory, most + 1, sizeof *q->stride);
     return b->ok = b->ok && q->label && q->stride;
 }
 
@@ -63,7 +63,7 @@ TNI_FN void tni_layout_set(tni_builder *b, tni_layout *q, tni_move *from, int n,
     tni_plan_strides(b, n, label, b->s[2]);
     q->at.from = from;
     q->count = n;
-    from->labels = (uint64_t *)tni_pile_take(b->pile, (size_t)b->p->words, sizeof *from->labels);
+    from->labels = (uint64_t *)tni_take_zeroed(b->memory, b->p->words, sizeof *from->labels);
     b->ok = b->ok && from->labels;
     for (int i = 0; i < n && b->ok; i++) tni_set_add(from->labels, label[i]);
     for (int i = 0; i < n; i++) {
@@ -96,7 +96,7 @@ static void tni_buffer_free(tni_builder *b, const tni_move *m)
 TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last, const tni_layout *x, const tni_layout *y,
                           const tn_view *v, const tn_view *out, int64_t count)
 {
-    tni_move *m = b->ok ? (tni_move *)tni_pile_take(b->pile, 1, sizeof *m) : NULL;
+    tni_move *m = b->ok ? (tni_move *)tni_take_zeroed(b->memory, 1, sizeof *m) : NULL;
     b->ok = m != NULL;
     if (!m) return NULL;
     m->kernel = kernel;

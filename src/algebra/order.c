@@ -159,19 +159,19 @@ static void tni_exact_write(const tni_exact *x, tn_plan *p, size_t s, int node, 
 }
 
 /* Memory for a search of up to m leaves. */
-static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_pile *room, int m, int16_t **seen)
+static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_scratch *room, int m, int16_t **seen)
 {
-    const size_t sets = (size_t)1 << m;
-    x->class_of = (int16_t *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *x->class_of);
-    x->all = (tni_classes *)tni_pile_take(room, sets, sizeof *x->all);
-    x->legs = (tni_classes *)tni_pile_take(room, sets, sizeof *x->legs);
-    x->size = (double *)tni_pile_take(room, sets, sizeof *x->size);
-    x->score = (tni_score *)tni_pile_take(room, sets, sizeof *x->score);
-    x->part = (uint16_t *)tni_pile_take(room, sets, sizeof *x->part);
-    *seen = (int16_t *)tni_pile_take(room, 2 * sets, sizeof **seen);
+    const int64_t sets = (int64_t)1 << m;
+    x->class_of = (int16_t *)tni_take_zeroed(room, p->labels + 1, sizeof *x->class_of);
+    x->all = (tni_classes *)tni_take_zeroed(room, sets, sizeof *x->all);
+    x->legs = (tni_classes *)tni_take_zeroed(room, sets, sizeof *x->legs);
+    x->size = (double *)tni_take_zeroed(room, sets, sizeof *x->size);
+    x->score = (tni_score *)tni_take_zeroed(room, sets, sizeof *x->score);
+    x->part = (uint16_t *)tni_take_zeroed(room, sets, sizeof *x->part);
+    *seen = (int16_t *)tni_take_zeroed(room, 2 * sets, sizeof **seen);
     x->write_cost = tni_write_cost(p);
     x->by_size = p->desc.minimize == TN_PLAN_SIZE;
-    return x->class_of && x->all && x->legs && x->size && x->score && x->part && *seen;
+    return !room->failed;
 }
 
 /* The best tree of m leaves whose product has the labels `keep`; true if it is better than `most`, and is then written. */
@@ -377,27 +377,25 @@ static tni_score tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, i
 }
 
 /* More than 14 operands: random-greedy trees, annealed and improved; the best is kept. */
-static bool tni_search(tn_plan *p, tni_pile *room)
+static bool tni_search(tn_plan *p, tni_scratch *room)
 {
     const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 8;
     const int    sweeps = (int)tni_max(200, tni_min(1000, 200000 / n));
-    const size_t nodes = 2 * (size_t)n, words = (size_t)p->words;
+    const int64_t nodes = 2 * n, words = p->words;
     tni_score    best = {HUGE_VAL, HUGE_VAL};
-    double      *cost = (double *)tni_pile_take(room, nodes, sizeof *cost);
-    uint64_t    *legs = (uint64_t *)tni_pile_take(room, words, sizeof *legs);
-    uint64_t    *best_legs = (uint64_t *)tni_pile_take(room, nodes * words, sizeof *best_legs);
-    int         *best_child = (int *)tni_pile_take(room, 2 * nodes, sizeof *best_child);
+    double      *cost = (double *)tni_take_zeroed(room, nodes, sizeof *cost);
+    uint64_t    *legs = (uint64_t *)tni_take_zeroed(room, words, sizeof *legs);
+    uint64_t    *best_legs = (uint64_t *)tni_take_zeroed(room, nodes * words, sizeof *best_legs);
+    int         *best_child = (int *)tni_take_zeroed(room, 2 * nodes, sizeof *best_child);
     int16_t     *seen;
     tni_exact    x;
-    tni_greedy   g;
-    memset(&g, 0, sizeof g);
+    tni_greedy   g = TNI_ZERO;
     g.most = 16 * n + 1024;
-    g.live = (int *)tni_pile_take(room, nodes, sizeof *g.live);
-    g.uses = (int *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *g.uses);
-    g.pair = (tni_couple *)tni_pile_take(room, (size_t)g.most, sizeof *g.pair);
-    g.size = (double *)tni_pile_take(room, nodes, sizeof *g.size);
-    if (!tni_exact_begin(&x, p, room, 10, &seen) || !cost || !legs || !best_legs || !best_child || !g.live || !g.uses
-        || !g.pair || !g.size) return false;
+    g.live = (int *)tni_take_zeroed(room, nodes, sizeof *g.live);
+    g.uses = (int *)tni_take_zeroed(room, p->labels + 1, sizeof *g.uses);
+    g.pair = (tni_couple *)tni_take_zeroed(room, g.most, sizeof *g.pair);
+    g.size = (double *)tni_take_zeroed(room, nodes, sizeof *g.size);
+    if (!tni_exact_begin(&x, p, room, 10, &seen)) return false;
     for (int sample = 0; sample < samples; sample++) {
         g.rng.key = p->desc.seed;
         g.rng.call = sample;
@@ -410,11 +408,11 @@ static bool tni_search(tn_plan *p, tni_pile *room)
         tni_score total = tni_improve(p, &x, 8, cost, seen);
         if (sample > 0 && !tni_better(total, best)) continue;
         best = total;
-        memcpy(best_legs, p->legs, nodes * words * sizeof *legs);
-        memcpy(best_child, p->child, 2 * nodes * sizeof *best_child);
+        memcpy(best_legs, p->legs, (size_t)(nodes * words) * sizeof *legs);
+        memcpy(best_child, p->child, (size_t)(2 * nodes) * sizeof *best_child);
     }
-    memcpy(p->legs, best_legs, nodes * words * sizeof *legs);
-    memcpy(p->child, best_child, 2 * nodes * sizeof *best_child);
+    memcpy(p->legs, best_legs, (size_t)(nodes * words) * sizeof *legs);
+    memcpy(p->child, best_child, (size_t)(2 * nodes) * sizeof *best_child);
     tni_improve(p, &x, 10, cost, seen);
     return true;
 }
@@ -454,13 +452,12 @@ TNI_FN bool tni_plan_tree(tn_plan *p)
     tn_ctx      *ctx = p->ctx;
     tni_arena   *heads = &ctx->heads[ctx->head];
     const size_t at = heads->at, used = heads->used;       /* the search's memory is free again afterwards */
-    tni_pile     room;
+    tni_scratch  room = tni_scratch_begin(ctx, "plan");
     tni_exact    x;
     int          leaf[TNI_EXACT], spare[TNI_EXACT], count = 0;
     tni_score    none = {HUGE_VAL, HUGE_VAL};
     bool         ok = true;
-    memset(&room, 0, sizeof room);
-    room.ctx = ctx;
+    room.arena = true;
     p->root = p->n > 1 ? p->n : 0;
     for (int k = 0; k < TNI_EXACT; k++) {
         leaf[k] = k;

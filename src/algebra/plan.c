@@ -73,9 +73,8 @@ static bool tni_plan_fits(tn_plan *p)
         largest *= (double)tni_dtype_size(p->ctx->desc.dtype);
         if (largest < (double)(PTRDIFF_MAX / 16)) return true;
         if (p->desc.max_bytes > 0 && tni_plan_halve(p, tni_plan_largest(p))) continue;
-        tni_fail(p->ctx, TN_ERR_MEMORY, "%s: an intermediate result of %g bytes, which do not fit the address space", p->op,
-                 largest);
-        return false;
+        return tni_fail(p->ctx, TN_ERR_MEMORY, "%s: an intermediate result of %g bytes, which do not fit the address space",
+                        p->op, largest), false;
     }
 }
 
@@ -89,12 +88,12 @@ static bool tni_plan_make(tn_plan *p)
     if (!tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, p->out.rank, p->out.shape, &bytes)) return false;
     tni_subscript_lay(&p->out);
     if (!tni_plan_tree(p) || !tni_plan_fits(p)) return false;
-    p->program = tni_plan_program(p, &p->pile, p->part, false);
+    p->program = tni_plan_program(p, &p->memory, p->part, false);
     if (!p->program) return false;
     while (p->desc.max_bytes > 0 && p->program->bytes > p->desc.max_bytes) {
         if (!tni_plan_halve(p, tni_program_largest(p->program)))
             return tni_plan_too_large(p, p->program) == TN_OK;
-        p->program = tni_plan_program(p, &p->pile, p->part, false);
+        p->program = tni_plan_program(p, &p->memory, p->part, false);
         if (!p->program) return false;
     }
     return true;
@@ -105,17 +104,13 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
                               const int *const *labels)
 {
     char what[32];
-    if (n < 1 || n > TNI_OPERANDS) {
-        tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n,
-                 TNI_OPERANDS);
-        return false;
-    }
-    if (t ? false : !ranks || !shapes) {
-        tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of %s is NULL", p->op, ranks ? "shapes" : "ranks");
-        return false;
-    }
+    if (n < 1 || n > TNI_OPERANDS)
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n,
+                        TNI_OPERANDS), false;
+    if (t ? false : !ranks || !shapes)
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of %s is NULL", p->op, ranks ? "shapes" : "ranks"), false;
     p->n = (int)n;
-    p->operand = (tni_subscript *)tni_pile_take(&p->pile, (size_t)n, sizeof *p->operand);
+    p->operand = (tni_subscript *)tni_take_zeroed(&p->memory, n, sizeof *p->operand);
     if (!p->operand) return false;
     for (int k = 0; k < n; k++) {
         tni_subscript *o = &p->operand[k];
@@ -132,8 +127,8 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
             o->at[i] = -1;
             o->label[i] = labels[k] ? labels[k][i] : -1;
             if (o->label[i] >= 0) continue;
-            tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of operand %d is %d, expected at least 0", p->op, i, k, o->label[i]);
-            return false;
+            return tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of operand %d is %d, expected at least 0", p->op, i, k,
+                            o->label[i]), false;
         }
     }
     return true;
@@ -147,8 +142,7 @@ static bool tni_plan_labels(tn_plan *p, int rank, const int *out)
         p->out.at[i] = -1;
         p->out.label[i] = out[i];
         if (out[i] >= 0) continue;
-        tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of the result is %d, expected at least 0", p->op, i, out[i]);
-        return false;
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of the result is %d, expected at least 0", p->op, i, out[i]), false;
     }
     return true;
 }
@@ -156,17 +150,16 @@ static bool tni_plan_labels(tn_plan *p, int rank, const int *out)
 static tn_tensor *tni_einsum(tn_ctx *ctx, const char *op, const char *expr, int64_t n, tn_tensor *const *t,
                              const int *const *labels, int rank, const int *out)
 {
-    tn_plan p;
+    tn_plan p = TNI_ZERO;
     if (!ctx) return NULL;
-    memset(&p, 0, sizeof p);
-    p.ctx = p.pile.ctx = ctx;
+    p.ctx = ctx;
+    p.memory = tni_scratch_begin(ctx, op);
+    p.memory.arena = true;
     p.op = op;
     p.expr = expr;
-    if ((!expr && !labels) || !t) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the %s NULL", op,
-                 t ? "expression, or the array of labels, is" : "array of operands is");
-        return NULL;
-    }
+    if ((!expr && !labels) || !t)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the %s NULL", op, t ? "expression, or the array of labels, is"
+                        : "array of operands is"), (tn_tensor *)NULL;
     if (!tni_plan_operands(&p, n, NULL, NULL, t, labels) || (labels && !tni_plan_labels(&p, rank, out))) return NULL;
     return tni_plan_make(&p) ? tni_plan_result(&p, t, p.program) : NULL;
 }
@@ -186,7 +179,7 @@ static void tni_plan_free(tni_owned *o)
 {
     tn_plan *p = (tn_plan *)(void *)o;
     tn_ctx  *ctx = o->ctx;
-    tni_pile_free(&p->pile);
+    tni_scratch_end(&p->memory, TN_OK);
     tni_disown(o);
     tni_free(ctx, p, sizeof *p);
 }
@@ -198,36 +191,31 @@ TNI_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, i
                                 const tn_plan_desc *desc)
 {
     if (!ctx) return NULL;
-    if (!expr && !labels) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the expression, or the array of labels, is NULL", op);
-        return NULL;
-    }
-    if (desc && (desc->samples < 0 || (unsigned)desc->minimize > TN_PLAN_SIZE)) {
-        if (desc->samples < 0) tni_fail(ctx, TN_ERR_ARG, "%s: samples is %d, expected at least 0", op, desc->samples);
-        else tni_fail(ctx, TN_ERR_ARG, "%s: minimize is %d, not a valid tn_plan_objective", op, (int)desc->minimize);
-        return NULL;
-    }
+    if (!expr && !labels)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the expression, or the array of labels, is NULL", op), (tn_plan *)NULL;
+    if (desc && desc->samples < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: samples is %d, expected at least 0", op, desc->samples), (tn_plan *)NULL;
+    if (desc && (unsigned)desc->minimize > TN_PLAN_SIZE)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: minimize is %d, not a valid tn_plan_objective", op, (int)desc->minimize),
+               (tn_plan *)NULL;
     tn_plan *p = (tn_plan *)tni_alloc(ctx, sizeof *p, op);
     if (!p) return NULL;
     memset(p, 0, sizeof *p);
     tni_own(ctx, &p->owned, tni_plan_free);
-    p->ctx = p->pile.ctx = ctx;
-    p->pile.owned = true;
+    p->ctx = ctx;
+    p->memory = tni_scratch_begin(ctx, op);
     p->op = op;
     if (desc) p->desc = *desc;
     if (expr) {
         const size_t length = strlen(expr);
-        char        *copy = (char *)tni_pile_take(&p->pile, length + 1, 1);
+        char        *copy = (char *)tni_take_zeroed(&p->memory, (int64_t)length + 1, 1);
         if (copy) memcpy(copy, expr, length);
         p->expr = copy;
     }
-    bool ok = (!expr || p->expr) && tni_plan_operands(p, n, ranks, shapes, NULL, labels)
-              && (!labels || tni_plan_labels(p, rank, out)) && tni_plan_make(p);
-    if (!ok) {
-        tn_plan_destroy(p);
-        return NULL;
-    }
-    return p;
+    if (!p->memory.failed && tni_plan_operands(p, n, ranks, shapes, NULL, labels)
+        && (!labels || tni_plan_labels(p, rank, out)) && tni_plan_make(p)) return p;
+    tn_plan_destroy(p);
+    return NULL;
 }
 
 tn_plan *tn_plan_create(tn_ctx *ctx, const char *expr, int64_t n, const int *ranks, const int64_t *const *shapes,
@@ -247,12 +235,10 @@ TNI_FN tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands
     bool same;
     if (!p) return NULL;
     p->op = op;
-    if (n != p->n || !operands) {
-        if (operands)
-            tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected %d", op, (long long)n, p->n);
-        else tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of operands is NULL", op);
-        return NULL;
-    }
+    if (!operands) return tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of operands is NULL", op), (tn_tensor *)NULL;
+    if (n != p->n)
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected %d", op, (long long)n, p->n),
+               (tn_tensor *)NULL;
     if (!tni_plan_takes(p, operands, &same)) return NULL;
     return tni_plan_result(p, operands, same ? p->program : NULL);
 }
@@ -266,9 +252,8 @@ tn_tensor *tn_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands)
 
 tn_plan_cost tn_plan_cost_of(const tn_plan *p)
 {
-    tn_plan_cost c;
+    tn_plan_cost c = TNI_ZERO;
     bool         sums = false;
-    memset(&c, 0, sizeof c);
     if (!p) return c;
     c.naive = 1;
     c.slices = 1;
@@ -389,16 +374,15 @@ static void tni_format_step(tni_text *t, const tn_plan *p, int node, int step, i
 /* The width of the products, so that a line has at most 80 columns. */
 static int tni_format_width(const tn_plan *p)
 {
-    char     none[1], kernel[40];
-    tni_text t;
-    size_t   most = 7, name = 0;
+    char   kernel[40];
+    size_t most = 7, name = 0;
     for (int v = 0; v < 2 * p->n - 1; v++) {
         tni_step_kernel(p, v, kernel);
         if (strlen(kernel) > name) name = strlen(kernel);
     }
     size_t left = (size_t)(80 - 6 - 8 - 12 - 12 - (p->runs > 0 ? 9 : 0) - 2) - name;
     for (int v = 0; v < 2 * p->n - 1; v++) {
-        t.dst = none; t.room = 0; t.length = 0;
+        tni_text t = {NULL, 0, 0};
         tni_format_product(&t, p, v);
         if (t.length > most && t.length <= left) most = t.length;
     }
@@ -429,11 +413,10 @@ static void tni_format_whole(tni_text *t, const tn_plan *p)
 
 int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
 {
-    tni_text t;
+    tni_text t = {dst, bytes, 0};
     int      step = 0;
     if (!p || (!dst && bytes > 0)) return -1;
     tn_plan_cost c = tn_plan_cost_of(p);
-    t.dst = dst; t.room = bytes; t.length = 0;
     tni_format_whole(&t, p);
     tni_format_line(&t, "naive cost", c.naive, " flops\n");
     tni_format_line(&t, "planned cost", c.flops, " flops");

@@ -40,16 +40,12 @@ tn_tensor *tn_tensordot(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k)
     int of_u[TN_MAX_RANK], of_v[TN_MAX_RANK], of_y[2 * TN_MAX_RANK], rank = 0;
     if (!tni_is_real(ctx, u, "tensordot", "u") || !tni_is_real(ctx, v, "tensordot", "v")
         || !tni_axis(u, &j, "tensordot", "u") || !tni_axis(v, &k, "tensordot", "v")) return NULL;
-    if (u->shape[j] != v->shape[k]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tensordot: axis %d of u %s and axis %d of v %s differ, expected equal extents", j,
-                 TNI_SHAPE(u), k, TNI_SHAPE(v));
-        return NULL;
-    }
-    if (u->rank + v->rank - 2 > TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tensordot: the result of u %s and v %s has rank %d, expected at most %d",
-                 TNI_SHAPE(u), TNI_SHAPE(v), u->rank + v->rank - 2, TN_MAX_RANK);
-        return NULL;
-    }
+    if (u->shape[j] != v->shape[k])
+        return tni_fail(ctx, TN_ERR_SHAPE, "tensordot: axis %d of u %s and axis %d of v %s differ, expected equal extents", j,
+                        TNI_SHAPE(u), k, TNI_SHAPE(v)), (tn_tensor *)NULL;
+    if (u->rank + v->rank - 2 > TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tensordot: the result of u %s and v %s has rank %d, expected at most %d",
+                        TNI_SHAPE(u), TNI_SHAPE(v), u->rank + v->rank - 2, TN_MAX_RANK), (tn_tensor *)NULL;
     for (int i = 0; i < u->rank; i++) if ((of_u[i] = i == j ? SHARED : i) != SHARED) of_y[rank++] = of_u[i];
     for (int i = 0; i < v->rank; i++) if ((of_v[i] = i == k ? SHARED : TN_MAX_RANK + i) != SHARED) of_y[rank++] = of_v[i];
     const int *labels[2] = {of_u, of_v};
@@ -61,9 +57,8 @@ static bool tni_two_matrices(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b
 {
     if (!tni_is_real(ctx, a, op, "a") || !tni_is_real(ctx, b, op, "b")) return false;
     if (a->rank == 2 && b->rank == 2 && a->shape[shared] == b->shape[shared]) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s but b is %s, expected matrices with equal %s", op, TNI_SHAPE(a), TNI_SHAPE(b),
-             shared ? "columns" : "rows");
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s but b is %s, expected matrices with equal %s", op, TNI_SHAPE(a),
+                    TNI_SHAPE(b), shared ? "columns" : "rows"), false;
 }
 
 /* The product of all a[..] b[..] with the axes of each in their own places, then neighbours joined to `shape`. */
@@ -92,11 +87,9 @@ tn_tensor *tn_kronecker(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
     int64_t shape[TN_MAX_RANK / 2];
     if (!tni_is_real(ctx, a, "kronecker", "a") || !tni_is_real(ctx, b, "kronecker", "b")) return NULL;
     int rank = a->rank;
-    if (rank != b->rank || rank > TN_MAX_RANK / 2) {
-        tni_fail(ctx, TN_ERR_SHAPE, "kronecker: a is %s but b is %s, expected equal ranks of at most %d", TNI_SHAPE(a),
-                 TNI_SHAPE(b), TN_MAX_RANK / 2);
-        return NULL;
-    }
+    if (rank != b->rank || rank > TN_MAX_RANK / 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "kronecker: a is %s but b is %s, expected equal ranks of at most %d", TNI_SHAPE(a),
+                        TNI_SHAPE(b), TN_MAX_RANK / 2), (tn_tensor *)NULL;
     for (int i = 0; i < rank; i++) shape[i] = a->shape[i] * b->shape[i];
     for (int i = 0; i < rank; i++) {
         a = tni_added_axis(a, 2 * i + 1);
@@ -111,11 +104,9 @@ tn_tensor *tn_mode_product(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *a)
     int64_t shape[TN_MAX_RANK];
     if (!tni_is_real(ctx, x, "mode_product", "x") || !tni_is_real(ctx, a, "mode_product", "a")) return NULL;
     if (!tni_axis(x, &axis, "mode_product", "x")) return NULL;
-    if (a->rank != 2 || a->shape[1] != x->shape[axis]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "mode_product: a is %s, expected [m,%lld] for axis %d of x %s", TNI_SHAPE(a),
-                 (long long)x->shape[axis], axis, TNI_SHAPE(x));
-        return NULL;
-    }
+    if (a->rank != 2 || a->shape[1] != x->shape[axis])
+        return tni_fail(ctx, TN_ERR_SHAPE, "mode_product: a is %s, expected [m,%lld] for axis %d of x %s", TNI_SHAPE(a),
+                        (long long)x->shape[axis], axis, TNI_SHAPE(x)), (tn_tensor *)NULL;
     if (axis == x->rank - 1) return tn_affine(ctx, x, a, NULL);
     int64_t fibres[3] = {1, x->shape[axis], 1};
     for (int i = 0; i < x->rank; i++) {
@@ -144,10 +135,9 @@ tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t 
     int     given = axis, at = 1;
     if (!tni_is_real(ctx, m, "fold", "m") || !tni_rank_fits(ctx, "fold", rank, shape)) return NULL;
     if (axis < 0) axis += rank;
-    if (axis < 0 || axis >= rank) {
-        tni_fail(ctx, TN_ERR_ARG, "fold: axis is %d, expected an axis of %s", given, tni_shape_of(rank, shape).s);
-        return NULL;
-    }
+    if (axis < 0 || axis >= rank)
+        return tni_fail(ctx, TN_ERR_ARG, "fold: axis is %d, expected an axis of %s", given, tni_shape_of(rank, shape).s),
+                        (tn_tensor *)NULL;
     first[0] = shape[axis];
     for (int i = 0; i < rank; i++) {
         if (i == axis) continue;
@@ -155,11 +145,9 @@ tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t 
         others = shape[i] > 0 && others > INT64_MAX / shape[i] ? -1 : others * shape[i];
         if (others < 0) break;
     }
-    if (m->rank != 2 || m->shape[0] != shape[axis] || m->shape[1] != others) {
-        tni_fail(ctx, TN_ERR_SHAPE, "fold: m is %s, expected the unfolding of %s by axis %d", TNI_SHAPE(m),
-                 tni_shape_of(rank, shape).s, axis);
-        return NULL;
-    }
+    if (m->rank != 2 || m->shape[0] != shape[axis] || m->shape[1] != others)
+        return tni_fail(ctx, TN_ERR_SHAPE, "fold: m is %s, expected the unfolding of %s by axis %d", TNI_SHAPE(m),
+                        tni_shape_of(rank, shape).s, axis), (tn_tensor *)NULL;
     if (!tn_tensor_is_contiguous(m) && !(m = tn_copy(ctx, m))) return NULL;
     m = tni_moved_axis(tn_reshape(m, rank, first), 0, axis);
     return m && !tn_tensor_is_contiguous(m) ? tn_copy(ctx, m) : m;

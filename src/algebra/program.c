@@ -48,9 +48,8 @@ static void tni_axis_choose(tni_builder *b, int axis, const tni_layout *const *q
 /* A view [..] of up to three axes, each a list of labels. */
 static tn_view tni_axes_view(const tni_builder *b, const int *axis, const int64_t *s)
 {
-    tn_view v;
+    tn_view v = TNI_ZERO;
     int64_t inner = 1;
-    memset(&v, 0, sizeof v);
     v.rank = 3;
     for (int i = 2; i >= 0; i--) {
         const int n = b->count[axis[i]], *list = b->list[axis[i]];
@@ -85,7 +84,7 @@ static void tni_build_axes(tni_builder *b, tni_layout *q, int node, const int *a
     for (int i = 1; i < 3; i++) fits = fits && tni_is_axis(b, b->count[axis[i]], b->list[axis[i]], b->s[which]);
     if (fits) return;
     int  all = tni_axes_order(b, axis);
-    int *order = (int *)tni_pile_take(b->pile, (size_t)all + 1, sizeof *order);
+    int *order = (int *)tni_take_zeroed(b->memory, all + 1, sizeof *order);
     if (!order) { b->ok = false; return; }
     for (int i = 0; i < all; i++)
         for (int k = 0; k < q->count; k++) if (q->label[k] == b->order[i]) order[n++] = b->order[i];
@@ -158,7 +157,7 @@ static void tni_set_strides(tni_builder *b, tni_layout *const *q, bool last)
 /* Copies an operand to the order of the result's labels. */
 static void tni_build_ordered(tni_builder *b, tni_layout *q, int node, int n, const int *order)
 {
-    int *own = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *own), count = 0;
+    int *own = (int *)tni_take_zeroed(b->memory, n + 1, sizeof *own), count = 0;
     if (!own) { b->ok = false; return; }
     for (int i = 0; i < n; i++)
         for (int k = 0; k < q->count; k++) if (q->label[k] == order[i]) own[count++] = order[i];
@@ -177,7 +176,7 @@ static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q)
     tn_view          v[3];
     bool             direct = last, copied = false;
     int              n = 0;
-    int             *order = (int *)tni_pile_take(b->pile, (size_t)(q[0]->count + q[1]->count) + 1, sizeof *order);
+    int             *order = (int *)tni_take_zeroed(b->memory, q[0]->count + q[1]->count + 1, sizeof *order);
     if (!order || !tni_layout_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
     if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
     for (int i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
@@ -222,7 +221,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_layout *const *q)
         || !tni_set_has(tni_legs(b->p, node), inner)) return false;
     if (b->s[which ^ 1][inner] != 1
         && 4 * tni_elements(b, other->count, other->label) > tni_elements(b, large->count, large->label)) return false;
-    int *order = (int *)tni_pile_take(b->pile, (size_t)large->count, sizeof *order);
+    int *order = (int *)tni_take_zeroed(b->memory, large->count, sizeof *order);
     if (!order) b->ok = false;
     if (!b->ok || !tni_layout_begin(b, &product, large->count) || !tni_layout_begin(b, result, large->count)) return false;
     for (n = 0; n < b->count[TNI_K]; n++) order[n] = b->list[TNI_K][n];
@@ -294,7 +293,7 @@ static bool tni_build_factor(tni_builder *b, tni_layout *q, int node, int which,
     tni_strides_of(q, b->s[which]);             /* which a copy of the other operand has overwritten */
     if (tni_is_axis(b, deep, depth, b->s[which]) && tni_is_axis(b, n, run, b->s[which])
         && (left || b->s[which][run[n - 1]] == 1)) return true;
-    int *order = (int *)tni_pile_take(b->pile, (size_t)q->count + 1, sizeof *order);
+    int *order = (int *)tni_take_zeroed(b->memory, q->count + 1, sizeof *order);
     if (!order) return b->ok = false;
     for (int i = 0; i < b->result.count; i++)
         for (int k = 0; k < q->count; k++)
@@ -397,7 +396,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_layout *const *q, int p
     if (!m || direct) return;
     n = tni_axes_order(b, orders[use]);
     {
-        int *order = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *order);
+        int *order = (int *)tni_take_zeroed(b->memory, n + 1, sizeof *order);
         if (!order) { b->ok = false; return; }
         memcpy(order, b->order, (size_t)n * sizeof *order);
         tni_layout_set(b, result, m, n, order);
@@ -434,23 +433,22 @@ static bool tni_gemm_takes_axes(const tn_ctx *ctx)
 }
 
 /* Makes the kernel calls for operands of these strides (in p->operand) and slices of these extents. */
-TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent, bool recorded)
+TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_scratch *memory, const int64_t *extent, bool recorded)
 {
     const int    n = p->n, labels = p->labels + 1;
-    const size_t nodes = 2 * (size_t)n;
-    tni_builder  b;
-    memset(&b, 0, sizeof b);
+    const int64_t nodes = 2 * n;
+    tni_builder   b = TNI_ZERO;
     b.p = p;
-    b.pile = pile;
+    b.memory = memory;
     b.extent = extent;
     b.size = tni_dtype_size(p->ctx->desc.dtype);
-    b.program = (tni_program *)tni_pile_take(pile, 1, sizeof *b.program);
-    b.piece = (tni_layout *)tni_pile_take(pile, nodes, sizeof *b.piece);
-    b.live = (tni_move **)tni_pile_take(pile, nodes + 8, sizeof *b.live);
-    b.order = (int *)tni_pile_take(pile, (size_t)labels * (TNI_AXES + 1), sizeof *b.order);
-    b.s[0] = (int64_t *)tni_pile_take(pile, (size_t)labels * 3, sizeof *b.s[0]);
-    int *parent = (int *)tni_pile_take(pile, 2 * nodes, sizeof *parent);
-    if (!b.program || !b.piece || !b.live || !b.order || !b.s[0] || !parent) return NULL;
+    b.program = (tni_program *)tni_take_zeroed(memory, 1, sizeof *b.program);
+    b.piece = (tni_layout *)tni_take_zeroed(memory, nodes, sizeof *b.piece);
+    b.live = (tni_move **)tni_take_zeroed(memory, nodes + 8, sizeof *b.live);
+    b.order = (int *)tni_take_zeroed(memory, labels * (TNI_AXES + 1), sizeof *b.order);
+    b.s[0] = (int64_t *)tni_take_zeroed(memory, labels * 3, sizeof *b.s[0]);
+    int *parent = (int *)tni_take_zeroed(memory, 2 * nodes, sizeof *parent);
+    if (memory->failed) return NULL;
     int *with = parent + nodes;
     for (int i = 0; i < TNI_AXES; i++) b.list[i] = b.order + (size_t)labels * (size_t)(i + 1);
     for (int i = 1; i < 3; i++) b.s[i] = b.s[0] + (size_t)labels * (size_t)i;

@@ -21,11 +21,11 @@ static tn_tensor *tni_move_grad(const tni_node *n)
 static void tni_copy_move_backward(tn_ctx *ctx, const tni_node *n)
 {
     const tn_tensor *dy = tni_move_grad(n);
-    tn_call          c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
     if (!dy) return;
+    tn_call c = tni_call(TN_KERNEL_ADD, "");
     c.in[c.n_in++] = tni_expand_view(tni_view(dy), dy->rank, n->in[0]->shape);     /* of a sum: repeated */
     c.f[0] = 1;
-    tni_run_grad(ctx, &c, n->in[0]);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 static void tni_mul_move_backward(tn_ctx *ctx, const tni_node *n)
@@ -104,7 +104,7 @@ static bool tni_move_note(const tni_run_of *r, tni_move *m, const tn_call *c, tn
 static tn_status tni_move_run(const tni_run_of *r, tni_move *m)
 {
     tn_ctx    *ctx = r->p->ctx;
-    tn_call    c = tni_call(m->kernel, 0, NULL, 0, NULL);
+    tn_call    c = tni_call(m->kernel, "");
     tn_tensor *y = m->last ? r->y : r->workspace;
     int64_t    bytes = r->workspace ? (int64_t)m->offset : 0;
     if (!m->last && !y) y = m->made = tn_tensor_1d(ctx, TN_REAL, m->count);
@@ -188,14 +188,13 @@ TNI_FN tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
 /* Runs the slice that begins at `from` by the program g, or if that is NULL by one that is made for its extents. If this
    needs more than the workspace, because operands that are not contiguous are copied or because of its extents, its two
    halves along the longest label of the largest buffer are run instead. */
-static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g, int64_t *from,
+static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_scratch *room, const tni_program *g, int64_t *from,
                                 int64_t *extent)
 {
-    const tn_mark  mark = tn_arena_mark(p->ctx);
-    const tni_pile before = *room;
-    const bool     made = !g;
-    tn_status      s = TN_ERR_MEMORY;
-    int            longest = -1;
+    const tn_mark mark = tn_arena_mark(p->ctx);
+    const bool    made = !g;
+    tn_status     s = TN_ERR_MEMORY;
+    int           longest = -1;
     if (made) g = tni_plan_program(p, room, extent, false);
     if (g && g->bytes > r->room) {
         const uint64_t *largest = tni_program_largest(g);
@@ -218,37 +217,30 @@ static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const
         for (int i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
         s = tni_program_run(r, g, false);
     }
-    if (made && !p->ctx->tape) {                                  /* the program is not kept */
-        tn_arena_release(p->ctx, mark);
-        *room = before;
-    }
+    if (made && !p->ctx->tape) tn_arena_release(p->ctx, mark);    /* the program is not kept */
     return s;
 }
 
 /* Runs all slices; y has the plan's shape. Slices at the ends of labels are smaller: the program of the last one is kept. */
-static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g)
+static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_scratch *room, const tni_program *g)
 {
-    const size_t       labels = (size_t)p->labels + 1;
-    int64_t           *from = (int64_t *)tni_pile_take(room, labels, sizeof *from);
-    int64_t           *extent = (int64_t *)tni_pile_take(room, labels, sizeof *extent);
-    int64_t           *last = (int64_t *)tni_pile_take(room, labels, sizeof *last);
+    const int64_t      labels = p->labels + 1;
+    int64_t           *from = (int64_t *)tni_take_zeroed(room, labels, sizeof *from);
+    int64_t           *extent = (int64_t *)tni_take_zeroed(room, labels, sizeof *extent);
+    int64_t           *last = (int64_t *)tni_take_zeroed(room, labels, sizeof *last);
     const tni_program *kept = NULL;
     const tn_mark      mark = tn_arena_mark(p->ctx);
-    const tni_pile     before = *room;
     tn_status          s = TN_OK;
-    if (!from || !extent || !last) return TN_ERR_MEMORY;
+    if (room->failed) return TN_ERR_MEMORY;
     do {
         bool whole = true;
         for (int i = 0; i < p->labels; i++) {
             extent[i] = tni_min(p->part[i], p->extent[i] - from[i]);
             whole = whole && extent[i] == p->part[i];
         }
-        if (!whole && (!kept || memcmp(last, extent, labels * sizeof *last) != 0)) {
-            if (!p->ctx->tape) {
-                tn_arena_release(p->ctx, mark);
-                *room = before;
-            }
-            memcpy(last, extent, labels * sizeof *last);
+        if (!whole && (!kept || memcmp(last, extent, (size_t)labels * sizeof *last) != 0)) {
+            if (!p->ctx->tape) tn_arena_release(p->ctx, mark);
+            memcpy(last, extent, (size_t)labels * sizeof *last);
             if (!(kept = tni_plan_program(p, room, extent, false))) return TN_ERR_MEMORY;
         }
         s = tni_plan_slice(p, r, room, whole ? g : kept, from, extent);
@@ -276,11 +268,9 @@ TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
         tni_subscript_lay(o);
         tni_print(what, sizeof what, "operand %d", k);
         if (!tni_is_real(p->ctx, t[k], p->op, what)) return false;
-        if (t[k]->rank != o->rank || memcmp(t[k]->shape, o->shape, sizeof *o->shape * (size_t)o->rank) != 0) {
-            tni_fail(p->ctx, TN_ERR_SHAPE, "%s: operand %d is %s, expected %s as in the plan", p->op, k, TNI_SHAPE(t[k]),
-                     tni_shape_of(o->rank, o->shape).s);
-            return false;
-        }
+        if (t[k]->rank != o->rank || memcmp(t[k]->shape, o->shape, sizeof *o->shape * (size_t)o->rank) != 0)
+            return tni_fail(p->ctx, TN_ERR_SHAPE, "%s: operand %d is %s, expected %s as in the plan", p->op, k, TNI_SHAPE(t[k]),
+                            tni_shape_of(o->rank, o->shape).s), false;
         for (int i = 0; i < o->rank; i++) {
             if (o->label[i] >= 0 && o->strides[i] != t[k]->strides[i]) *same = false;
             o->strides[i] = t[k]->strides[i];
@@ -295,17 +285,15 @@ TNI_FN tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_pro
     bool       recorded = false, sliced = false;
     tn_tensor *y = tni_made(ctx, p->out.rank, p->out.shape), *wide = NULL;
     tn_mark    mark = tn_arena_mark(ctx);
-    tni_pile   room;
-    tni_run_of r;
+    tni_scratch room = tni_scratch_begin(ctx, p->op);
+    tni_run_of r = TNI_ZERO;
     tn_status  s = TN_ERR_MEMORY;
     if (!y) return NULL;
-    memset(&room, 0, sizeof room);
-    room.ctx = ctx;
-    memset(&r, 0, sizeof r);
+    room.arena = true;
     r.p = p;
     r.operand = t;
     r.y = y;
-    r.at = (int64_t *)tni_pile_take(&room, (size_t)p->n + 1, sizeof *r.at);
+    r.at = (int64_t *)tni_take_zeroed(&room, p->n + 1, sizeof *r.at);
     for (int k = 0; k < p->n; k++) recorded = recorded || (tni_recording(ctx) && tni_wants_grad(t[k]));
     for (int k = 0; k < p->labels; k++) sliced = sliced || p->part[k] != p->extent[k];
     if (!g || (recorded && (sliced || g->in_place)))

@@ -45,8 +45,7 @@ tn_memory tn_ctx_memory(const tn_ctx *ctx)
 
 static tn_desc tni_desc_defaults(const tn_desc *given)
 {
-    tn_desc d;
-    memset(&d, 0, sizeof d);
+    tn_desc d = TNI_ZERO;
     if (given) d = *given;
     if (!d.backend) d.backend = tn_cpu_backend();
     if (d.dtype == TN_REAL) d.dtype = TN_F32;

@@ -91,16 +91,15 @@ TNI_FN void tni_view_span(const tn_view *v, char **low, size_t *bytes)
 TNI_FN bool tni_not_aside(tn_ctx *ctx, const char *what)
 {
     if (!ctx->aside) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: called inside a function that tn_recompute runs, expected a call outside of it", what);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: called inside a function that tn_recompute runs, expected a call outside of it",
+                    what), false;
 }
 
 /* A graph holds kernel calls only; false with an error that names `what`, which needs the host, during a capture. */
 TNI_FN bool tni_uncaptured(tn_ctx *ctx, const char *what)
 {
     if (!ctx->capture) return true;
-    tni_fail(ctx, TN_ERR_ARG, "graph: %s during a capture, expected kernels only", what);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "graph: %s during a capture, expected kernels only", what), false;
 }
 
 /* Takes the message from the backend's sync. It may be of an earlier error than s, whose status then replaces s. */
@@ -268,8 +267,7 @@ TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call);
 
 static tn_status tni_run_cast(tn_ctx *ctx, const tn_view *from, const tn_view *to)
 {
-    tn_call c;
-    memset(&c, 0, sizeof c);
+    tn_call c = TNI_ZERO;
     c.kernel = TN_KERNEL_COPY;
     c.in[c.n_in++] = tni_folded_view(*from);
     c.out[c.n_out++] = tni_folded_view(*to);
@@ -314,9 +312,8 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
 TNI_FN bool tni_holds(tn_ctx *ctx, tn_dtype dtype, const char *op, const char *name, double x)
 {
     if (dtype == TN_F64 || !(fabs(x) > tni_dtype_most(dtype)) || fabs(x) > tni_dtype_most(TN_F64)) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a number that %s can hold, up to %g", op, name, x, tn_dtype_name(dtype),
-             tni_dtype_most(dtype));
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a number that %s can hold, up to %g", op, name, x,
+                    tn_dtype_name(dtype), tni_dtype_most(dtype)), false;
 }
 
 /* Passes BF16 operands on to a kernel that takes them, and F32 copies to all others. RESIDUAL_RMSNORM is composed instead,

@@ -12,16 +12,13 @@ static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)
 {
     size_t max = ctx->desc.max_bytes, live = ctx->memory.live;
     if (max == 0 || (live <= max && bytes <= max - live)) return true;
-    tni_fail(ctx, TN_ERR_MEMORY, "%s: %zu bytes on top of %zu, expected at most max_bytes = %zu", what, bytes, live, max);
-    return false;
+    return tni_fail(ctx, TN_ERR_MEMORY, "%s: %zu bytes on top of %zu, expected at most max_bytes = %zu", what, bytes, live,
+                    max), false;
 }
 
 static void *tni_counted(tn_ctx *ctx, void *p, size_t bytes, const char *what)
 {
-    if (!p) {
-        tni_fail(ctx, TN_ERR_MEMORY, "%s: no memory for %zu bytes", what, bytes);
-        return NULL;
-    }
+    if (!p) return tni_fail(ctx, TN_ERR_MEMORY, "%s: no memory for %zu bytes", what, bytes), (void *)NULL;
     ctx->memory.allocations++;
     ctx->memory.live += bytes;
     if (ctx->memory.live > ctx->memory.peak) ctx->memory.peak = ctx->memory.live;
@@ -45,11 +42,9 @@ TNI_NOINLINE TNI_FN void tni_free(tn_ctx *ctx, void *p, size_t bytes)
 /* The same for memory of the backend. */
 TNI_FN void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 {
-    if (ctx->capture) {
-        tni_fail(ctx, TN_ERR_ARG, "graph: %s: %zu bytes are allocated during a capture, expected none: run a step of "
-                 "the same shapes first", what, bytes);
-        return NULL;
-    }
+    if (ctx->capture)
+        return tni_fail(ctx, TN_ERR_ARG, "graph: %s: %zu bytes are allocated during a capture, expected none: run a step of "
+                        "the same shapes first", what, bytes), (void *)NULL;
     if (!tni_may_hold(ctx, bytes, what)) return NULL;
     return tni_counted(ctx, ctx->backend->alloc(ctx->state, bytes ? bytes : 1), bytes, what);
 }
@@ -65,10 +60,9 @@ TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
 /* The bytes of n elements after `first` bytes. false: they do not fit the address space, and the context has the error. */
 static bool tni_array_bytes(tn_ctx *ctx, size_t first, int64_t n, size_t each, const char *what, size_t *bytes)
 {
-    if (tni_area_size(n, 1, each, bytes) && tni_add_size(first, *bytes, bytes)) return true;
-    tni_fail(ctx, TN_ERR_MEMORY, n == INT64_MAX ? "%s: more elements than the address space can hold"
-             : "%s: %lld elements do not fit the address space", what, (long long)n);
-    return false;
+    if (n >= 0 && n <= PTRDIFF_MAX && tni_mul_size((size_t)n, each, bytes) && tni_add_size(first, *bytes, bytes)) return true;
+    return tni_fail(ctx, TN_ERR_MEMORY, n == INT64_MAX ? "%s: more elements than the address space can hold"
+                    : "%s: %lld elements do not fit the address space", what, (long long)n), false;
 }
 
 /* n elements of `each` bytes. */
@@ -132,10 +126,7 @@ TNI_FN void tni_object_free(tni_owned *o, size_t bytes)
 static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
 {
     size_t want = a->blocks > 0 ? a->block[a->blocks - 1].bytes : a->device ? ctx->desc.arena_bytes / 2 : 16384;
-    if (a->blocks == TNI_BLOCKS) {
-        tni_fail(ctx, TN_ERR_MEMORY, "arena: all %d blocks are in use", TNI_BLOCKS);
-        return false;
-    }
+    if (a->blocks == TNI_BLOCKS) return tni_fail(ctx, TN_ERR_MEMORY, "arena: all %d blocks are in use", TNI_BLOCKS), false;
     want = want <= TNI_BLOCK_MOST / 2 ? want * 2 : TNI_BLOCK_MOST;
     if (want < ctx->memory.arena / 8) want = ctx->memory.arena / 8;
     if (want < bytes) want = bytes;
@@ -153,10 +144,8 @@ static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
 
 TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
 {
-    if (bytes > SIZE_MAX - TNI_ALIGN) {
-        tni_fail(ctx, TN_ERR_MEMORY, "arena: %zu bytes do not fit the address space", bytes);
-        return NULL;
-    }
+    if (bytes > SIZE_MAX - TNI_ALIGN)
+        return tni_fail(ctx, TN_ERR_MEMORY, "arena: %zu bytes do not fit the address space", bytes), (void *)NULL;
     bytes = (bytes + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
     if (!TNI_ENTER(ctx, "allocation")) return NULL;
     while (a->at < a->blocks && a->block[a->at].bytes - a->used < bytes) { a->at++; a->used = 0; }

@@ -60,9 +60,8 @@ TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
 
 TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt, ...)
 {
-    tni_text t;
+    tni_text t = {dst, room, 0};
     va_list  args;
-    t.dst = dst; t.room = room; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);
@@ -72,8 +71,7 @@ TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt
 TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
 {
     tni_shape_text out;
-    tni_text       t;
-    t.dst = out.s; t.room = sizeof out.s; t.length = 0;
+    tni_text       t = {out.s, sizeof out.s, 0};
     tni_text_add(&t, "[", 1);
     for (int i = 0; i < rank && i < TN_MAX_RANK; i++) {
         if (i > 0) tni_text_add(&t, ",", 1);
@@ -159,8 +157,7 @@ size_t tn_printable(char *text, size_t bytes, bool lines)
 /* A message. Its names and values may come from files, and whoever gets it may print it. */
 static void tni_message(char *dst, size_t room, const char *fmt, va_list args)
 {
-    tni_text t;
-    t.dst = dst; t.room = room; t.length = 0;
+    tni_text t = {dst, room, 0};
     tni_text_v(&t, fmt, args);
     tn_printable(dst, strlen(dst), false);
 }

@@ -21,8 +21,7 @@ static void tni_lines_push(tni_lines *l, const tn_view *const *v, int axis)
 
 TNI_FN tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view *c)
 {
-    tni_lines l;
-    memset(&l, 0, sizeof l);
+    tni_lines l = TNI_ZERO;
     const tn_view *v[3] = {a, b, c};
     while (l.views < 3 && v[l.views]) l.views++;
     for (int i = 0; i < a->rank; i++)
@@ -310,9 +309,8 @@ static void tni_copy_divide(tni_copies *p, const tni_copy_axis *x, int64_t block
 /* y = x, elements of the same size. */
 static void tni_copy_elements(tni_cpu *cpu, const tn_view *y, const tn_view *x)
 {
-    tni_copies p;
+    tni_copies p = TNI_ZERO;
     int64_t    blocks = 1;
-    memset(&p, 0, sizeof p);
     for (int i = 0; i < y->rank; i++) if (y->shape[i] == 0) return;
     p.pass.cpu = cpu;
     p.to = (char *)y->data;

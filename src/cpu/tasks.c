@@ -109,8 +109,7 @@ TNI_FN bool tni_attention_scratch(tni_attention *t, int64_t numbers, double shar
 
 TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side)
 {
-    tni_attention t;
-    memset(&t, 0, sizeof t);
+    tni_attention t = TNI_ZERO;
     t.cpu = cpu;
     t.call = c;
     t.queries = c->in[0].shape[1];

@@ -23,15 +23,15 @@ typedef struct tni_als_job {
     double  *gram, *vectors, *values, *half, *work;
 } tni_als_job;
 
-static void tni_als_lay(tni_lay *l, tn_ctx *ctx, tni_als_job *j)
+static void tni_als_take(tni_scratch *w, tni_als_job *j)
 {
     const int64_t r = j->terms;
     int64_t before = 1, after = 1, n = 1, work = tni_eigh_work(r), extent = tni_max(r, 1), start = 1;
     for (int k = 0; k < j->rank; k++) {
         const int64_t others = tni_product_of(j->rank, j->n, k);
-        j->f[k] = tni_lay_take(l, j->n[k], r);
-        j->old[k] = tni_lay_take(l, j->n[k], r);
-        j->best[k] = tni_lay_take(l, j->n[k], r);
+        j->f[k] = tni_take_f64(w, j->n[k], r);
+        j->old[k] = tni_take_f64(w, j->n[k], r);
+        j->best[k] = tni_take_f64(w, j->n[k], r);
         before = tni_max(before, tni_product_of(k, j->n, -1));
         after = tni_max(after, tni_product_of(j->rank - k - 1, j->n + k + 1, -1));
         n = tni_max(n, j->n[k]);
@@ -39,18 +39,18 @@ static void tni_als_lay(tni_lay *l, tn_ctx *ctx, tni_als_job *j)
         work = tni_max(work, n + tni_axis_work(j->n[k], others));
         extent = tni_max(extent, tni_max(j->n[k] + tni_axis_chunk(j->n[k]), others));
     }
-    j->a = tni_lay_take(l, j->all, 1);
-    j->e = tni_lay_take(l, j->all, 1);
-    j->before = tni_lay_take(l, before, r);
-    j->after = tni_lay_take(l, after, r);
-    j->m = tni_lay_take(l, tni_max(n * r, start), 1);
-    j->t = tni_lay_take(l, n, r);
-    j->gram = tni_lay_take(l, r, r);
-    j->vectors = tni_lay_take(l, r, r);
-    j->values = tni_lay_take(l, r, 1);
-    j->half = tni_lay_take(l, r, 1);
-    j->work = tni_lay_take(l, work, 1);
-    tni_lay_host(l, ctx, extent, &j->host);
+    j->a = tni_take_f64(w, j->all, 1);
+    j->e = tni_take_f64(w, j->all, 1);
+    j->before = tni_take_f64(w, before, r);
+    j->after = tni_take_f64(w, after, r);
+    j->m = tni_take_f64(w, tni_max(n * r, start), 1);
+    j->t = tni_take_f64(w, n, r);
+    j->gram = tni_take_f64(w, r, r);
+    j->vectors = tni_take_f64(w, r, r);
+    j->values = tni_take_f64(w, r, 1);
+    j->half = tni_take_f64(w, r, 1);
+    j->work = tni_take_f64(w, work, 1);
+    j->host = tni_take_host(w, extent);
 }
 
 /* out [product of n,r]: row (i_0,i_1,..) is the elementwise product of rows i_k of the factors. In place, from the last
@@ -266,9 +266,8 @@ static tn_status tni_als_write(tn_ctx *ctx, tni_als_job *j, double size, tn_cp_a
     tni_als_normalise(j, weights);
     tni_als_degeneracy(j, weights, out);
     for (int k = 0; k < j->rank && s == TN_OK; k++) {
-        int64_t shape[2] = {j->n[k], j->terms};
-        s = tni_write_new(ctx, "cp_als", &out->factor[k], 2, shape, j->f[k]);
-        tni_decomp_round(ctx, shape[0] * shape[1], j->f[k]);
+        s = tni_write_new(ctx, "cp_als", &out->factor[k], 2, TNI_DIMS(j->n[k], j->terms), j->f[k]);
+        tni_decomp_round(ctx, j->n[k] * j->terms, j->f[k]);
     }
     if (s != TN_OK) return s;
     for (int64_t i = 0; i < j->terms; i++) j->half[i] = weights[i] * size;
@@ -301,13 +300,9 @@ static tn_status tni_als_run(tn_ctx *ctx, tni_als_job *j, const tn_tensor *a, co
 
 tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc, tn_cp_als_result *out)
 {
-    tni_als_job j;
-    tni_lay     lay;
-    int64_t     size;
+    tni_als_job j = TNI_ZERO;
     tn_status   s;
     if (!tni_decomp_out(ctx, "cp_als", out, sizeof *out)) return TN_ERR_ARG;
-    memset(&j, 0, sizeof j);
-    memset(&lay, 0, sizeof lay);
     out->error = (double)NAN;
     if (!tni_usable(ctx, a, "cp_als", "a")) return TN_ERR_ARG;
     if (a->rank < 2) return tni_fail(ctx, TN_ERR_SHAPE, "cp_als: a has rank %d, expected 2 to %d", a->rank, TN_MAX_RANK);
@@ -323,11 +318,9 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     j.ridge = desc->ridge;
     j.all = tn_tensor_count(a);
     for (int k = 0; k < a->rank; k++) j.n[k] = a->shape[k];
-    tni_als_lay(&lay, ctx, &j);
-    if (!tni_lay_scratch(&lay, ctx, "cp_als", &size)) return TN_ERR_MEMORY;
-    tni_als_lay(&lay, ctx, &j);
-    s = tni_als_run(ctx, &j, a, desc, out);
-    tni_free_f64(ctx, lay.base, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "cp_als");
+    tni_als_take(&w, &j);
+    s = tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : tni_als_run(ctx, &j, a, desc, out));
     if (s != TN_OK) tn_cp_als_destroy(out);
     return s;
 }

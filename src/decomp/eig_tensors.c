@@ -113,59 +113,54 @@ static double tni_eig_residual(const tni_host *h, const tni_eig_job *e, double *
     return norm > 0 ? worst / norm : worst;
 }
 
-static tn_status tni_eig_tensor(tn_ctx *ctx, tn_eig_result *out, const tn_tensor *a, const tn_eig_desc *desc, tni_eig_job *e,
-                                double *again, double *work)
+static tn_status tni_eig_tensor(tni_scratch *w, tn_eig_result *out, const tn_tensor *a, const tn_eig_desc *desc)
 {
-    const int64_t n = e->n;
-    tni_host  h = tni_decomp_host(ctx, 2 * n, work + tni_eig_work(n));
-    double    scale;
-    tn_status s = tni_read_scaled(ctx, "eig", "a", a, e->a, &scale);
+    const int64_t n = a->shape[0];
+    const bool    vectors = !desc->no_vectors, left = vectors && desc->left, measure = vectors && desc->measure;
+    tn_ctx       *ctx = w->ctx;
+    double        scale;
+    tni_eig_job   e = TNI_ZERO;
+    e.n = n;
+    e.a = tni_take_f64(w, n, n);
+    e.re = tni_take_f64(w, n, 1);
+    e.im = tni_take_f64(w, n, 1);
+    e.values = tni_take_f64(w, n, 2);
+    e.condition = tni_take_f64(w, n, 1);
+    e.order = (int64_t *)tni_take(w, n, sizeof *e.order);
+    e.right = vectors ? tni_take_f64(w, n, n) : NULL;
+    e.vectors = vectors ? tni_take_f64(w, 2 * n, n) : NULL;
+    e.left = left ? tni_take_f64(w, n, n) : NULL;
+    e.lefts = left ? tni_take_f64(w, 2 * n, n) : NULL;
+    double   *again = measure ? tni_take_f64(w, n, n) : NULL, *work = tni_take_f64(w, tni_eig_work(n), 1);
+    tni_host  h = tni_take_host(w, 2 * n);
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_read_scaled(ctx, "eig", "a", a, e.a, &scale);
     if (s != TN_OK) return s;
-    if (again) memcpy(again, e->a, (size_t)(n * n) * sizeof *again);
-    if ((s = tni_eig(&h, n, e->a, e->re, e->im, e->right, e->left, work)) != TN_OK)
+    if (measure) memcpy(again, e.a, (size_t)(n * n) * sizeof *again);
+    if ((s = tni_eig(&h, n, e.a, e.re, e.im, e.right, e.left, work)) != TN_OK)
         return tni_fail(ctx, s, "eig: the iteration did not converge for a, %s", TNI_SHAPE(a));
-    tni_eig_finish(&h, e, work);
-    s = tni_decomp_unscaled(ctx, "eig", &out->values, 2, n, 2, e->values, scale);
-    if (s != TN_OK || desc->no_vectors) return s;
-    if ((s = tni_decomp_put(ctx, "eig", &out->right, TN_REAL, n, 2, 2, n, e->vectors)) != TN_OK) return s;
-    if (e->left && (s = tni_decomp_put(ctx, "eig", &out->left, TN_REAL, n, 2, 2, n, e->lefts)) != TN_OK) return s;
-    if (e->left && (s = tni_decomp_write(ctx, NULL, &out->condition, 1, n, 0, e->condition)) != TN_OK) return s;
-    if (!again) return TN_OK;
-    tni_decomp_round(ctx, 2 * n * n, e->vectors);
-    out->residual = tni_eig_residual(&h, e, again, work);
+    tni_eig_finish(&h, &e, work);
+    s = tni_decomp_unscaled(ctx, "eig", &out->values, 2, n, 2, e.values, scale);
+    if (s != TN_OK || !vectors) return s;
+    if ((s = tni_decomp_put(ctx, "eig", &out->right, TN_REAL, n, 2, 2, n, e.vectors)) != TN_OK) return s;
+    if (left && (s = tni_decomp_put(ctx, "eig", &out->left, TN_REAL, n, 2, 2, n, e.lefts)) != TN_OK) return s;
+    if (left && (s = tni_decomp_write(ctx, NULL, &out->condition, 1, n, 0, e.condition)) != TN_OK) return s;
+    if (!measure) return TN_OK;
+    tni_decomp_round(ctx, 2 * n * n, e.vectors);
+    out->residual = tni_eig_residual(&h, &e, again, work);
     return TN_OK;
 }
 
 tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_eig_result *out)
 {
     static const tn_eig_desc defaults = {false, false, false};
-    tni_eig_job e;
-    int64_t   n;
-    double   *scratch;
     tn_status s;
     if (!tni_decomp_out(ctx, "eig", out, sizeof *out)) return TN_ERR_ARG;
-    memset(&e, 0, sizeof e);
     out->residual = (double)NAN;
-    if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "eig", a)) != TN_OK) return s;
-    e.n = n = a->shape[0];
-    if (n != a->shape[1]) return tni_fail(ctx, TN_ERR_SHAPE, "eig: a is %s, expected a square matrix", TNI_SHAPE(a));
-    bool    vectors = !desc->no_vectors, left = vectors && desc->left;
-    int64_t size = n * n * (1 + (vectors ? 3 + desc->measure : 0) + (left ? 3 : 0)) + 6 * n + tni_eig_work(n)
-                   + tni_host_work(2 * n);
-    if (!(scratch = tni_scratch_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
-    double *at = scratch;
-    e.a = at;                       at += n * n;
-    e.re = at;                      at += n;
-    e.im = at;                      at += n;
-    e.values = at;                  at += 2 * n;
-    e.condition = at;               at += n;
-    e.order = (int64_t *)(void *)at; at += n;
-    if (vectors) { e.right = at; e.vectors = at + n * n; at += 3 * n * n; }
-    if (left) { e.left = at; e.lefts = at + n * n; at += 3 * n * n; }
-    s = tni_eig_tensor(ctx, out, a, desc, &e, vectors && desc->measure ? at : NULL,
-                       at + (vectors && desc->measure ? n * n : 0));
-    tni_free_f64(ctx, scratch, 1, size);
+    if (a->shape[0] != a->shape[1])
+        return tni_fail(ctx, TN_ERR_SHAPE, "eig: a is %s, expected a square matrix", TNI_SHAPE(a));
+    tni_scratch w = tni_scratch_begin(ctx, "eig");
+    s = tni_scratch_end(&w, tni_eig_tensor(&w, out, a, desc ? desc : &defaults));
     if (s != TN_OK) tn_eig_destroy(out);
     return s;
 }
@@ -175,15 +170,11 @@ tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_r
 {
     static const tn_qr_desc defaults = {false, false, 0};
     tn_status s;
-    double *scratch;
     if (!tni_decomp_out(ctx, "qr", out, sizeof *out)) return TN_ERR_ARG;
     out->error = (double)NAN;
     if ((s = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return s;
-    int64_t m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    int64_t size = m * n + k * (m + n) + 2 * n + tni_pivoted_work(m, n) + tni_host_work(tni_max(m, n));
-    if (!(scratch = tni_alloc_f64(ctx, 1, size, "qr"))) return TN_ERR_MEMORY;
-    s = tni_qr_tensor(ctx, out, a, desc ? desc : &defaults, scratch);
-    tni_free_f64(ctx, scratch, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "qr");
+    s = tni_scratch_end(&w, tni_qr_tensor(&w, out, a, desc ? desc : &defaults));
     if (s != TN_OK) tn_qr_destroy(out);
     return s;
 }
@@ -192,7 +183,6 @@ tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn
 {
     static const tn_lstsq_desc defaults = {0, 0};
     tn_status s;
-    double *scratch;
     if (!tni_decomp_out(ctx, "lstsq", out, sizeof *out)) return TN_ERR_ARG;
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "lstsq", a)) != TN_OK) return s;
@@ -206,29 +196,22 @@ tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn
         return tni_fail(ctx, TN_ERR_ARG, "lstsq: ridge is %g, expected 0 or more", desc->ridge);
     int64_t rows = m + (desc->ridge > 0 ? n : 0);
     if (!tni_decomp_fits(ctx, "lstsq", rows, n) || !tni_decomp_fits(ctx, "lstsq", rows + n, count)) return TN_ERR_SHAPE;
-    int64_t size = rows * n + count * (m + rows + 2 * n + 1) + tni_lstsq_work(rows, n)
-         + tni_host_work(tni_max(rows, tni_max(n, count)));
-    if (!(scratch = tni_alloc_f64(ctx, 1, size, "lstsq"))) return TN_ERR_MEMORY;
-    s = tni_lstsq_tensor(ctx, out, a, b, desc, scratch);
-    tni_free_f64(ctx, scratch, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "lstsq");
+    s = tni_scratch_end(&w, tni_lstsq_tensor(&w, out, a, b, desc));
     if (s != TN_OK) tn_lstsq_destroy(out);
     return s;
 }
 
 tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_svd_result *out)
 {
-    tn_svd_desc defaults;
-    int64_t   size;
-    tn_status s = TN_ERR_CONVERGENCE;
-    tni_few   few;
-    double   *scratch;
+    tn_svd_desc defaults = TNI_ZERO;
+    tn_status   s = TN_ERR_CONVERGENCE;
+    tni_few     few;
     if (!tni_decomp_out(ctx, "svd", out, sizeof *out)) return TN_ERR_ARG;
     out->error = out->residual = (double)NAN;
-    memset(&defaults, 0, sizeof defaults);
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
-    int64_t m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    if (tni_decomp_top(ctx, "svd", desc->top, k) < 0) return TN_ERR_ARG;
+    if (tni_decomp_top(ctx, "svd", desc->top, tni_min(a->shape[0], a->shape[1])) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
     if ((unsigned)desc->method > TN_SVD_RANDOMISED)
         return tni_fail(ctx, TN_ERR_ARG, "svd: method is %d, expected 0 to %d", (int)desc->method, (int)TN_SVD_RANDOMISED);
@@ -237,23 +220,16 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     if (desc->method > TN_SVD_EXACT && desc->truncation.weight > 0)
         return tni_fail(ctx, TN_ERR_ARG, "svd: truncation.weight is %g and method computes some values, expected "
                         "TN_SVD_EXACT or TN_SVD_AUTO", desc->truncation.weight);
+    tni_scratch w = tni_scratch_begin(ctx, "svd");
     if (tni_few_plan(ctx, &few, a, desc)) {
-        size = m * n + few.k * (m + n + 1) + tni_max(4 * few.k, few.k * n) + tni_few_work(&few)
-             + tni_host_work(tni_max(m, n));
-        if (!(scratch = tni_scratch_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
-        s = tni_few_tensor(ctx, out, a, desc, &few, scratch);
-        tni_free_f64(ctx, scratch, 1, size);
+        s = tni_scratch_end(&w, tni_few_tensor(&w, out, a, desc, &few));
         if (s != TN_OK) tn_svd_destroy(out);
         if (s == TN_ERR_CONVERGENCE && desc->method != TN_SVD_AUTO)
             return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s, and top %lld (TN_SVD_AUTO falls back on "
                             "all values)", TNI_SHAPE(a), (long long)desc->top);
         if (s != TN_ERR_CONVERGENCE) return s;
     }
-    size = m * n + k * (m + n + 1) + tni_max(tni_svd_work(m, n), 4 * k) + tni_host_work(tni_max(m, n));
-    if (!(scratch = tni_alloc_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
-    s = tni_svd_tensor(ctx, out, a, desc, scratch);
-    tni_free_f64(ctx, scratch, 1, size);
-    if (s != TN_OK) tn_svd_destroy(out);
+    if ((s = tni_scratch_end(&w, tni_svd_tensor(&w, out, a, desc))) != TN_OK) tn_svd_destroy(out);
     return s;
 }
 
@@ -328,7 +304,6 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
     tni_lanczos_job job;
     tn_status s;
-    double *scratch;
     if (!tni_decomp_out(ctx, "lanczos", out, sizeof *out)) return TN_ERR_ARG;
     out->residual = (double)NAN;
     if (!desc) desc = &usual;
@@ -337,10 +312,10 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     if ((s = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return s;
     job.fn = fn;
     job.user = user;
-    if (!(scratch = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return TN_ERR_MEMORY;
-    tni_lanczos_lay(&job, scratch);
-    s = tni_lanczos_tensor(ctx, out, &job, desc);
-    tni_free_f64(ctx, scratch, 1, tni_lanczos_work(&job));
+    tni_scratch w = tni_scratch_begin(ctx, "lanczos");
+    double     *work = tni_take_zeros(&w, tni_lanczos_work(&job), 1);
+    if (work) tni_lanczos_lay(&job, work);
+    s = tni_scratch_end(&w, work ? tni_lanczos_tensor(ctx, out, &job, desc) : TN_ERR_MEMORY);
     if (s != TN_OK) tn_lanczos_destroy(out);
     return s;
 }
@@ -371,35 +346,6 @@ double tn_effective_rank(const double *values, int64_t n)
         squares += x * x;
     }
     return sum * sum / squares;
-}
-
-/* ---- decompositions of tensors: their workspace ---------------------------- >>tensor-workspace
-   A function that lays out a workspace runs twice: without memory, which gives the size, and with one allocation of it. */
-
-TNI_FN double *tni_lay_take(tni_lay *l, int64_t n, int64_t m)
-{
-    double *p = l->base ? l->base + l->used : NULL;
-    size_t  bytes;
-    if (!tni_area_size(n, m, 8, &bytes) || bytes / 8 > (size_t)(INT64_MAX / 4) - (size_t)l->used) l->used = INT64_MAX / 4;
-    else l->used += n * m;
-    return p;
-}
-
-/* The memory of what was laid out, which is then to be laid out once more; NULL: without it */
-TNI_FN double *tni_lay_scratch(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
-{
-    l->base = tni_scratch_f64(ctx, 1, *size = l->used, op);
-    l->used = 0;
-    return l->base;
-}
-
-TNI_FN int64_t *tni_lay_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_lay_take(l, n, 1); }
-
-/* With memory, the host is ready to compute. */
-TNI_FN void tni_lay_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
-{
-    double *work = tni_lay_take(l, tni_host_work(extent), 1);
-    if (work) *h = tni_decomp_host(ctx, extent, work);
 }
 
 TNI_FN tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)

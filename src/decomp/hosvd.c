@@ -78,25 +78,25 @@ typedef struct tni_hosvd_job {
     double  *u[TN_MAX_RANK], *old[TN_MAX_RANK], *s[TN_MAX_RANK], *full, *work;
 } tni_hosvd_job;
 
-static void tni_hosvd_lay(tni_lay *l, tn_ctx *ctx, tni_hosvd_job *j, bool sweeps)
+static void tni_hosvd_take(tni_scratch *w, tni_hosvd_job *j, bool sweeps)
 {
     int64_t all = 1, work = 1, full = 1, extent = 1;
     for (int k = 0; k < j->rank; k++) all *= j->n[k];
     for (int k = 0; k < j->rank; k++) {
         const int64_t n = j->n[k], others = n > 0 ? all / n : 0, least = tni_min(n, others);
-        j->u[k] = tni_lay_take(l, n, tni_max(least, 1));
-        j->old[k] = sweeps ? tni_lay_take(l, n, tni_max(least, 1)) : NULL;
-        j->s[k] = tni_lay_take(l, tni_max(least, 1), 1);
+        j->u[k] = tni_take_f64(w, n, tni_max(least, 1));
+        j->old[k] = sweeps ? tni_take_f64(w, n, tni_max(least, 1)) : NULL;
+        j->s[k] = tni_take_f64(w, tni_max(least, 1), 1);
         full = tni_max(full, 2 * n * tni_max(least, 1));
         work = tni_max(work, n + tni_max(tni_axis_work(n, others), 4 * n * least + tni_qr_work(n, 2 * least)));
         extent = tni_max(extent, tni_max(n + tni_axis_chunk(n), others));
     }
-    j->full = tni_lay_take(l, full, 1);
-    j->a = tni_lay_take(l, all, 1);
-    j->x = tni_lay_take(l, all, 1);
-    j->y = tni_lay_take(l, all, 1);
-    j->work = tni_lay_take(l, work, 1);
-    tni_lay_host(l, ctx, extent, &j->host);
+    j->full = tni_take_f64(w, full, 1);
+    j->a = tni_take_f64(w, all, 1);
+    j->x = tni_take_f64(w, all, 1);
+    j->y = tni_take_f64(w, all, 1);
+    j->work = tni_take_f64(w, work, 1);
+    j->host = tni_take_host(w, extent);
 }
 
 /* x = A with all axes but `skip` (-1: none) multiplied by their factors; shape gets its extents. */
@@ -230,12 +230,11 @@ static tn_status tni_hosvd_write(tn_ctx *ctx, tni_hosvd_job *j, tn_hosvd_result 
     tn_status s = TN_OK;
     for (int k = 0; k < j->rank && s == TN_OK; k++) {
         int64_t least = tni_min(j->n[k], tni_product_of(j->rank, j->n, k));
-        int64_t shape[2] = {j->n[k], j->r[k]};
-        tni_columns_up(shape[0], shape[1], j->u[k]);
+        tni_columns_up(j->n[k], j->r[k], j->u[k]);
         for (int64_t i = 0; i < least; i++) j->s[k][i] /= j->scale;
         s = tni_write_new(ctx, "hosvd", &out->values[k], 1, &least, j->s[k]);
-        if (s == TN_OK) s = tni_write_new(ctx, "hosvd", &out->factor[k], 2, shape, j->u[k]);
-        tni_decomp_round(ctx, shape[0] * shape[1], j->u[k]);
+        if (s == TN_OK) s = tni_write_new(ctx, "hosvd", &out->factor[k], 2, TNI_DIMS(j->n[k], j->r[k]), j->u[k]);
+        tni_decomp_round(ctx, j->n[k] * j->r[k], j->u[k]);
     }
     if (s != TN_OK) return s;
     tni_hosvd_core(j);
@@ -259,13 +258,9 @@ static tn_status tni_hosvd_run(tn_ctx *ctx, tni_hosvd_job *j, const tn_tensor *a
 tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, tn_hosvd_result *out)
 {
     static const tn_hosvd_desc usual = {0, {{0, 0, 0, 0}}, 0, 0};
-    tni_hosvd_job j;
-    tni_lay   lay;
-    int64_t   size;
-    tn_status s;
+    tni_hosvd_job j = TNI_ZERO;
+    tn_status     s;
     if (!tni_decomp_out(ctx, "hosvd", out, sizeof *out)) return TN_ERR_ARG;
-    memset(&j, 0, sizeof j);
-    memset(&lay, 0, sizeof lay);
     out->error = (double)NAN;
     if (!desc) desc = &usual;
     if (!tni_usable(ctx, a, "hosvd", "a")) return TN_ERR_ARG;
@@ -278,11 +273,9 @@ tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, t
         j.n[k] = a->shape[k];
     }
     out->rank = j.rank = a->rank;
-    tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
-    if (!tni_lay_scratch(&lay, ctx, "hosvd", &size)) return TN_ERR_MEMORY;
-    tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
-    s = tni_hosvd_run(ctx, &j, a, desc, out);
-    tni_free_f64(ctx, lay.base, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "hosvd");
+    tni_hosvd_take(&w, &j, desc->sweeps > 0);
+    s = tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : tni_hosvd_run(ctx, &j, a, desc, out));
     if (s != TN_OK) tn_hosvd_destroy(out);
     return s;
 }

@@ -101,8 +101,6 @@ typedef struct tni_few {
     tni_lanczos_job lanczos;
 } tni_few;
 
-typedef struct tni_lay { double *base; int64_t used; } tni_lay;
-
 /* What the truncation of bonds shares: C [m,n] becomes U [m,r] and the rest of the tensor, diag(s) Vt [r,n], in c. */
 typedef struct tni_tt_job {
     tni_host host;
@@ -194,9 +192,8 @@ TNI_FN int64_t tni_svd_work(int64_t m, int64_t n);
 TNI_FN void tni_svd_signs(int64_t m, int64_t n, int64_t k, tni_mat u, tni_mat vt);
 TNI_FN tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work);
 TNI_FN tn_status tni_few_times(void *user, int64_t count, const double *x, double *y);
-TNI_FN int64_t tni_few_work(const tni_few *f);
-TNI_FN tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work);
-TNI_FN tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work);
+TNI_FN tn_status tni_few_krylov(tni_scratch *w, tni_few *f, tni_mat u, double *s, tni_mat vt);
+TNI_FN tn_status tni_few_random(tni_scratch *scratch, tni_few *f, tni_mat u, double *s, tni_mat vt);
 TNI_FN double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t top, tni_mat a, tni_mat u, const double *s,
                                tni_mat vt, double *rest, double *largest);
 
@@ -222,22 +219,17 @@ TNI_FN tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **ou
 TNI_FN void tni_symmetrise(int64_t n, double *a);
 TNI_FN tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
                                      double *p);
-TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *scratch);
-TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
-                                  const tn_lstsq_desc *desc, double *scratch);
+TNI_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc);
+TNI_FN tn_status tni_lstsq_tensor(tni_scratch *w, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
+                                  const tn_lstsq_desc *desc);
 TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc);
-TNI_FN tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
-                                double *matrix);
-TNI_FN tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *scratch);
+TNI_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f);
+TNI_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc);
 TNI_FN void tni_drop(tn_tensor **t);
 TNI_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle);
 
 /* eig_tensors.c */
 TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d);
-TNI_FN double *tni_lay_take(tni_lay *l, int64_t n, int64_t m);
-TNI_FN double *tni_lay_scratch(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size);
-TNI_FN int64_t *tni_lay_int(tni_lay *l, int64_t n);
-TNI_FN void tni_lay_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h);
 TNI_FN tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps);
 TNI_FN int64_t tni_tail_rank(int64_t n, const double *s, double delta);
 TNI_FN double tni_tail_squares(int64_t n, const double *s, int64_t rank);
@@ -250,10 +242,11 @@ TNI_FN tn_tt *tni_tt_done(tn_tt *tt, tn_status s);
 TNI_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p);
 TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j);
 TNI_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank);
-TNI_FN void tni_tt_lay(tni_lay *l, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work);
+TNI_FN void tni_tt_take(tni_scratch *w, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work,
+                        int64_t extent);
 TNI_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent);
 TNI_FN tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm);
-TNI_FN double *tni_tt_round_scratch(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size);
+TNI_FN void tni_tt_round_take(tni_scratch *w, const tn_tt *from, tni_tt_round_job *j);
 TNI_FN bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, const void *p);
 TNI_FN int64_t tni_tt_largest_core(const tn_tt *tt);
 TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent);

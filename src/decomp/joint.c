@@ -17,19 +17,19 @@ typedef struct tni_joint_job {
     double  *a, *v, *x, *m, *t, *values, *squares, *errors, *work;   /* [b,n,n] [n,n] [n,n,b] [n,n] [n,n] [b,n] */
 } tni_joint_job;
 
-static void tni_joint_lay(tni_lay *l, tn_ctx *ctx, tni_joint_job *j)
+static void tni_joint_take(tni_scratch *w, tni_joint_job *j)
 {
     const int64_t n = j->n, b = j->b;
-    j->a = tni_lay_take(l, b, n * n);
-    j->x = tni_lay_take(l, b, n * n);
-    j->v = tni_lay_take(l, n, n);
-    j->m = tni_lay_take(l, n, n);
-    j->t = tni_lay_take(l, n, n);
-    j->values = tni_lay_take(l, tni_max(b, 1), n);
-    j->squares = tni_lay_take(l, tni_max(n, b), 1);
-    j->errors = tni_lay_take(l, n + 1, 1);
-    j->work = tni_lay_take(l, tni_eigh_work(n), 1);
-    tni_lay_host(l, ctx, tni_max(n, b), &j->host);
+    j->a = tni_take_f64(w, b, n * n);
+    j->x = tni_take_f64(w, b, n * n);
+    j->v = tni_take_f64(w, n, n);
+    j->m = tni_take_f64(w, n, n);
+    j->t = tni_take_f64(w, n, n);
+    j->values = tni_take_f64(w, tni_max(b, 1), n);
+    j->squares = tni_take_f64(w, tni_max(n, b), 1);
+    j->errors = tni_take_f64(w, n + 1, 1);
+    j->work = tni_take_f64(w, tni_eigh_work(n), 1);
+    j->host = tni_take_host(w, tni_max(n, b));
 }
 
 /* x = V A_b V^T, [n,n,b] */
@@ -177,10 +177,8 @@ static tn_status tni_joint_write(tn_ctx *ctx, tni_joint_job *j, const tn_joint_e
     out->error = errors[n];
     if ((s = tni_write_new(ctx, "joint_eigh", &out->shared, 1, &more, errors)) != TN_OK) return s;
     for (int64_t i = 0; i < b * n; i++) j->values[i] /= scale;
-    int64_t shape[2] = {b, n};
-    if ((s = tni_write_new(ctx, "joint_eigh", &out->values, 2, shape, j->values)) != TN_OK) return s;
-    shape[0] = n;
-    if ((s = tni_write_new(ctx, "joint_eigh", &out->vectors, 2, shape, j->v)) != TN_OK || !d->compare) return s;
+    if ((s = tni_write_new(ctx, "joint_eigh", &out->values, 2, TNI_DIMS(b, n), j->values)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "joint_eigh", &out->vectors, 2, TNI_DIMS(n, n), j->v)) != TN_OK || !d->compare) return s;
     if ((s = tni_joint_separate(j, all, errors)) != TN_OK)
         return tni_fail(ctx, s, "joint_eigh: the eigenvalues of single matrices did not converge");
     return tni_write_new(ctx, "joint_eigh", &out->separate, 1, &more, errors);
@@ -204,11 +202,8 @@ tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_des
 {
     static const tn_joint_eigh_desc usual = {0, 0, false};
     tni_joint_job j;
-    tni_lay   lay;
-    int64_t   size;
-    tn_status s;
+    tn_status     s;
     if (!tni_decomp_out(ctx, "joint_eigh", out, sizeof *out)) return TN_ERR_ARG;
-    memset(&lay, 0, sizeof lay);
     out->error = (double)NAN;
     if (!desc) desc = &usual;
     if (!tni_usable(ctx, a, "joint_eigh", "a")) return TN_ERR_ARG;
@@ -219,11 +214,9 @@ tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_des
     if (!tni_decomp_fits(ctx, "joint_eigh", a->shape[1], a->shape[2])) return TN_ERR_SHAPE;
     j.b = a->shape[0];
     j.n = a->shape[1];
-    tni_joint_lay(&lay, ctx, &j);
-    if (!tni_lay_scratch(&lay, ctx, "joint_eigh", &size)) return TN_ERR_MEMORY;
-    tni_joint_lay(&lay, ctx, &j);
-    s = tni_joint_run(ctx, &j, a, desc, out);
-    tni_free_f64(ctx, lay.base, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "joint_eigh");
+    tni_joint_take(&w, &j);
+    s = tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : tni_joint_run(ctx, &j, a, desc, out));
     if (s != TN_OK) tn_joint_eigh_destroy(out);
     return s;
 }
@@ -251,25 +244,25 @@ typedef struct tni_ica_job {
     double  *x, *z, *g, *mean, *u, *d, *kw, *w, *next, *s, *vectors, *values, *contrast, *out, *work;
 } tni_ica_job;
 
-static void tni_ica_lay(tni_lay *l, tn_ctx *ctx, tni_ica_job *j)
+static void tni_ica_take(tni_scratch *w, tni_ica_job *j)
 {
     const int64_t n = j->n, f = j->f, all = j->all;
-    j->x = tni_lay_take(l, n, f);
-    j->z = tni_lay_take(l, all, n);
-    j->g = tni_lay_take(l, all, n);
-    j->mean = tni_lay_take(l, f, 1);
-    j->u = tni_lay_take(l, f, tni_max(all, 1));
-    j->d = tni_lay_take(l, tni_max(all, 1), 1);
-    j->kw = tni_lay_take(l, all, f);
-    j->out = tni_lay_take(l, all, f);
-    j->w = tni_lay_take(l, all, all);
-    j->next = tni_lay_take(l, all, all);
-    j->s = tni_lay_take(l, all, all);
-    j->vectors = tni_lay_take(l, all, all);
-    j->values = tni_lay_take(l, all, 1);
-    j->contrast = tni_lay_take(l, all, 1);
-    j->work = tni_lay_take(l, tni_max(tni_axis_work(f, n), tni_eigh_work(all)), 1);
-    tni_lay_host(l, ctx, tni_max(n, f + tni_axis_chunk(f)), &j->host);
+    j->x = tni_take_f64(w, n, f);
+    j->z = tni_take_f64(w, all, n);
+    j->g = tni_take_f64(w, all, n);
+    j->mean = tni_take_f64(w, f, 1);
+    j->u = tni_take_f64(w, f, tni_max(all, 1));
+    j->d = tni_take_f64(w, tni_max(all, 1), 1);
+    j->kw = tni_take_f64(w, all, f);
+    j->out = tni_take_f64(w, all, f);
+    j->w = tni_take_f64(w, all, all);
+    j->next = tni_take_f64(w, all, all);
+    j->s = tni_take_f64(w, all, all);
+    j->vectors = tni_take_f64(w, all, all);
+    j->values = tni_take_f64(w, all, 1);
+    j->contrast = tni_take_f64(w, all, 1);
+    j->work = tni_take_f64(w, tni_max(tni_axis_work(f, n), tni_eigh_work(all)), 1);
+    j->host = tni_take_host(w, tni_max(n, f + tni_axis_chunk(f)));
 }
 
 /* Centres x, and makes K [k,f] and Z [k,n]. */
@@ -399,16 +392,13 @@ static tn_status tni_ica_write(tn_ctx *ctx, tni_ica_job *j, double scale, tn_ica
         h->by->scale(f, -1, j->out + i * f);
         h->by->scale(k, -1, j->w + i * k);
     }
-    int64_t shape[2] = {k, f};
-    if ((s = tni_write_new(ctx, "ica", &out->components, 2, shape, j->out)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "ica", &out->components, 2, TNI_DIMS(k, f), j->out)) != TN_OK) return s;
     if ((s = tni_write_new(ctx, "ica", &out->contrast, 1, &k, j->contrast)) != TN_OK) return s;
     for (int64_t i = 0; i < k * k; i++) j->s[i] = j->w[i] * j->d[i % k] / (root * scale);
     h->by->gemm(h, f, k, k, 1, tni_transposed(tni_rows(j->kw, f)), tni_transposed(tni_rows(j->s, k)), 0, tni_rows(j->out, k));
-    shape[0] = f; shape[1] = k;
-    if ((s = tni_write_new(ctx, "ica", &out->mixing, 2, shape, j->out)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "ica", &out->mixing, 2, TNI_DIMS(f, k), j->out)) != TN_OK) return s;
     for (int64_t i = 0; i < k; i++) h->by->scale(f, scale / j->d[i], j->kw + i * f);
-    shape[0] = k; shape[1] = f;
-    if ((s = tni_write_new(ctx, "ica", &out->whitening, 2, shape, j->kw)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "ica", &out->whitening, 2, TNI_DIMS(k, f), j->kw)) != TN_OK) return s;
     for (int64_t i = 0; i < f; i++) j->mean[i] /= scale;
     return tni_write_new(ctx, "ica", &out->mean, 1, &f, j->mean);
 }
@@ -433,13 +423,9 @@ static tn_status tni_ica_run(tn_ctx *ctx, tni_ica_job *j, const tn_tensor *x, co
 tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ica_result *out)
 {
     static const tn_ica_desc usual = {0, 0, 0, 0, NULL};
-    tni_ica_job j;
-    tni_lay   lay;
-    int64_t   size;
-    tn_status s;
+    tni_ica_job j = TNI_ZERO;
+    tn_status   s;
     if (!tni_decomp_out(ctx, "ica", out, sizeof *out)) return TN_ERR_ARG;
-    memset(&j, 0, sizeof j);
-    memset(&lay, 0, sizeof lay);
     out->change = (double)NAN;
     if (!desc) desc = &usual;
     if (!tni_usable(ctx, x, "ica", "x")) return TN_ERR_ARG;
@@ -451,11 +437,9 @@ tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ic
     j.n = x->shape[0];
     j.f = x->shape[1];
     j.all = tni_min(j.n, j.f);
-    tni_ica_lay(&lay, ctx, &j);
-    if (!tni_lay_scratch(&lay, ctx, "ica", &size)) return TN_ERR_MEMORY;
-    tni_ica_lay(&lay, ctx, &j);
-    s = tni_ica_run(ctx, &j, x, desc, out);
-    tni_free_f64(ctx, lay.base, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "ica");
+    tni_ica_take(&w, &j);
+    s = tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : tni_ica_run(ctx, &j, x, desc, out));
     if (s != TN_OK) tn_ica_destroy(out);
     return s;
 }

@@ -253,40 +253,35 @@ TNI_FN tn_status tni_few_times(void *user, int64_t count, const double *x, doubl
     return TN_OK;
 }
 
-TNI_FN int64_t tni_few_work(const tni_few *f)
-{
-    const int64_t krylov = f->width * f->m + tni_lanczos_work(&f->lanczos) + f->k * (f->m + f->k) + tni_svd_work(f->m, f->k);
-    const int64_t random = f->k * (2 * f->m + f->n + 2 * f->k) + f->width * (f->n + f->m)
-                         + tni_max(tni_qr_work(f->m, f->k), tni_svd_work(f->k, f->n));
-    return tni_max(f->lanczos.n > 0 ? krylov : random, f->k * f->m);
-}
-
 /* u [m,k], s [k], vt [k,n] */
-TNI_FN tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
+TNI_FN tn_status tni_few_krylov(tni_scratch *w, tni_few *f, tni_mat u, double *s, tni_mat vt)
 {
     const tni_host *h = f->host;
     const int64_t   m = f->m, n = f->n, k = f->k;
-    tn_status status;
-    f->product = work;
-    tni_lanczos_lay(&f->lanczos, work + f->width * m);
+    double         *work = tni_take_f64(w, tni_lanczos_work(&f->lanczos), 1), *rest = tni_take_f64(w, tni_svd_work(m, k), 1);
+    double         *lefts = tni_take_f64(w, m, k), *turn = tni_take_f64(w, k, k);
+    tn_status       status;
+    f->product = tni_take_f64(w, f->width, m);
+    if (w->failed) return TN_ERR_MEMORY;
+    tni_lanczos_lay(&f->lanczos, work);
     if ((status = tni_lanczos(&f->lanczos)) != TN_OK) return status;
-    double *lefts = work + f->width * m + tni_lanczos_work(&f->lanczos);
-    double *w = lefts + m * k, *rest = w + k * k;
     h->by->gemm(h, m, k, n, 1, f->a, tni_transposed(tni_rows(f->lanczos.v, n)), 0, tni_rows(lefts, k));
-    if ((status = tni_svd(h, m, k, tni_rows(lefts, k), u, s, tni_rows(w, k), rest)) != TN_OK) return status;
-    h->by->gemm(h, k, n, k, 1, tni_rows(w, k), tni_rows(f->lanczos.v, n), 0, vt);
+    if ((status = tni_svd(h, m, k, tni_rows(lefts, k), u, s, tni_rows(turn, k), rest)) != TN_OK) return status;
+    h->by->gemm(h, k, n, k, 1, tni_rows(turn, k), tni_rows(f->lanczos.v, n), 0, vt);
     return TN_OK;
 }
 
-TNI_FN tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
+TNI_FN tn_status tni_few_random(tni_scratch *scratch, tni_few *f, tni_mat u, double *s, tni_mat vt)
 {
     const tni_host *h = f->host;
     const int64_t   m = f->m, n = f->n, k = f->k, width = f->width;
-    double   *basis = work, *q = basis + k * m, *b = q + k * m, *r = b + k * n, *ub = r + k * k, *x = ub + k * k;
-    double   *rest = x + width * (n + m);
+    double   *basis = tni_take_f64(scratch, k, m), *q = tni_take_f64(scratch, k, m), *b = tni_take_f64(scratch, k, n);
+    double   *r = tni_take_f64(scratch, k, k), *ub = tni_take_f64(scratch, k, k), *x = tni_take_f64(scratch, width, n);
+    double   *rest = tni_take_f64(scratch, tni_max(tni_qr_work(m, k), tni_svd_work(k, n)), 1);
     int64_t   w;
     tn_status status;
-    f->product = x + width * n;
+    f->product = tni_take_f64(scratch, width, m);
+    if (scratch->failed) return TN_ERR_MEMORY;
     tni_random_signed(f->seed, 0, 0, width * n, x);
     for (int64_t have = 0; have < k; have += w) {            /* blocks as rows; each is made orthonormal for the next one */
         w = tni_min(width, k - have);

@@ -6,15 +6,14 @@
 
 #ifndef TN_NO_OPERATOR
 /* ---- tensors ------------------------------------------------ >>decomp-tensors
-   The tensor is read as doubles and decomposed, and the wanted results are written. `room` is one allocation. */
+   The tensor is read as doubles and decomposed, and the wanted results are written. */
 
 /* Workspaces are small multiples of m n, of min(m,n)^2 and of m + n: within these bounds their sizes do not overflow. */
 TNI_FN bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 {
     if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
-             (long long)n);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
+                    (long long)n), false;
 }
 
 TNI_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
@@ -288,32 +287,33 @@ static int64_t tni_eigh_keep(const tn_eigh_desc *desc, int64_t n, double *values
     return desc->top ? tni_min(desc->top, keep) : keep;
 }
 
-static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tni_eigh_job *j, double *scratch)
+static tn_status tni_eigh_out(tni_scratch *w, tn_eigh_result *out, const tn_tensor *a, const tni_eigh_job *j)
 {
+    tn_ctx *ctx = w->ctx;
     const int64_t n = j->n, count = j->count, batch = a->rank == 3 ? count : -1;
     const tn_eigh_desc *desc = j->desc;
     const int64_t rank = desc->truncation.rank;
-    int64_t  *order = (int64_t *)(void *)scratch, *spare = order + n, keep = 0, k = 0;
-    double   *cluster = scratch + 2 * n, *angle = cluster + n * count, noise;
-    tn_status s = tni_decomp_noise(ctx, "eigh", a, desc->noise, &noise);
+    int64_t  *order = (int64_t *)tni_take(w, 2 * n, sizeof *order), keep = 0, k = 0;
+    double   *cluster = tni_take_f64(w, count, n), *angle = tni_take_f64(w, count, n), *sorted = tni_take_f64(w, n, 1), noise;
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_decomp_noise(ctx, "eigh", a, desc->noise, &noise);
     if (s != TN_OK) return s;
     if (count == 0) {
         keep = rank > 0 ? tni_min(rank, n) : n;
         k = desc->top ? tni_min(desc->top, keep) : keep;
     }
     for (int64_t b = 0; b < count; b++) {
-        memcpy(scratch, j->values + b * n, (size_t)n * sizeof *scratch);
-        tni_sort_rows(n, scratch, tni_before_magnitude, 0, NULL, NULL);
-        keep = tni_max(keep, tn_truncation_count(&desc->truncation, n, scratch, NULL));
+        memcpy(sorted, j->values + b * n, (size_t)n * sizeof *sorted);
+        tni_sort_rows(n, sorted, tni_before_magnitude, 0, NULL, NULL);
+        keep = tni_max(keep, tn_truncation_count(&desc->truncation, n, sorted, NULL));
     }
     for (int64_t b = 0; b < count; b++) {
         double *vectors = j->vectors ? j->vectors + b * n * n : NULL;
         k = tni_eigh_keep(desc, n, j->values + b * n, vectors, keep);
         tni_clusters(n, k, j->values + b * n, 2 * noise * tni_frobenius(n, j->values + b * n), false, cluster + b * k,
-                     angle + b * k, order, spare);
-        memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *scratch);
+                     angle + b * k, order, order + n);
+        memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *sorted);
         for (int64_t i = 0; vectors && i < k; i++)
-            memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *scratch);
+            memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *sorted);
     }
     s = tni_decomp_put(ctx, "eigh", &out->values, TN_REAL, batch, 1, k, 0, j->values);
     if (s != TN_OK || !j->vectors) return s;
@@ -323,13 +323,19 @@ static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor 
 }
 
 /* Each of the next functions reads, decomposes, writes, and measures the residual if requested. */
-static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, tni_eigh_job *j, int workers)
+static tn_status tni_eigh_tensor(tni_scratch *w, tn_eigh_result *out, const tn_tensor *a, tni_eigh_job *j, int workers)
 {
+    tn_ctx       *ctx = w->ctx;
     const int64_t n = j->n, all = j->count * n * n;
-    double   *again = j->matrix + all, *scratch = j->work, *vectors = j->vectors;
-    tn_status s = tni_read_scaled(ctx, "eigh", "a", a, j->matrix, NULL);
-    tni_pool  many = *tni_ctx_pool(ctx);
-    int64_t   b;
+    double       *vectors = tni_take_f64(w, all + TNI_ALIGN / 8, 1), *again = j->desc->measure ? tni_take_f64(w, all, 1) : NULL;
+    tni_pool      many = *tni_ctx_pool(ctx);
+    int64_t       b;
+    j->matrix = tni_take_f64(w, all, 1);
+    j->values = tni_take_f64(w, j->count, n);
+    j->status = (tn_status *)tni_take(w, j->count, sizeof *j->status);
+    j->work = tni_take_f64(w, workers, j->room);
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_read_scaled(ctx, "eigh", "a", a, j->matrix, NULL);
+    if (s == TN_OK) j->vectors = vectors = tni_aligned(vectors);
     for (b = 0; b < j->count && s == TN_OK && j->desc->symmetrise; b++) tni_symmetrise(n, j->matrix + b * n * n);
     if (s == TN_OK && !j->desc->symmetrise)
         s = tni_symmetric_parts(ctx, "eigh", "a", " (desc.symmetrise takes the symmetric part)", a, j->matrix);
@@ -341,11 +347,11 @@ static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tens
     for (b = 0; b < j->count; b++)
         if (j->status[b] != TN_OK)
             return tni_fail(ctx, j->status[b], "eigh: the iteration did not converge for a, %s", TNI_SHAPE(a));
-    if ((s = tni_eigh_out(ctx, out, a, j, scratch)) != TN_OK || !j->vectors || !j->desc->measure) return s;
+    if ((s = tni_eigh_out(w, out, a, j)) != TN_OK || !j->vectors || !j->desc->measure) return s;
     int64_t k = j->count ? tn_tensor_count(out->values) / j->count : 0;
     tni_decomp_round(ctx, k * j->count, j->values);
     tni_decomp_round(ctx, k * j->count * n, vectors);
-    tni_host h = tni_decomp_host(ctx, n, scratch);
+    tni_host h = tni_decomp_host(ctx, n, j->work);
     for (out->error = 0, b = 0; b < j->count; b++, vectors += k * n)
         out->error = tni_max_f64(out->error, tni_decomp_error(&h, n, n, k, again + b * n * n,
                                  tni_transposed(tni_rows(vectors, n)), j->values + b * k, vectors, j->matrix));
@@ -359,13 +365,14 @@ static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, d
     return given >= 0 && given < 1 ? TN_OK : tni_fail(ctx, TN_ERR_ARG, "%s: tol is %g, expected 0 <= tol < 1", op, given);
 }
 
-TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *room)
+TNI_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc)
 {
-    int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol, scale;
-    int64_t  *order = (int64_t *)(void *)(list + n);
-    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_pivoted_work(m, n));
-    tn_status s = tni_rank_tol(ctx, "qr", a, desc->tol, &tol);
+    tn_ctx   *ctx = w->ctx;
+    int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), *order = (int64_t *)tni_take(w, n, sizeof *order);
+    double   *matrix = tni_take_f64(w, m, n), *q = tni_take_zeros(w, m, k), *r = tni_take_zeros(w, k, n), tol, scale;
+    double   *list = tni_take_f64(w, n, 1), *work = tni_take_f64(w, tni_pivoted_work(m, n), 1);
+    tni_host  h = tni_take_host(w, tni_max(m, n));
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_rank_tol(ctx, "qr", a, desc->tol, &tol);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "qr", "a", a, matrix, &scale)) != TN_OK) return s;
     s = desc->pivot ? tni_pivoted_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), r, order, work)
                     : tni_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), tni_rows(r, n), work);
@@ -386,20 +393,21 @@ TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *
     return TN_OK;
 }
 
-TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
-                                  const tn_lstsq_desc *desc, double *room)
+TNI_FN tn_status tni_lstsq_tensor(tni_scratch *w, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
+                                  const tn_lstsq_desc *desc)
 {
+    tn_ctx       *ctx = w->ctx;
     const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
     const int64_t rows = m + (desc->ridge > 0 ? n : 0);
-    double   *matrix = room, *right = matrix + rows * n, *c = right + count * m, *x = c + count * rows;
-    double   *transposed = x + count * n, *work = transposed + count * tni_max(n, 1), tol, scale, right_scale;
-    tni_host  h = tni_decomp_host(ctx, tni_max(rows, tni_max(n, count)), work + tni_lstsq_work(rows, n));
-    tn_status s = tni_rank_tol(ctx, "lstsq", a, desc->tol, &tol);
+    double   *matrix = tni_take_f64(w, rows, n), *right = tni_take_f64(w, m, count), *c = tni_take_zeros(w, count, rows);
+    double   *x = tni_take_zeros(w, count, tni_max(n, 1)), *transposed = tni_take_f64(w, n, count);
+    double   *work = tni_take_f64(w, tni_lstsq_work(rows, n), 1), tol, scale, right_scale;
+    tni_host  h = tni_take_host(w, tni_max(rows, tni_max(n, count)));
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_rank_tol(ctx, "lstsq", a, desc->tol, &tol);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "lstsq", "a", a, matrix, &scale)) != TN_OK) return s;
     if ((s = tni_read_scaled(ctx, "lstsq", "b", b, right, &right_scale)) != TN_OK) return s;
     memset(matrix + m * n, 0, (size_t)((rows - m) * n) * sizeof *matrix);
     for (int64_t i = 0; i < rows - m; i++) matrix[(m + i) * n + i] = sqrt(desc->ridge) * scale;
-    memset(c, 0, (size_t)(count * rows) * sizeof *c);
     for (int64_t i = 0; i < m; i++) for (int64_t j = 0; j < count; j++) c[j * rows + i] = right[i * count + j];
     s = tni_lstsq(&h, rows, n, count, tni_rows(matrix, n), c, x, tol, &out->rank, work);
     if (s != TN_OK) return tni_fail(ctx, s, "lstsq: a is %s", TNI_SHAPE(a));
@@ -415,17 +423,18 @@ TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_te
     return tni_decomp_unscaled(ctx, "lstsq", &out->residual, 1, count, 0, x, right_scale);
 }
 
-/* Truncates and writes u [m,k], values [k], vt [k,n], of a and the |E|_F `noise`, all but u and vt multiplied by scale.
-   spare [4 k] and, if desc.measure, [k,n] */
-static tn_status tni_svd_out(tn_ctx *ctx, const tni_host *h, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc,
-                             int64_t k, double scale, double *matrix, double *u, double *values, double *vt, double noise,
-                             double *spare)
+/* Truncates and writes u [m,k], values [k], vt [k,n], of a and the |E|_F `noise`, all but u and vt multiplied by scale. */
+static tn_status tni_svd_out(tni_scratch *w, const tni_host *h, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc,
+                             int64_t k, double scale, double *matrix, double *u, double *values, double *vt, double noise)
 {
     const int64_t m = a->shape[0], n = a->shape[1];
+    tn_ctx       *ctx = w->ctx;
     tn_truncation rule = desc->truncation;
-    int64_t  *order = (int64_t *)(void *)spare;
-    double   *cluster = spare + 2 * k, *angle = spare + 3 * k;
-    tn_status s;
+    int64_t      *order = (int64_t *)tni_take(w, 2 * k, sizeof *order);
+    double       *cluster = tni_take_f64(w, k, 1), *angle = tni_take_f64(w, k, 1);
+    double       *spare = desc->measure ? tni_take_f64(w, k, n) : NULL;
+    tn_status     s;
+    if (w->failed) return TN_ERR_MEMORY;
     rule.absolute *= scale;
     int64_t top = tn_truncation_count(&rule, k, values, NULL);
     if (desc->top > 0) top = tni_min(top, desc->top);
@@ -478,44 +487,46 @@ TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_s
 }
 
 /* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. */
-TNI_FN tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
-                                double *matrix)
+TNI_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f)
 {
     const int64_t m = a->shape[0], n = a->shape[1], k = f->k;
     const bool    wide = m < n;
-    double   *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *spare = values + k;
-    double   *work = spare + tni_max(4 * k, k * n), noise, largest, scale;
+    tn_ctx   *ctx = w->ctx;
+    double   *matrix = tni_take_f64(w, m, n), *u = tni_take_f64(w, m, k), *vt = tni_take_f64(w, k, n);
+    double   *values = tni_take_f64(w, k, 1), *rest = tni_take_f64(w, k, f->m), noise, largest, scale;
     tni_mat   um = tni_rows(u, k), vm = tni_rows(vt, n);
     tni_mat   left = wide ? tni_transposed(vm) : um, right = wide ? tni_transposed(um) : vm;
-    tni_host  h = tni_decomp_host(ctx, f->m, work + tni_few_work(f));
-    tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
+    tni_host  h = tni_take_host(w, f->m);
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
     double size = tni_frobenius(m * n, matrix);
     f->host = &h;
     f->a = wide ? tni_transposed(tni_rows(matrix, n)) : tni_rows(matrix, n);
-    s = f->lanczos.n > 0 ? tni_few_krylov(f, left, values, right, work) : tni_few_random(f, left, values, right, work);
+    s = f->lanczos.n > 0 ? tni_few_krylov(w, f, left, values, right) : tni_few_random(w, f, left, values, right);
     if (s != TN_OK) return s;
     double residual = f->lanczos.n > 0                       /* the side that is not exact */
-        ? tni_few_residual(&h, f->m, f->n, desc->top, f->a, left, values, right, work, &largest)
+        ? tni_few_residual(&h, f->m, f->n, desc->top, f->a, left, values, right, rest, &largest)
         : tni_few_residual(&h, f->n, f->m, desc->top, tni_transposed(f->a), tni_transposed(right), values, tni_transposed(left),
-                           work, &largest);
+                           rest, &largest);
     if (f->lanczos.n > 0 && !(largest <= 1e-13 * values[0])) return TN_ERR_CONVERGENCE;
     tni_svd_signs(m, n, k, um, vm);
     out->residual = size > 0 ? residual / size : residual;
-    return tni_svd_out(ctx, &h, out, a, desc, k, scale, matrix, u, values, vt,
-                       noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual), spare);
+    return tni_svd_out(w, &h, out, a, desc, k, scale, matrix, u, values, vt,
+                       noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual));
 }
 
-TNI_FN tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *room)
+TNI_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc)
 {
+    tn_ctx   *ctx = w->ctx;
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise, scale;
-    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_max(tni_svd_work(m, n), 4 * k));
-    tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
+    double   *matrix = tni_take_f64(w, m, n), *u = tni_take_f64(w, m, k), *vt = tni_take_f64(w, k, n);
+    double   *values = tni_take_f64(w, k, 1), *work = tni_take_f64(w, tni_svd_work(m, n), 1), noise, scale;
+    tni_host  h = tni_take_host(w, tni_max(m, n));
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
     if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
         return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s", TNI_SHAPE(a));
-    return tni_svd_out(ctx, &h, out, a, desc, k, scale, matrix, u, values, vt, noise * tni_frobenius(k, values), work);
+    return tni_svd_out(w, &h, out, a, desc, k, scale, matrix, u, values, vt, noise * tni_frobenius(k, values));
 }
 
 /* Matrices of fewer rows are solved by one thread each if there are several of them. */
@@ -536,13 +547,10 @@ void tn_eigh_destroy(tn_eigh_result *r)
 
 tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out)
 {
-    tn_eigh_desc defaults;
-    tni_eigh_job j;
-    tn_status s;
-    double   *room;
+    tn_eigh_desc defaults = TNI_ZERO;
+    tni_eigh_job j = TNI_ZERO;
+    tn_status    s;
     if (!tni_decomp_out(ctx, "eigh", out, sizeof *out)) return TN_ERR_ARG;
-    memset(&defaults, 0, sizeof defaults);
-    memset(&j, 0, sizeof j);
     out->error = (double)NAN;
     j.desc = desc ? desc : &defaults;
     if (!tni_usable(ctx, a, "eigh", "a")) return TN_ERR_ARG;
@@ -563,17 +571,8 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     j.pool = workers > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
     j.room = tni_eigh_scratch(j.n, j.ops->size);
-    int64_t all = j.count * j.n * j.n;
-    int64_t work = tni_max(workers * j.room, 2 * j.n + 2 * j.count * j.n); /* later of clusters and angles */
-    int64_t size = (j.desc->measure ? 3 : 2) * all + 2 * j.count * j.n + j.count + work + TNI_ALIGN / 8;
-    if (!(room = tni_scratch_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
-    j.vectors = tni_aligned(room);
-    j.matrix = j.vectors + all;
-    j.values = j.matrix + (j.desc->measure ? 2 : 1) * all;
-    j.status = (tn_status *)(void *)(j.values + j.count * j.n);
-    j.work = j.values + j.count * (j.n + 1);
-    s = tni_eigh_tensor(ctx, out, a, &j, workers);
-    tni_free_f64(ctx, room, 1, size);
+    tni_scratch w = tni_scratch_begin(ctx, "eigh");
+    s = tni_scratch_end(&w, tni_eigh_tensor(&w, out, a, &j, workers));
     if (s != TN_OK) tn_eigh_destroy(out);
     return s;
 }

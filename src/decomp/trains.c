@@ -53,8 +53,7 @@ TNI_FN tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
 
 TNI_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
 {
-    int64_t shape[3] = {r, n, s};
-    return tni_write_new(tt->ctx, op, &tt->core[k], 3, shape, p);
+    return tni_write_new(tt->ctx, op, &tt->core[k], 3, TNI_DIMS(r, n, s), p);
 }
 
 TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
@@ -88,17 +87,19 @@ TNI_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
     return TN_OK;
 }
 
-/* Room for bonds of C [m,n], at most. */
-TNI_FN void tni_tt_lay(tni_lay *l, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work)
+/* The numbers of each array for bonds of C [m,n], at most, and the extent of its products. */
+TNI_FN void tni_tt_take(tni_scratch *w, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work,
+                        int64_t extent)
 {
-    j->c = tni_lay_take(l, c, 1);
-    j->u = tni_lay_take(l, u, 1);
-    j->s = tni_lay_take(l, s, 1);
-    j->vt = tni_lay_take(l, vt, 1);
-    j->work = tni_lay_take(l, work, 1);
+    j->c = tni_take_f64(w, c, 1);
+    j->u = tni_take_f64(w, u, 1);
+    j->s = tni_take_f64(w, s, 1);
+    j->vt = tni_take_f64(w, vt, 1);
+    j->work = tni_take_f64(w, work, 1);
+    j->host = tni_take_host(w, extent);
 }
 
-static void tni_tt_svd_lay(tni_lay *l, tn_ctx *ctx, tni_tt_job *j, int64_t count, const int64_t *n, int64_t all)
+static void tni_tt_svd_take(tni_scratch *w, tni_tt_job *j, int64_t count, const int64_t *n, int64_t all)
 {
     int64_t r = 1, rest = all, u = 1, vt = 1, s = 1, work = 1, extent = 1;
     for (int64_t k = 0; k + 1 < count; k++) {
@@ -112,8 +113,7 @@ static void tni_tt_svd_lay(tni_lay *l, tn_ctx *ctx, tni_tt_job *j, int64_t count
         work = tni_max(work, tni_svd_work(m, rest));
         r = tni_max(tni_min(least, j->limit), 1);
     }
-    tni_tt_lay(l, j, tni_max(all, vt), u, s, vt, work);
-    tni_lay_host(l, ctx, extent, &j->host);
+    tni_tt_take(w, j, tni_max(all, vt), u, s, vt, work, extent);
 }
 
 static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const int64_t *n, double eps)
@@ -143,12 +143,9 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
     int64_t    all = 1;
     size_t     bytes;
     double     eps;
-    tni_lay    lay;
-    tni_tt_job j;
-    tn_tt     *tt;
+    tni_tt_job j = TNI_ZERO;
+    tn_tt     *tt = NULL;
     if (!tni_usable(ctx, a, "tt_svd", "a")) return NULL;
-    memset(&j, 0, sizeof j);
-    memset(&lay, 0, sizeof lay);
     j.gap = 1;
     if (tni_tt_options(ctx, "tt_svd", desc, &eps, &j) != TN_OK) return NULL;
     int64_t elements = tn_tensor_count(a);
@@ -156,24 +153,17 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
         count = a->rank > 0 ? a->rank : 1;
         extents = a->rank > 0 ? a->shape : &one;
     }
-    if (count < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "tt_svd: count is %lld, expected 1 or more", (long long)count);
-        return NULL;
-    }
+    if (count < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_svd: count is %lld, expected 1 or more", (long long)count), (tn_tt *)NULL;
     for (int64_t k = 0; k < count && all >= 0; k++) all = tni_area_size(all, extents[k], 1, &bytes) ? (int64_t)bytes : -1;
-    if (all != elements) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tt_svd: the product of the %lld extents differs from the %lld elements of a, %s",
-                 (long long)count, (long long)elements, TNI_SHAPE(a));
-        return NULL;
-    }
-    tni_tt_svd_lay(&lay, ctx, &j, count, extents, all);
-    if (!tni_lay_scratch(&lay, ctx, "tt_svd", &all)) return NULL;
-    tni_tt_svd_lay(&lay, ctx, &j, count, extents, elements);
-    if ((tt = tni_tt_make(ctx, "tt_svd", count)) != NULL) {
-        tn_status s = tni_tt_svd(tt, &j, a, extents, eps);
-        tt = tni_tt_done(tt, s);
-    }
-    tni_free_f64(ctx, lay.base, 1, all);
+    if (all != elements)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tt_svd: the product of the %lld extents differs from the %lld elements of a, %s",
+                        (long long)count, (long long)elements, TNI_SHAPE(a)), (tn_tt *)NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "tt_svd");
+    tni_tt_svd_take(&w, &j, count, extents, all);
+    if (!w.failed && (tt = tni_tt_make(ctx, "tt_svd", count)) != NULL)
+        tt = tni_tt_done(tt, tni_tt_svd(tt, &j, a, extents, eps));
+    tni_scratch_end(&w, TN_OK);
     return tt;
 }
 
@@ -183,11 +173,9 @@ static bool tni_tt_fits(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
     int64_t r = 1;
     for (int64_t k = 0; k < count; k++) {
         if (!tni_usable(ctx, cores[k], "tt_create", "a core")) return false;
-        if (cores[k]->rank != 3 || cores[k]->shape[0] != r || (k + 1 == count && cores[k]->shape[2] != 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tt_create: core %lld is %s, expected [%lld,n,%s]", (long long)k,
-                     TNI_SHAPE(cores[k]), (long long)r, k + 1 == count ? "1" : "r");
-            return false;
-        }
+        if (cores[k]->rank != 3 || cores[k]->shape[0] != r || (k + 1 == count && cores[k]->shape[2] != 1))
+            return tni_fail(ctx, TN_ERR_SHAPE, "tt_create: core %lld is %s, expected [%lld,n,%s]", (long long)k,
+                            TNI_SHAPE(cores[k]), (long long)r, k + 1 == count ? "1" : "r"), false;
         r = cores[k]->shape[2];
     }
     return true;
@@ -198,11 +186,10 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
     tn_tt    *tt;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
-    if (count < 1 || !cores) {
-        if (cores) tni_fail(ctx, TN_ERR_ARG, "tt_create: count is %lld, expected 1 or more", (long long)count);
-        else tni_fail(ctx, TN_ERR_ARG, "tt_create: cores is NULL, expected %lld of them", (long long)count);
-        return NULL;
-    }
+    if (!cores)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_create: cores is NULL, expected %lld of them", (long long)count), (tn_tt *)NULL;
+    if (count < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_create: count is %lld, expected 1 or more", (long long)count), (tn_tt *)NULL;
     if (!tni_tt_fits(ctx, count, cores) || !(tt = tni_tt_make(ctx, "tt_create", count))) return NULL;
     for (int64_t k = 0; k < count && s == TN_OK; k++) {
         tt->core[k] = tn_tensor_create(ctx, TN_REAL, 3, cores[k]->shape);
@@ -219,15 +206,17 @@ TNI_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exp
     *exponent -= tni_exponent(scale);
 }
 
-static void tni_tt_round_lay(tni_lay *l, const tn_tt *tt, tni_tt_round_job *j)
+/* The workspace of tni_tt_orthonormal and tni_tt_round. */
+TNI_FN void tni_tt_round_take(tni_scratch *w, const tn_tt *tt, tni_tt_round_job *j)
 {
     int64_t all = 0, c = 1, u = 1, s = 1, vt = 1, work = 1, extent = 1, left = 1;
-    j->at = tni_lay_int(l, tt->count);
-    j->r = tni_lay_int(l, tt->count + 1);
-    for (int64_t k = 0; k < tt->count; k++) {
+    j->at = (int64_t *)tni_take(w, tt->count, sizeof *j->at);
+    j->r = (int64_t *)tni_take(w, tt->count + 1, sizeof *j->r);
+    for (int64_t k = 0; !w->failed && k < tt->count; k++) {
         const int64_t *n = tt->core[k]->shape, m = n[0] * n[1];
-        if (j->at) j->at[k] = all;
-        if (j->r) { j->r[k] = n[0]; j->r[k + 1] = n[2]; }
+        j->at[k] = all;
+        j->r[k] = n[0];
+        j->r[k + 1] = n[2];
         all += m * n[2];
         c = tni_max(c, tni_max(m, n[2]) * n[2]);
         c = tni_max(c, n[1] * n[2] * n[0]);
@@ -238,10 +227,9 @@ static void tni_tt_round_lay(tni_lay *l, const tn_tt *tt, tni_tt_round_job *j)
         extent = tni_max(extent, tni_max(m, n[1] * n[2]));
         work = tni_max(work, tni_max(tni_svd_work(m, n[2]), tni_max(tni_qr_work(m, n[2]), tni_qr_work(n[1] * n[2], n[0]))));
     }
-    j->cores = tni_lay_take(l, all, 1);
-    j->left = tni_lay_take(l, left, 1);
-    tni_tt_lay(l, &j->cut, c, u, s, vt, work);
-    tni_lay_host(l, tt->ctx, extent, &j->cut.host);
+    j->cores = tni_take_f64(w, all, 1);
+    j->left = tni_take_f64(w, left, 1);
+    tni_tt_take(w, &j->cut, c, u, s, vt, work, extent);
 }
 
 /* Core k [r,n s] = L Q with orthonormal rows of Q, which replaces it; L moves into core k - 1. */
@@ -326,33 +314,19 @@ static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j,
     return s;
 }
 
-/* The workspace of tni_tt_orthonormal and tni_tt_round, of *size doubles, or NULL. */
-TNI_FN double *tni_tt_round_scratch(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size)
-{
-    tni_lay lay;
-    memset(&lay, 0, sizeof lay);
-    tni_tt_round_lay(&lay, from, j);
-    if (!tni_lay_scratch(&lay, from->ctx, op, size)) return NULL;
-    tni_tt_round_lay(&lay, from, j);
-    return lay.base;
-}
-
 tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
 {
-    tni_tt_round_job j;
-    int64_t size;
-    double  eps, *room;
-    tn_tt  *tt;
+    tni_tt_round_job j = TNI_ZERO;
+    double eps;
+    tn_tt *tt = NULL;
     if (!from) return NULL;
-    memset(&j, 0, sizeof j);
     j.cut.gap = 1;
     if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut) != TN_OK) return NULL;
-    if (!(room = tni_tt_round_scratch(from, "tt_round", &j, &size))) return NULL;
-    if ((tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL) {
-        tn_status s = tni_tt_round(tt, from, &j, eps);
-        tt = tni_tt_done(tt, s);
-    }
-    tni_free_f64(from->ctx, room, 1, size);
+    tni_scratch w = tni_scratch_begin(from->ctx, "tt_round");
+    tni_tt_round_take(&w, from, &j);
+    if (!w.failed && (tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL)
+        tt = tni_tt_done(tt, tni_tt_round(tt, from, &j, eps));
+    tni_scratch_end(&w, TN_OK);
     return tt;
 }
 
@@ -412,7 +386,6 @@ static tn_status tni_tt_block(const tn_tensor *from, double *numbers, double *to
 tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
 {
     int64_t   size = 1;
-    double   *numbers;
     tn_status s = TN_OK;
     if (!tni_tt_match(a, b, "tt_add")) return NULL;
     int64_t last = a->count - 1;
@@ -421,9 +394,9 @@ tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
         size = tni_max(size, (n[0] + m[0]) * n[1] * (n[2] + m[2]));
     }
-    if (!(numbers = tni_scratch_f64(a->ctx, 1, tni_plus(most, size), "tt_add"))) return NULL;
-    double *sum = numbers + most;
-    tn_tt  *tt = tni_tt_make(a->ctx, "tt_add", a->count);
+    tni_scratch w = tni_scratch_begin(a->ctx, "tt_add");
+    double *numbers = tni_take_f64(&w, most, 1), *sum = tni_take_f64(&w, size, 1);
+    tn_tt  *tt = w.failed ? NULL : tni_tt_make(a->ctx, "tt_add", a->count);
     for (int64_t k = 0; tt && k <= last && s == TN_OK; k++) {
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
         const int64_t  r = k == 0 ? 1 : n[0] + m[0], c = k == last ? 1 : n[2] + m[2];
@@ -432,73 +405,57 @@ tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
         if (s == TN_OK) s = tni_tt_block(b->core[k], numbers, sum, c, k == 0 ? 0 : n[0], k == last ? 0 : n[2]);
         if (s == TN_OK) s = tni_tt_put(tt, "tt_add", k, r, n[1], c, sum);
     }
-    tni_free_f64(a->ctx, numbers, 1, most + size);
+    tni_scratch_end(&w, s);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
 tn_tt *tn_tt_scale(const tn_tt *from, double factor)
 {
-    double *numbers;
-    tn_tt  *tt;
+    tn_tt *tt;
     if (!from) return NULL;
-    if (!(fabs(factor) < HUGE_VAL)) {
-        tni_fail(from->ctx, TN_ERR_ARG, "tt_scale: factor is %g, expected a finite number", factor);
-        return NULL;
-    }
+    if (!(fabs(factor) < HUGE_VAL))
+        return tni_fail(from->ctx, TN_ERR_ARG, "tt_scale: factor is %g, expected a finite number", factor), (tn_tt *)NULL;
     if (!(tt = tn_tt_create(from->ctx, from->count, from->core))) return NULL;
     int64_t    k = tt->count - 1;
     tn_tensor *t = tt->core[k];
     int64_t    n = tn_tensor_count(t);
-    if (!(numbers = tni_scratch_f64(tt->ctx, 1, n, "tt_scale"))) return tni_tt_done(tt, TN_ERR_MEMORY);
-    tn_status s = tn_read(t, TN_F64, numbers, n);
+    tni_scratch w = tni_scratch_begin(tt->ctx, "tt_scale");
+    double    *numbers = tni_take_f64(&w, n, 1);
+    tn_status  s = numbers ? tn_read(t, TN_F64, numbers, n) : TN_ERR_MEMORY;
     for (int64_t i = 0; s == TN_OK && i < n; i++) numbers[i] *= factor;
     tni_drop(&tt->core[k]);
     if (s == TN_OK) s = tni_tt_put(tt, "tt_scale", k, from->core[k]->shape[0], from->core[k]->shape[1], 1, numbers);
-    tni_free_f64(tt->ctx, numbers, 1, n);
-    return tni_tt_done(tt, s);
-}
-
-static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_host *h, double *p[4])
-{
-    int64_t ra = tni_tt_largest_rank(a), rb = tni_tt_largest_rank(b), product = 1;
-    for (int64_t k = 0; k < a->count; k++)
-        product = tni_max(product, b->core[k]->shape[0] * a->core[k]->shape[1] * a->core[k]->shape[2]);
-    p[0] = tni_lay_take(l, tni_tt_largest_core(a), 1);
-    p[1] = tni_lay_take(l, tni_tt_largest_core(b), 1);
-    p[2] = tni_lay_take(l, ra, rb);
-    p[3] = tni_lay_take(l, product, 1);
-    tni_lay_host(l, a->ctx, product, h);
+    return tni_tt_done(tt, tni_scratch_end(&w, s));
 }
 
 /* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right: the inner product is *inner 2^*exponent. */
 TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent)
 {
-    tni_lay   lay;
-    tni_host  h;
-    double   *p[4], scale;
-    int64_t   size;
-    tn_status s = TN_OK;
+    int64_t most = 1;
+    double  scale;
     *exponent = 0;
     if (!tni_tt_match(a, b, op) || !tni_tt_given(a, op, "inner", inner)) return tn_ctx_status(a ? a->ctx : NULL);
-    memset(&lay, 0, sizeof lay);
-    tni_tt_inner_lay(&lay, a, b, &h, p);
-    if (!tni_lay_scratch(&lay, a->ctx, op, &size)) return TN_ERR_MEMORY;
-    tni_tt_inner_lay(&lay, a, b, &h, p);
-    p[2][0] = 1;
+    for (int64_t k = 0; k < a->count; k++)
+        most = tni_max(most, b->core[k]->shape[0] * a->core[k]->shape[1] * a->core[k]->shape[2]);
+    tni_scratch w = tni_scratch_begin(a->ctx, op);
+    double   *ca = tni_take_f64(&w, tni_tt_largest_core(a), 1), *cb = tni_take_f64(&w, tni_tt_largest_core(b), 1);
+    double   *v = tni_take_f64(&w, tni_tt_largest_rank(a), tni_tt_largest_rank(b)), *product = tni_take_f64(&w, most, 1);
+    tni_host  h = tni_take_host(&w, most);
+    tn_status s = w.failed ? TN_ERR_MEMORY : TN_OK;
+    if (s == TN_OK) v[0] = 1;
     for (int64_t k = 0; k < a->count && s == TN_OK; k++) {
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape, na = n[1] * n[2];
-        if ((s = tni_read_scaled(a->ctx, op, "a core", a->core[k], p[0], &scale)) != TN_OK) break;
+        if ((s = tni_read_scaled(a->ctx, op, "a core", a->core[k], ca, &scale)) != TN_OK) break;
         *exponent -= tni_exponent(scale);
-        if ((s = tni_read_scaled(a->ctx, op, "a core", b->core[k], p[1], &scale)) != TN_OK) break;
+        if ((s = tni_read_scaled(a->ctx, op, "a core", b->core[k], cb, &scale)) != TN_OK) break;
         *exponent -= tni_exponent(scale);
-        h.by->gemm(&h, m[0], na, n[0], 1, tni_transposed(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
-        h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_transposed(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
-                   tni_rows(p[2], m[2]));
-        tni_tt_rescale(&h, n[2] * m[2], p[2], exponent);
+        h.by->gemm(&h, m[0], na, n[0], 1, tni_transposed(tni_rows(v, m[0])), tni_rows(ca, na), 0, tni_rows(product, na));
+        h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_transposed(tni_rows(product, n[2])), tni_rows(cb, m[2]), 0,
+                   tni_rows(v, m[2]));
+        tni_tt_rescale(&h, n[2] * m[2], v, exponent);
     }
-    if (s == TN_OK) *inner = p[2][0];
-    tni_free_f64(a->ctx, lay.base, 1, size);
-    return s;
+    if (s == TN_OK) *inner = v[0];
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
@@ -515,18 +472,15 @@ tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
 /* The norm is *norm 2^*exponent. */
 TNI_FN tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
 {
-    tni_tt_round_job j;
-    double *room;
-    int64_t size;
+    tni_tt_round_job j = TNI_ZERO;
     *exponent = 0;
     if (!tni_tt_given(tt, op, "norm", norm)) return TN_ERR_ARG;
-    memset(&j, 0, sizeof j);
     j.cut.limit = INT64_MAX;
-    if (!(room = tni_tt_round_scratch(tt, op, &j, &size))) return TN_ERR_MEMORY;
-    tn_status s = tni_tt_orthonormal(tt, op, &j, norm);
-    tni_free_f64(tt->ctx, room, 1, size);
+    tni_scratch w = tni_scratch_begin(tt->ctx, op);
+    tni_tt_round_take(&w, tt, &j);
+    tn_status s = w.failed ? TN_ERR_MEMORY : tni_tt_orthonormal(tt, op, &j, norm);
     *exponent = j.exponent;
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_tt_norm(const tn_tt *tt, double *norm)
@@ -566,7 +520,6 @@ static tn_status tni_tt_evaluate(const tn_tt *tt, int64_t count, const int64_t *
 
 tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, double *values)
 {
-    double *room;
     if (!tt || count == 0) return tt ? TN_OK : TN_ERR_ARG;
     if (tni_count_check(tt->ctx, "tt_elements", "count", count) != TN_OK) return TN_ERR_ARG;
     if (!tni_tt_given(tt, "tt_elements", "index", index) || !tni_tt_given(tt, "tt_elements", "values", values))
@@ -578,32 +531,12 @@ tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, d
                 return tni_fail(tt->ctx, TN_ERR_DATA, "tt_elements: index %lld of element %lld is %lld, expected 0 to %lld",
                                 (long long)k, (long long)e, (long long)i, (long long)n - 1);
         }
-    int64_t stride = tni_tt_largest_rank(tt), core = tni_tt_largest_core(tt);
-    int64_t size = core + stride + count * (stride + 1);
-    if (!(room = tni_scratch_f64(tt->ctx, 1, size, "tt_elements"))) return TN_ERR_MEMORY;
-    tn_status s = tni_tt_evaluate(tt, count, index, room, room + core + stride, room + core, stride,
-                                  (int64_t *)(void *)(room + core + stride + count * stride), values);
-    tni_free_f64(tt->ctx, room, 1, size);
-    return s;
-}
-
-static bool tni_tt_dense_lay(tni_lay *l, const tn_tt *tt, tni_host *h, double *p[3], int64_t *all)
-{
-    int64_t most = 1, extent = 1, rows = 1;
-    size_t  bytes;
-    for (int64_t k = 0; k < tt->count; k++) {
-        const int64_t *n = tt->core[k]->shape;
-        if (!tni_area_size(rows, n[1], 8, &bytes) || !tni_area_size(rows * n[1], n[2], 8, &bytes)) return false;
-        rows *= n[1];
-        most = tni_max(most, rows * n[2]);
-        extent = tni_max(extent, tni_max(rows, n[1] * n[2]));
-    }
-    *all = rows;
-    p[0] = tni_lay_take(l, tni_tt_largest_core(tt), 1);
-    p[1] = tni_lay_take(l, most, 1);
-    p[2] = tni_lay_take(l, most, 1);
-    tni_lay_host(l, tt->ctx, extent, h);
-    return true;
+    tni_scratch w = tni_scratch_begin(tt->ctx, "tt_elements");
+    int64_t  stride = tni_tt_largest_rank(tt), *exponent = (int64_t *)tni_take(&w, count, sizeof *exponent);
+    double  *core = tni_take_f64(&w, tni_tt_largest_core(tt), 1), *v = tni_take_f64(&w, count, stride);
+    double  *next = tni_take_f64(&w, stride, 1);
+    return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY
+                               : tni_tt_evaluate(tt, count, index, core, v, next, stride, exponent, values));
 }
 
 static tn_tensor *tni_tt_expand(const tn_tt *tt, const tni_host *h, double *core, double *now, double *next, int64_t all)
@@ -634,21 +567,24 @@ static tn_tensor *tni_tt_expand(const tn_tt *tt, const tni_host *h, double *core
 
 tn_tensor *tn_tt_dense(const tn_tt *tt)
 {
-    tni_lay  lay;
-    tni_host h;
-    double  *p[3];
-    int64_t  all, size;
+    int64_t most = 1, extent = 1, rows = 1;
+    size_t  bytes;
     if (!tt) return NULL;
-    memset(&lay, 0, sizeof lay);
-    if (!tni_tt_dense_lay(&lay, tt, &h, p, &all)) {
-        tni_fail(tt->ctx, TN_ERR_MEMORY, "tt_dense: the dense tensor of %lld axes does not fit the address space",
-                 (long long)tt->count);
-        return NULL;
+    for (int64_t k = 0; k < tt->count; k++) {
+        const int64_t *n = tt->core[k]->shape;
+        if (!tni_area_size(rows, n[1], 8, &bytes) || !tni_area_size(rows * n[1], n[2], 8, &bytes))
+            return tni_fail(tt->ctx, TN_ERR_MEMORY, "tt_dense: the dense tensor of %lld axes does not fit the address space",
+                            (long long)tt->count), (tn_tensor *)NULL;
+        rows *= n[1];
+        most = tni_max(most, rows * n[2]);
+        extent = tni_max(extent, tni_max(rows, n[1] * n[2]));
     }
-    if (!tni_lay_scratch(&lay, tt->ctx, "tt_dense", &size)) return NULL;
-    tni_tt_dense_lay(&lay, tt, &h, p, &all);
-    tn_tensor *out = tni_tt_expand(tt, &h, p[0], p[1], p[2], all);
-    tni_free_f64(tt->ctx, lay.base, 1, size);
+    tni_scratch w = tni_scratch_begin(tt->ctx, "tt_dense");
+    double     *core = tni_take_f64(&w, tni_tt_largest_core(tt), 1);
+    double     *now = tni_take_f64(&w, most, 1), *next = tni_take_f64(&w, most, 1);
+    tni_host    h = tni_take_host(&w, extent);
+    tn_tensor  *out = w.failed ? NULL : tni_tt_expand(tt, &h, core, now, next, rows);
+    tni_scratch_end(&w, TN_OK);
     return out;
 }
 

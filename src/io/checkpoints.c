@@ -124,7 +124,7 @@ static tn_status tni_comm_to_first(tn_ctx *ctx, int from, const tn_view *v, tn_t
     const size_t bytes = (size_t)v->shape[0] * tni_dtype_size(v->dtype);
     tn_status    s = TN_OK, t = TN_OK;
     if (from > 0 && tni_comm_spreads(ctx->desc.comm)) {
-        tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+        tn_call c = tni_call(TN_KERNEL_COPY, "");
         c.in[c.n_in++] = *v;
         c.out[c.n_out++] = tni_span_view(piece, 0, v->shape[0]);
         if (rank == from) s = tni_run(ctx, &c);

@@ -41,8 +41,7 @@ static void *tni_bf16_take(tni_bf16_head *w, int64_t bytes)
 static tni_bf16_head tni_bf16_head_open(const tni_attention *t, int64_t head, int worker, bool backward)
 {
     const int64_t block = TNI_BF16_TOKENS * TNI_BF16_TOKENS * 2, line = TNI_BF16_TOKENS * (int64_t)sizeof(float);
-    tni_bf16_head w;
-    memset(&w, 0, sizeof w);
+    tni_bf16_head w = TNI_ZERO;
     w.t = t;
     w.products = t->cpu->gemm_products;
     w.pairs = w.products == tni_bf16_dots;

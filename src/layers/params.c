@@ -110,7 +110,7 @@ static tn_status tni_init_fill(tn_tensor *t, tn_init init)
     double  m = (double)(init.fan_out > 0 ? init.fan_out : t->rank > 1 ? t->shape[t->rank - 2] : 1);
     double  scale = 0;
     bool    uniform = init.rule == TN_INIT_UNIFORM || init.rule == TN_INIT_GLOROT;
-    tn_call c = tni_call(uniform ? TN_KERNEL_UNIFORM : TN_KERNEL_NORMAL, 0, NULL, 1, &t);
+    tn_call c = tni_call(uniform ? TN_KERNEL_UNIFORM : TN_KERNEL_NORMAL, ":t", t);
     switch (init.rule) {
     case TN_INIT_ZERO:    return tni_fill(t, 0);
     case TN_INIT_ONE:     return tni_fill(t, 1);

@@ -11,8 +11,8 @@
 typedef struct tni_born {
     const tn_tt     *tt;
     tni_tt_round_job j;
-    double          *room, *v, *w;                       /* room of the cores; of v and w */
-    int64_t          size, more;
+    double          *v, *w;
+    tni_scratch      memory;
 } tni_born;
 
 static tn_status tni_born_begin(tni_born *b, const tn_tt *tt, const char *op)
@@ -22,23 +22,15 @@ static tn_status tni_born_begin(tni_born *b, const tn_tt *tt, const char *op)
     tn_status s;
     memset(b, 0, sizeof *b);
     b->tt = tt;
-    b->room = tni_tt_canonical(tt, op, 0, &b->j, &norm, &b->size, &s);
-    if (s != TN_OK) return s;
+    b->memory = tni_scratch_begin(tt->ctx, op);
+    if ((s = tni_tt_canonical(&b->memory, tt, 0, &b->j, &norm)) != TN_OK) return s;
     if (!(norm > 0)) return tni_fail(tt->ctx, TN_ERR_NONFINITE, "%s: the train is zero, expected probabilities", op);
     for (int64_t k = 0; k < tt->count; k++) most = tni_max(most, tni_max(b->j.r[k], tt->core[k]->shape[1] * b->j.r[k + 1]));
     int64_t n = tt->core[0]->shape[1] * b->j.r[1];
     for (int64_t i = 0; i < n; i++) b->j.cores[i] /= norm;
-    b->more = 2 * most;
-    if (!(b->v = tni_scratch_f64(tt->ctx, 1, b->more, op))) return TN_ERR_MEMORY;
-    b->w = b->v + most;
-    return TN_OK;
-}
-
-static tn_status tni_born_end(tni_born *b, tn_status s)
-{
-    if (b->room) tni_free_f64(b->tt->ctx, b->room, 1, b->size);
-    if (b->v) tni_free_f64(b->tt->ctx, b->v, 1, b->more);
-    return s;
+    b->v = tni_take_f64(&b->memory, most, 1);
+    b->w = tni_take_f64(&b->memory, most, 1);
+    return b->memory.failed ? TN_ERR_MEMORY : TN_OK;
 }
 
 /* w_i of axis k and its length, the root of the probability of element i, for the elements first .. stop-1 */
@@ -104,7 +96,7 @@ tn_status tn_tt_conditional(const tn_tt *tt, int64_t known, const int64_t *index
     if (s == TN_OK) s = tni_born_follow(&b, "tt_conditional", known, index);
     if (s == TN_OK) tni_born_row(&b, known, 0, tt->core[known]->shape[1], p);
     for (int64_t i = 0; s == TN_OK && i < tt->core[known]->shape[1]; i++) p[i] *= p[i];
-    return tni_born_end(&b, s);
+    return tni_scratch_end(&b.memory, s);
 }
 
 tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *index, double *log_p)
@@ -129,7 +121,7 @@ tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *
             log_p[e * tt->count + k] = length > 0 ? 2 * log(length) : -HUGE_VAL;
         }
     }
-    return tni_born_end(&b, s);
+    return tni_scratch_end(&b.memory, s);
 }
 
 tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t seed, int64_t *index)
@@ -158,7 +150,7 @@ tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t s
             tni_born_take(&b, k, b.w, length);
         }
     }
-    return tni_born_end(&b, s);
+    return tni_scratch_end(&b.memory, s);
 }
 #endif /* TN_NO_OPERATOR */
 #endif /* TN_NO_MPS */

@@ -10,12 +10,12 @@
 
 typedef struct tni_tt_swap_job { tni_tt_round_job j; tni_tt_job cut; double *pair; int64_t r, n, m, c; } tni_tt_swap_job;
 
-static void tni_tt_swap_lay(tni_lay *l, tn_ctx *ctx, tni_tt_swap_job *w)
+static void tni_tt_swap_take(tni_scratch *memory, tni_tt_swap_job *w)
 {
     const int64_t rows = w->r * w->m, columns = w->n * w->c, least = tni_min(rows, columns);
-    w->pair = tni_lay_take(l, rows, columns);
-    tni_tt_lay(l, &w->cut, rows * columns, rows * least, least, columns * least, tni_svd_work(rows, columns));
-    tni_lay_host(l, ctx, tni_max(tni_max(rows, columns), tni_max(w->r * w->n, w->m * w->c)), &w->cut.host);
+    w->pair = tni_take_f64(memory, rows, columns);
+    tni_tt_take(memory, &w->cut, rows * columns, rows * least, least, columns * least, tni_svd_work(rows, columns),
+                tni_max(tni_max(rows, columns), tni_max(w->r * w->n, w->m * w->c)));
 }
 
 /* [r,n,m,c] of both cores as [r m,n c], divided again, and all cores written. */
@@ -48,13 +48,10 @@ static tn_status tni_tt_swap(tn_tt *tt, const tn_tt *from, int64_t axis, tni_tt_
 
 tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
 {
-    int64_t   size, more;
-    double    norm = 0, eps;
-    tn_tt    *tt = NULL;
-    tn_status s;
+    double norm = 0, eps;
+    tn_tt *tt = NULL;
     if (!from) return NULL;
     tni_tt_swap_job w = TNI_ZERO;
-    tni_lay lay = TNI_ZERO;
     w.cut.gap = 1;
     if (axis < 0 || axis >= from->count - 1) {
         if (from->count < 2) tni_fail(from->ctx, TN_ERR_ARG, "tt_swap: the train has 1 axis, expected 2 or more");
@@ -63,19 +60,15 @@ tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
         return NULL;
     }
     if (tni_tt_options(from->ctx, "tt_swap", desc, &eps, &w.cut) != TN_OK) return NULL;
-    double *room = tni_tt_canonical(from, "tt_swap", axis, &w.j, &norm, &size, &s);
+    tni_scratch memory = tni_scratch_begin(from->ctx, "tt_swap");
+    tn_status   s = tni_tt_canonical(&memory, from, axis, &w.j, &norm);
     if (s == TN_OK) {
         w.r = w.j.r[axis]; w.n = from->core[axis]->shape[1]; w.m = from->core[axis + 1]->shape[1]; w.c = w.j.r[axis + 2];
-        tni_tt_swap_lay(&lay, from->ctx, &w);
-        s = tni_lay_scratch(&lay, from->ctx, "tt_swap", &more) ? TN_OK : TN_ERR_MEMORY;
-    }
-    if (s == TN_OK) {
-        tni_tt_swap_lay(&lay, from->ctx, &w);
-        tt = tni_tt_make(from->ctx, "tt_swap", from->count);
+        tni_tt_swap_take(&memory, &w);
+        tt = memory.failed ? NULL : tni_tt_make(from->ctx, "tt_swap", from->count);
         s = tt ? tni_tt_swap(tt, from, axis, &w, eps, norm) : TN_ERR_MEMORY;
     }
-    if (lay.base) tni_free_f64(from->ctx, lay.base, 1, more);
-    if (room) tni_free_f64(from->ctx, room, 1, size);
+    tni_scratch_end(&memory, s);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -445,29 +438,29 @@ static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error
     return s;
 }
 
-static void tni_fit_lay(tni_lay *l, tni_fit *f)
+static void tni_fit_take(tni_scratch *w, tni_fit *f)
 {
     const int64_t side = f->most * f->dim, width = f->out * side, x = side * width, cap = f->d.rank;
-    f->phi = tni_lay_take(l, f->rows * f->sites, f->dim);
-    f->y = tni_lay_take(l, f->rows, f->out);
-    f->p = tni_lay_take(l, f->rows, side);
-    f->q = tni_lay_take(l, f->rows, side);
-    f->w = tni_lay_take(l, f->rows, width);
-    f->z = tni_lay_take(l, f->rows, f->out * cap);
-    f->x = tni_lay_take(l, x, 1);
-    f->g = tni_lay_take(l, x, 2);
-    f->dir = tni_lay_take(l, x, 1);
-    f->u = tni_lay_take(l, width, cap);
-    f->v = tni_lay_take(l, width, cap);
-    f->keep = tni_lay_take(l, side + width, cap);
-    f->res = tni_lay_take(l, f->rows, 2 * f->out);
-    f->s = tni_lay_take(l, side, f->out);
-    f->svd = tni_lay_take(l, tni_max(tni_svd_work(side, width), tni_svd_work(width, side)), 1);
-    f->r = tni_lay_int(l, f->sites + 1);
-    f->exponent = tni_lay_int(l, f->sites + 1);
-    f->core = (tni_fit_slot *)(void *)tni_lay_take(l, f->sites, (int64_t)(sizeof *f->core / 8));
-    f->env = (tni_fit_slot *)(void *)tni_lay_take(l, f->sites + 1, (int64_t)(sizeof *f->env / 8));
-    tni_lay_host(l, f->ctx, tni_max(width, f->rows), &f->host);
+    f->phi = tni_take_f64(w, f->rows * f->sites, f->dim);
+    f->y = tni_take_f64(w, f->rows, f->out);
+    f->p = tni_take_f64(w, f->rows, side);
+    f->q = tni_take_f64(w, f->rows, side);
+    f->w = tni_take_f64(w, f->rows, width);
+    f->z = tni_take_f64(w, f->rows, f->out * cap);
+    f->x = tni_take_f64(w, x, 1);
+    f->g = tni_take_f64(w, x, 2);
+    f->dir = tni_take_f64(w, x, 1);
+    f->u = tni_take_f64(w, width, cap);
+    f->v = tni_take_f64(w, width, cap);
+    f->keep = tni_take_f64(w, side + width, cap);
+    f->res = tni_take_f64(w, f->rows, 2 * f->out);
+    f->s = tni_take_f64(w, side, f->out);
+    f->svd = tni_take_f64(w, tni_max(tni_svd_work(side, width), tni_svd_work(width, side)), 1);
+    f->r = (int64_t *)tni_take(w, f->sites + 1, sizeof *f->r);
+    f->exponent = (int64_t *)tni_take_zeroed(w, f->sites + 1, sizeof *f->exponent);
+    f->core = (tni_fit_slot *)tni_take_zeroed(w, f->sites, sizeof *f->core);
+    f->env = (tni_fit_slot *)tni_take_zeroed(w, f->sites + 1, sizeof *f->env);
+    f->host = tni_take_host(w, tni_max(width, f->rows));
 }
 
 /* Checks the arguments, and fills in what does not depend on the train's numbers. */
@@ -513,26 +506,21 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
                             double *error)
 {
     tni_tt_round_job c;
-    int64_t   size, more, k;
-    double    norm = 0;
-    size_t    unused;
-    tn_tt    *tt = NULL;
-    tn_status s;
-    tni_lay lay = TNI_ZERO;
-    double *room = tni_tt_canonical(from, "tt_fit", label, &c, &norm, &size, &s);
+    int64_t k;
+    double  norm = 0;
+    size_t  unused;
+    tn_tt  *tt = NULL;
+    tni_scratch w = tni_scratch_begin(f->ctx, "tt_fit");
+    tn_status   s = tni_tt_canonical(&w, from, label, &c, &norm);
     for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.rank));
-    /* With room to spare for every bare product of tni_fit_lay: the largest, of the SVD, is a few of these matrices. */
+    /* With room to spare for every bare product of tni_fit_take: the largest, of the SVD, is a few of these matrices. */
     if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, tni_area(f->dim, f->out)), 1024, &unused))
         s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller rank", (long long)f->most);
     if (s == TN_OK) {
-        tni_fit_lay(&lay, f);
-        s = tni_lay_scratch(&lay, f->ctx, "tt_fit", &more) ? TN_OK : TN_ERR_MEMORY;
+        tni_fit_take(&w, f);
+        if (w.failed) s = TN_ERR_MEMORY;
     }
     if (s == TN_OK) {
-        tni_fit_lay(&lay, f);
-        memset(f->core, 0, (size_t)f->sites * sizeof *f->core);
-        memset(f->env, 0, (size_t)(f->sites + 1) * sizeof *f->env);
-        memset(f->exponent, 0, (size_t)(f->sites + 1) * sizeof *f->exponent);
         s = tni_read_scaled(f->ctx, "tt_fit", "phi", phi, f->phi, NULL);
         if (s == TN_OK) s = tni_read_scaled(f->ctx, "tt_fit", "y", y, f->y, NULL);
         if (s == TN_OK) s = tni_fit_begin(f, &c, label);
@@ -544,8 +532,7 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
             if (k < f->sites && f->core[k].p) tni_free_f64(f->ctx, f->core[k].p, 1, f->core[k].n);
         }
     }
-    if (lay.base) tni_free_f64(f->ctx, lay.base, 1, more);
-    if (room) tni_free_f64(f->ctx, room, 1, size);
+    tni_scratch_end(&w, s);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 

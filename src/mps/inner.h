@@ -15,8 +15,7 @@ TNI_FN int64_t tni_mps_place(const tn_mps_desc *d, int64_t n);
 /* trains.c */
 #ifndef TN_NO_OPERATOR
 TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt *tt);
-TNI_FN double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, tni_tt_round_job *j, double *norm,
-                                int64_t *size, tn_status *s);
+TNI_FN tn_status tni_tt_canonical(tni_scratch *w, const tn_tt *tt, int64_t site, tni_tt_round_job *j, double *norm);
 #endif /* TN_NO_OPERATOR */
 #endif /* TN_NO_MPS */
 

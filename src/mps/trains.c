@@ -283,40 +283,34 @@ static tn_status tni_tt_orthogonal_left(const tn_tt *tt, tni_tt_round_job *j, in
     return TN_OK;
 }
 
-/* All cores in the canonical form of a site, in *j, whose workspace is returned, or NULL; the core of the site has the norm
-   *norm, times 2^exponent. */
-TNI_FN double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, tni_tt_round_job *j, double *norm,
-                                int64_t *size, tn_status *s)
+/* All cores in the canonical form of a site, in *j; the core of the site has the norm *norm, times 2^exponent. */
+TNI_FN tn_status tni_tt_canonical(tni_scratch *w, const tn_tt *tt, int64_t site, tni_tt_round_job *j, double *norm)
 {
-    double *room;
     memset(j, 0, sizeof *j);
     j->cut.limit = INT64_MAX;
-    *s = TN_ERR_MEMORY;
-    if (!(room = tni_tt_round_scratch(tt, op, j, size))) return NULL;
+    tni_tt_round_take(w, tt, j);
+    if (w->failed) return TN_ERR_MEMORY;
     for (int64_t k = 0; k < tt->count; k++)
-        if (tt->core[k]->shape[1] < 1) {
-            *s = tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected elements", op, (long long)k,
-                          TNI_SHAPE(tt->core[k]));
-            return room;
-        }
-    *s = tni_tt_orthonormal(tt, op, j, norm);
-    for (int64_t k = 0; k < site && *s == TN_OK; k++) *s = tni_tt_orthogonal_left(tt, j, k);
-    if (*s == TN_OK && site > 0)
+        if (tt->core[k]->shape[1] < 1)
+            return tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected elements", w->what, (long long)k,
+                            TNI_SHAPE(tt->core[k]));
+    tn_status s = tni_tt_orthonormal(tt, w->what, j, norm);
+    for (int64_t k = 0; k < site && s == TN_OK; k++) s = tni_tt_orthogonal_left(tt, j, k);
+    if (s == TN_OK && site > 0)
         *norm = tni_frobenius(j->r[site] * tt->core[site]->shape[1] * j->r[site + 1], j->cores + j->at[site]);
-    return room;
+    return s;
 }
 
 tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
 {
     tni_tt_round_job j;
-    double    norm = 0;
-    int64_t   size;
-    tn_tt    *tt = NULL;
-    tn_status s;
+    double norm = 0;
+    tn_tt *tt = NULL;
     if (log_norm) *log_norm = (double)NAN;
     if (!from) return NULL;
     if (!tni_within(from->ctx, "tt_canonical", "site", site, 0, from->count - 1)) return NULL;
-    double *room = tni_tt_canonical(from, "tt_canonical", site, &j, &norm, &size, &s);
+    tni_scratch w = tni_scratch_begin(from->ctx, "tt_canonical");
+    tn_status   s = tni_tt_canonical(&w, from, site, &j, &norm);
     if (s == TN_OK && !(tt = tni_tt_make(from->ctx, "tt_canonical", from->count))) s = TN_ERR_MEMORY;
     for (int64_t k = 0; s == TN_OK && k < from->count; k++) {
         const int64_t n = from->core[k]->shape[1];
@@ -326,7 +320,7 @@ tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
         s = tni_tt_put(tt, "tt_canonical", k, j.r[k], n, j.r[k + 1], core);
     }
     if (s == TN_OK && log_norm) *log_norm = norm > 0 ? log(norm) + (double)j.exponent * 0.6931471805599453 : -HUGE_VAL;
-    if (room) tni_free_f64(from->ctx, room, 1, size);
+    tni_scratch_end(&w, s);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -335,14 +329,14 @@ static tn_tensor *tni_tt_cuts(const tn_tt *tt, const char *op, bool spectra)
 {
     tni_tt_round_job j;
     double    *values = NULL, norm = 0;
-    int64_t    size, r = 1, next, most = 1, shape[2];
+    int64_t    r = 1, next, most = 1, shape[2];
     tn_tensor *out = NULL;
-    tn_status  s;
     if (!tt) return NULL;
-    double *room = tni_tt_canonical(tt, op, 0, &j, &norm, &size, &s);
+    tni_scratch w = tni_scratch_begin(tt->ctx, op);
+    tn_status   s = tni_tt_canonical(&w, tt, 0, &j, &norm);
     for (int64_t k = 1; s == TN_OK && k < tt->count; k++) most = tni_max(most, j.r[k]);
     shape[0] = tt->count - 1; shape[1] = spectra ? most : 1;
-    if (s == TN_OK && !(values = tni_alloc_f64(tt->ctx, tt->count, shape[1], op))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(values = tni_take_zeros(&w, tt->count, shape[1]))) s = TN_ERR_MEMORY;
     if (s == TN_OK) memcpy(j.cut.c, j.cores, (size_t)(tt->core[0]->shape[1] * j.r[1]) * sizeof *j.cut.c);
     for (int64_t k = 0; s == TN_OK && k + 1 < tt->count; k++, r = next) {
         const tni_host *h = &j.cut.host;
@@ -361,9 +355,7 @@ static tn_tensor *tni_tt_cuts(const tn_tt *tt, const char *op, bool spectra)
         memcpy(j.cut.c, j.cut.u, (size_t)(next * after) * sizeof *j.cut.c);
     }
     if (s == TN_OK) s = tni_write_new(tt->ctx, op, &out, spectra ? 2 : 1, shape, values);
-    if (values) tni_free_f64(tt->ctx, values, tt->count, shape[1]);
-    if (room) tni_free_f64(tt->ctx, room, 1, size);
-    if (s != TN_OK) tni_drop(&out);
+    if (tni_scratch_end(&w, s) != TN_OK) tni_drop(&out);
     return out;
 }
 

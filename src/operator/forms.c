@@ -42,7 +42,7 @@ static tn_tensor *tni_cp_khatri_rao(const tn_cp *cp)
 
 TNI_FN tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)      /* (t + t^T)/2 of the last two axes */
 {
-    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&t, 1, &to);
+    tn_call c = tni_call(TN_KERNEL_ADD, "t:t", t, to);
     c.in[c.n_in++] = tni_transposed_view(tni_view(t));
     c.f[0] = c.f[1] = 0.5;
     return tni_run(ctx, &c);

@@ -111,7 +111,7 @@ TNI_FN tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from)  /* to = fr
 
 TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
 {
-    tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_FILL, "");
     c.out[c.n_out++] = to;
     c.f[0] = value;
     return tni_run(ctx, &c);
@@ -119,7 +119,7 @@ TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
 
 TNI_FN tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double factor)
 {
-    tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_ADD, "");
     c.in[c.n_in++] = from;
     c.out[c.n_out++] = to;
     c.f[0] = factor;

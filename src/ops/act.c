@@ -70,23 +70,15 @@ TNI_FN void TNI_T(act_backward)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(TN_KERNEL_ACT_BACKWARD, 0, NULL, 0, NULL);
-    if (!g) return;
-    tni_in_flat(&c, n->in[0]);
-    tni_in_flat(&c, n->out->grad);
-    tni_out_flat(&c, g);
+    tn_call c = tni_call(TN_KERNEL_ACT_BACKWARD, "ff", n->in[0], n->out->grad);
     c.i[0] = n->i[0];
-    c.accumulate = add;
-    tni_run(ctx, &c);
+    tni_run_grad(ctx, &c, n->in[0], 'f');
 }
 
 static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 {
     if ((unsigned)kind <= TN_ACT_LOG) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: the activation is %d, expected 0 to %d", op, (int)kind, (int)TN_ACT_LOG);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: the activation is %d, expected 0 to %d", op, (int)kind, (int)TN_ACT_LOG), false;
 }
 
 static tn_tensor *tni_activation(tn_ctx *ctx, const char *op, const char *what, tn_tensor *x, tn_act kind)
@@ -94,14 +86,9 @@ static tn_tensor *tni_activation(tn_ctx *ctx, const char *op, const char *what, 
     if (!(x = tni_contiguous(ctx, x, op, what)) || !tni_act_known(ctx, op, kind)) return NULL;
     tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ACT, 0, NULL, 0, NULL);
-    tni_in_flat(&c, x);
-    tni_out_flat(&c, y);
+    tn_call c = tni_call(TN_KERNEL_ACT, "f:f", x, y);
     c.i[0] = kind;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_act_backward, y, x, NULL, NULL);
-    if (n) n->i[0] = kind;
-    return y;
+    return tni_recorded(ctx, &c, tni_act_backward, y, x, NULL, NULL, NULL);
 }
 
 tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind)
@@ -144,16 +131,9 @@ TNI_FN void TNI_T(glu_backward)(const tn_call *c)
 /* dx of an op on rows whose kernel needs x, dy and the number that the node keeps. */
 static void tni_rows_backward(tn_ctx *ctx, const tni_node *n, tn_kernel kernel)
 {
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(kernel, 0, NULL, 0, NULL);
-    if (!g) return;
-    tni_in_rows(&c, n->in[0]);
-    tni_in_rows(&c, n->out->grad);
-    tni_out_rows(&c, g);
+    tn_call c = tni_call(kernel, "rr", n->in[0], n->out->grad);
     c.i[0] = n->i[0];
-    c.accumulate = add;
-    tni_run(ctx, &c);
+    tni_run_grad(ctx, &c, n->in[0], 'r');
 }
 
 static void tni_glu_backward(tn_ctx *ctx, const tni_node *n) { tni_rows_backward(ctx, n, TN_KERNEL_GLU_BACKWARD); }
@@ -163,10 +143,8 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     int64_t shape[TN_MAX_RANK];
     tn_call c;
     if (!(x = tni_contiguous(ctx, x, "glu", "x")) || !tni_act_known(ctx, "glu", kind)) return NULL;
-    if (x->rank < 1 || x->shape[x->rank - 1] % 2 != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "glu: x is %s, expected an even last extent", TNI_SHAPE(x));
-        return NULL;
-    }
+    if (x->rank < 1 || x->shape[x->rank - 1] % 2 != 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "glu: x is %s, expected an even last extent", TNI_SHAPE(x)), (tn_tensor *)NULL;
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] /= 2;
     tn_tensor *y = tni_made(ctx, x->rank, shape);
@@ -175,10 +153,7 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     tni_in_rows(&c, x);
     tni_out_rows(&c, y);
     c.i[0] = kind;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_glu_backward, y, x, NULL, NULL);
-    if (n) n->i[0] = kind;
-    return y;
+    return tni_recorded(ctx, &c, tni_glu_backward, y, x, NULL, NULL, NULL);
 }
 #endif
 
@@ -220,27 +195,18 @@ tn_tensor *tn_prod_parts(tn_ctx *ctx, tn_tensor *x, int64_t k)
 {
     int64_t shape[TN_MAX_RANK];
     if (!(x = tni_contiguous(ctx, x, "prod_parts", "x"))) return NULL;
-    if (k < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: k is %lld, expected at least 1", (long long)k);
-        return NULL;
-    }
-    if (x->rank < 1 || x->shape[x->rank - 1] % k != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: x is %s, expected a last extent that is a multiple of k = %lld", TNI_SHAPE(x),
-                 (long long)k);
-        return NULL;
-    }
+    if (k < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: k is %lld, expected at least 1", (long long)k), (tn_tensor *)NULL;
+    if (x->rank < 1 || x->shape[x->rank - 1] % k != 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: x is %s, expected a last extent that is a multiple of k = %lld",
+                        TNI_SHAPE(x), (long long)k), (tn_tensor *)NULL;
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] /= k;
     tn_tensor *y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_PROD, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_out_rows(&c, y);
+    tn_call c = tni_call(TN_KERNEL_PROD, "r:r", x, y);
     c.i[0] = k;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_prod_backward, y, x, NULL, NULL);
-    if (n) n->i[0] = k;
-    return y;
+    return tni_recorded(ctx, &c, tni_prod_backward, y, x, NULL, NULL, NULL);
 }
 #endif
 

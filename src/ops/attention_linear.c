@@ -262,13 +262,10 @@ static tn_tensor *tni_grad_to_write(tn_tensor *t)
 /* The kernel writes three gradients at once. If two may overlap, each has memory of its own, which is added afterwards. */
 static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call    c = tni_call((tn_kernel)n->i[3], 0, NULL, 0, NULL);
+    tn_call    c = tni_call((tn_kernel)n->i[3], "tttttt", n->in[0], n->in[1], n->in[2], n->saved[0] ? n->out : NULL,
+                            n->saved[0], n->out->grad);
     tn_tensor *grad[3], *to[3];
     c.accumulate = tni_attention_adds(n->in);
-    for (int i = 0; i < 3; i++) tni_in(&c, n->in[i]);
-    tni_in(&c, n->saved[0] ? n->out : NULL);
-    tni_in(&c, n->saved[0]);
-    tni_in(&c, n->out->grad);
     tni_node_give(n, &c);
     c.i[3] = 0;                                             /* there is no past while recording */
     for (int i = 0; i < 3; i++) {
@@ -283,10 +280,8 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     }
     if (tni_attention_run(ctx, &c) != TN_OK) return;
     for (int i = 0; i < 3; i++) {
-        tn_call add = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
         if (to[i] == grad[i]) continue;
-        add.in[add.n_in++] = tni_view(to[i]);
-        add.out[add.n_out++] = tni_view(grad[i]);
+        tn_call add = tni_call(TN_KERNEL_ADD, "t:t", to[i], grad[i]);
         add.f[0] = 1;
         add.accumulate = true;
         tni_run(ctx, &add);
@@ -350,9 +345,8 @@ static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor 
     if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1]
         && q->shape[2] % sets == 0 && q->shape[2] / sets == v->shape[2] && k->shape[2] == q->shape[2]
         && q->shape[3] == k->shape[3] && q->shape[3] >= 1) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, expected [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], "
-             "d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, expected [B,Tq,%sH,d], [B,Tk,%sH,d], "
+                    "[B,Tk,H,dv], d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times), false;
 }
 
 /* An error if the linear form is requested but not possible. */
@@ -394,11 +388,9 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
     const tn_tensor *s = a->state;
     if (!s) return true;
     if (!tni_is_real(ctx, s, "attend", "state")) return false;
-    if (s->dtype != ctx->desc.dtype) {
-        tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, expected %s", tn_dtype_name(s->dtype),
-                 tn_dtype_name(ctx->desc.dtype));
-        return false;
-    }
+    if (s->dtype != ctx->desc.dtype)
+        return tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, expected %s", tn_dtype_name(s->dtype),
+                        tn_dtype_name(ctx->desc.dtype)), false;
     if (s->rank != 4 || s->shape[0] != v->shape[0] || s->shape[1] != v->shape[2] || s->shape[2] != F || s->shape[3] != n
         || !tn_tensor_is_contiguous(s))
         tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, expected [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),
@@ -414,10 +406,9 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
 
 tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc)
 {
-    tn_attend_desc a;
+    tn_attend_desc a = TNI_ZERO;
     tn_tensor     *o, *stat = NULL;
     tni_node      *n;
-    memset(&a, 0, sizeof a);
     if (desc) a = *desc;
     if (!(q = tni_heads(ctx, q, "attend", "q")) || !(k = tni_heads(ctx, k, "attend", "k"))
         || !(v = tni_heads(ctx, v, "attend", "v")) || !tni_attend_numbers(ctx, &a, q->shape[3])
@@ -428,11 +419,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     if (!(o = tni_made(ctx, 4, shape))) return NULL;
     if ((a.kind == TN_ATTEND_SOFTMAX || a.row_scale == TN_ROW_SCALE_SUM)
         && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
-    tn_call c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
-    tni_in(&c, q);
-    tni_in(&c, k);
-    tni_in(&c, v);
-    tni_out(&c, stat);
+    tn_call c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, "ttt:tt", q, k, v, o, stat);
     if (linear) tni_out(&c, a.state);
     c.i[0] = a.kind;
     c.i[1] = !a.bidirectional;

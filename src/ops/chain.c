@@ -109,16 +109,11 @@ static tn_tensor *tni_chain_work(tn_tensor *m, int64_t count)
 
 static void tni_chain_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call    c = tni_call(TN_KERNEL_CHAIN_BACKWARD, 0, NULL, 0, NULL);
     tn_tensor *work = tni_chain_work(n->in[0], 4);
     if (!work) return;
-    tni_in(&c, n->in[0]);
-    tni_in(&c, n->saved[0]);
-    tni_in(&c, n->saved[1]);
-    tni_in(&c, n->out->grad);
-    c.n_out = 2;
-    c.out[1] = tni_view(work);
-    tni_run_grad(ctx, &c, n->in[0]);
+    tn_call c = tni_call(TN_KERNEL_CHAIN_BACKWARD, "tttt:tt", n->in[0], n->saved[0], n->saved[1], n->out->grad,
+                         (tn_tensor *)NULL, work);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
@@ -126,20 +121,14 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     tn_tensor *out, *p = NULL, *v = NULL, *work, *sum;
     if (log_norm) *log_norm = NULL;
     if (!(m = tni_contiguous(ctx, m, "chain", "m"))) return NULL;
-    if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, expected [b,n,d,d] with n >= 1", TNI_SHAPE(m));
-        return NULL;
-    }
+    if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, expected [b,n,d,d] with n >= 1", TNI_SHAPE(m)), (tn_tensor *)NULL;
     int64_t d = m->shape[2];
     if (!(out = tn_tensor_2d(ctx, TN_REAL, m->shape[0], d * d + 1)) || !(work = tni_chain_work(m, 2))) return NULL;
     if (tni_recording(ctx) && tni_wants_grad(m)
         && (!(p = tn_tensor_nd(ctx, TN_REAL, 4, m->shape)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1]))))
         return NULL;
-    tn_call c = tni_call(TN_KERNEL_CHAIN, 1, (const tn_tensor *const *)&m, 1, &out);
-    c.n_out = 4;
-    c.out[1] = tni_view(p);
-    c.out[2] = tni_view(v);
-    c.out[3] = tni_view(work);
+    tn_call c = tni_call(TN_KERNEL_CHAIN, "t:tttt", m, out, p, v, work);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     tni_node *node = tni_note(ctx, tni_chain_backward, out, m, NULL, NULL);
     if (node) { node->saved[0] = p; node->saved[1] = v; }

@@ -32,9 +32,9 @@ TNI_FN void TNI_T(tick)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_copy_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&n->out->grad, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_ADD, "t", n->out->grad);
     c.f[0] = 1;
-    tni_run_grad(ctx, &c, n->in[0]);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a)
@@ -72,10 +72,7 @@ tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value)
 
 tn_tensor *tn_eye(tn_ctx *ctx, int64_t n)
 {
-    if (ctx && n < 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "eye: n is %lld, expected 0 or more", (long long)n);
-        return NULL;
-    }
+    if (ctx && n < 0) return tni_fail(ctx, TN_ERR_SHAPE, "eye: n is %lld, expected 0 or more", (long long)n), (tn_tensor *)NULL;
     int64_t    shape[2] = {n, n};
     tn_tensor *y = tn_full(ctx, 2, shape, 0);
     if (!y || n == 0) return y;
@@ -120,7 +117,7 @@ TNI_FN tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int6
 {
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(kernel, 0, NULL, 1, &y);
+    tn_call c = tni_call(kernel, ":t", y);
     c.out[0] = tni_flat_view(y);
     c.f[0] = f0;
     c.f[1] = f1;

@@ -69,8 +69,8 @@ static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const
     if (!tni_is_real(ctx, a, op, "a") || !tni_is_real(ctx, b, op, "b")) return false;
     *rank = 0;
     if (tni_broadcast_more(a, rank, shape) && tni_broadcast_more(b, rank, shape)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b)),
+                    false;
 }
 
 /* The gradient of t, += factor * dy summed over the axes along which t was broadcast. */
@@ -80,7 +80,7 @@ TNI_FN void tni_grad_sum(tn_ctx *ctx, tn_tensor *t, const tn_tensor *dy, double 
     tn_tensor *g = tni_grad(t, &add);
     if (!g) return;
     bool    same = tni_same_shape(t, dy);
-    tn_call c = tni_call(same ? TN_KERNEL_ADD : TN_KERNEL_SUM, 1, &dy, 1, &g);
+    tn_call c = tni_call(same ? TN_KERNEL_ADD : TN_KERNEL_SUM, "t:t", dy, g);
     if (!same) c.out[0] = tni_pad_view(c.out[0], dy->rank);
     c.f[0] = factor;
     c.accumulate = add;
@@ -99,12 +99,12 @@ TNI_FN void tni_mul_grad(tn_ctx *ctx, tn_kernel kernel, tn_tensor *t, const tn_t
                          double factor)
 {
     tn_tensor *product = NULL;
-    tn_call    c = tni_call(kernel, 1, &dy, 0, NULL);
+    tn_call    c = tni_call(kernel, "t", dy);
     if (!tni_wants_grad(t)) return;
     c.in[c.n_in++] = tni_expand_view(tni_view(other), dy->rank, dy->shape);
     c.f[0] = factor;
     if (tni_same_shape(t, dy)) {
-        tni_run_grad(ctx, &c, t);
+        tni_run_grad(ctx, &c, t, 't');
         return;
     }
     product = tni_like(ctx, dy);
@@ -127,8 +127,7 @@ static void tni_div_backward(tn_ctx *ctx, const tni_node *n)
     if (!tni_wants_grad(n->in[1])) return;
     tn_tensor *product = tni_like(ctx, dy);
     if (!product) return;
-    tn_call c = tni_call(TN_KERNEL_MUL, 1, &dy, 1, &product);
-    c.in[c.n_in++] = tni_view(n->out);
+    tn_call c = tni_call(TN_KERNEL_MUL, "tt:t", dy, n->out, product);
     c.f[0] = 1;
     if (tni_run(ctx, &c) == TN_OK) tni_mul_grad(ctx, TN_KERNEL_DIV, n->in[1], n->in[1], product, -1);
 }
@@ -140,17 +139,13 @@ static tn_tensor *tni_binary(tn_ctx *ctx, const char *op, tn_kernel kernel, tn_t
     if (!tni_broadcast(ctx, op, a, b, &rank, shape)) return NULL;
     tn_tensor *y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(kernel, 0, NULL, 1, &y);
+    tn_call c = tni_call(kernel, ":t", y);
     c.in[c.n_in++] = tni_expand_view(tni_view(a), rank, shape);
     c.in[c.n_in++] = tni_expand_view(tni_view(b), rank, shape);
     c.f[0] = f0;
     c.f[1] = f1;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_backward_fn back = kernel == TN_KERNEL_ADD ? tni_add_backward : kernel == TN_KERNEL_MUL ? tni_mul_backward
-                           : tni_div_backward;
-    tni_node       *n = tni_note(ctx, back, y, a, b, NULL);
-    if (n) { n->f[0] = f0; n->f[1] = f1; }
-    return y;
+    return tni_recorded(ctx, &c, kernel == TN_KERNEL_ADD ? tni_add_backward : kernel == TN_KERNEL_MUL ? tni_mul_backward
+                                 : tni_div_backward, y, a, b, NULL, NULL);
 }
 
 tn_tensor *tn_add(tn_ctx *ctx, tn_tensor *a, tn_tensor *b) { return tni_binary(ctx, "add", TN_KERNEL_ADD, a, b, 1, 1); }
@@ -163,12 +158,9 @@ tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor)
     if (!tni_is_real(ctx, a, "scale", "a") || !tni_holds(ctx, ctx->desc.dtype, "scale", "factor", factor)) return NULL;
     tn_tensor *y = tni_made(ctx, a->rank, a->shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&a, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_ADD, "t:t", a, y);
     c.f[0] = factor;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_add_backward, y, a, NULL, NULL);
-    if (n) n->f[0] = factor;
-    return y;
+    return tni_recorded(ctx, &c, tni_add_backward, y, a, NULL, NULL, NULL);
 }
 #endif
 
@@ -202,14 +194,14 @@ static void tni_where_grad(tn_ctx *ctx, const tni_node *n, int side)
 {
     tn_tensor       *t = n->in[side];
     const tn_tensor *dy = n->out->grad;
-    tn_call          c = tni_call(TN_KERNEL_WHERE, 0, NULL, 0, NULL);
+    tn_call          c = tni_call(TN_KERNEL_WHERE, "");
     if (!tni_wants_grad(t)) return;
     c.in[0] = tni_expand_view(tni_view(n->saved[0]), dy->rank, dy->shape);
     c.in[1 + side] = tni_view(dy);
     c.in[2 - side].dtype = dy->dtype;                    /* absent */
     c.n_in = 3;
     if (tni_same_shape(t, dy)) {
-        tni_run_grad(ctx, &c, t);
+        tni_run_grad(ctx, &c, t, 't');
         return;
     }
     tn_tensor *part = tni_like(ctx, dy);
@@ -231,21 +223,16 @@ tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *
     if (!tni_is_ids(ctx, condition, "where", "condition")) return NULL;
     if (!tni_is_real(ctx, a, "where", "a") || !tni_is_real(ctx, b, "where", "b")) return NULL;
     if (!tni_broadcast_more(condition, &rank, shape) || !tni_broadcast_more(a, &rank, shape)
-        || !tni_broadcast_more(b, &rank, shape)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "where: condition is %s, a is %s and b is %s, which do not broadcast",
-                 TNI_SHAPE(condition), TNI_SHAPE(a), TNI_SHAPE(b));
-        return NULL;
-    }
+        || !tni_broadcast_more(b, &rank, shape))
+        return tni_fail(ctx, TN_ERR_SHAPE, "where: condition is %s, a is %s and b is %s, which do not broadcast",
+                        TNI_SHAPE(condition), TNI_SHAPE(a), TNI_SHAPE(b)), (tn_tensor *)NULL;
     tn_tensor *y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_WHERE, 0, NULL, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_WHERE, ":t", y);
     c.in[c.n_in++] = tni_expand_view(tni_view(condition), rank, shape);
     c.in[c.n_in++] = tni_expand_view(tni_view(a), rank, shape);
     c.in[c.n_in++] = tni_expand_view(tni_view(b), rank, shape);
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_where_backward, y, a, b, NULL);
-    if (n) n->saved[0] = condition;
-    return y;
+    return tni_recorded(ctx, &c, tni_where_backward, y, a, b, NULL, condition);
 }
 #endif
 
@@ -276,7 +263,7 @@ TNI_FN void TNI_T(sum)(const tn_call *c)
 static void tni_sum_backward(tn_ctx *ctx, const tni_node *n)
 {
     const tn_tensor *x = n->in[0], *dy = n->out->grad;
-    tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_ADD, "");
     tn_view v = tni_view(dy);
     if (n->i[0] >= 0) {                       /* insert the axis that was summed */
         int axis = (int)n->i[0];
@@ -287,7 +274,7 @@ static void tni_sum_backward(tn_ctx *ctx, const tni_node *n)
     }
     c.in[c.n_in++] = tni_expand_view(v, x->rank, x->shape);
     c.f[0] = n->f[0];
-    tni_run_grad(ctx, &c, n->in[0]);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 /* Sums over one axis, or over all axes (axis -1), which gives rank 0. */
@@ -299,7 +286,7 @@ static tn_tensor *tni_sum(tn_ctx *ctx, tn_tensor *a, int axis, double factor)
         if (i != axis) shape[rank++] = a->shape[i];
     tn_tensor *y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_SUM, 1, (const tn_tensor *const *)&a, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_SUM, "t:t", a, y);
     c.out[0].rank = a->rank;
     for (int i = 0; i < a->rank; i++) {
         bool gone = axis < 0 || i == axis;
@@ -327,10 +314,8 @@ tn_tensor *tn_sum_axis(tn_ctx *ctx, tn_tensor *a, int axis)
 tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a)
 {
     if (!tni_is_real(ctx, a, "mean", "a")) return NULL;
-    if (tn_tensor_count(a) == 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "mean: a is %s, expected at least one element", TNI_SHAPE(a));
-        return NULL;
-    }
+    if (tn_tensor_count(a) == 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "mean: a is %s, expected at least one element", TNI_SHAPE(a)), (tn_tensor *)NULL;
     return tni_sum(ctx, a, -1, 1.0 / (double)tn_tensor_count(a));
 }
 
@@ -338,10 +323,8 @@ tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a)
 tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
     if (!tni_is_real(ctx, a, "mse", "a") || !tni_is_real(ctx, b, "mse", "b")) return NULL;
-    if (!tni_same_shape(a, b)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "mse: b is %s, expected %s as a", TNI_SHAPE(b), TNI_SHAPE(a));
-        return NULL;
-    }
+    if (!tni_same_shape(a, b))
+        return tni_fail(ctx, TN_ERR_SHAPE, "mse: b is %s, expected %s as a", TNI_SHAPE(b), TNI_SHAPE(a)), (tn_tensor *)NULL;
     tn_tensor *d = tn_sub(ctx, a, b);
     d = d ? tn_mul(ctx, d, d) : NULL;
     return d ? tn_mean(ctx, d) : NULL;

@@ -40,10 +40,7 @@ TNI_FN tn_view tni_transposed_view(tn_view v)                    /* the last two
     return v;
 }
 
-TNI_FN tn_view tni_one_matrix(tn_view v)                         /* [m,n] -> [1,m,n] */
-{
-    return tni_pad_view(v, 3);
-}
+TNI_FN tn_view tni_one_matrix(tn_view v) { return tni_pad_view(v, 3); }       /* [m,n] -> [1,m,n] */
 
 /* C = alpha A B + beta C + bias on views [b,m,k] [b,k,n] [b,m,n]. */
 TNI_FN tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
@@ -121,21 +118,16 @@ tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
     int64_t shape[TN_MAX_RANK];
     if (!tni_is_real(ctx, a, "matmul", "a") || !tni_is_real(ctx, b, "matmul", "b")) return NULL;
-    if (a->rank < 2 || b->rank < 2) {
-        tni_fail(ctx, TN_ERR_SHAPE, "matmul: %s is %s, expected rank 2 or more", a->rank < 2 ? "a" : "b",
-                 TNI_SHAPE(a->rank < 2 ? a : b));
-        return NULL;
-    }
-    if (a->shape[a->rank - 1] != b->shape[b->rank - 2]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected %lld rows of b", TNI_SHAPE(a), TNI_SHAPE(b),
-                 (long long)a->shape[a->rank - 1]);
-        return NULL;
-    }
+    if (a->rank < 2 || b->rank < 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "matmul: %s is %s, expected rank 2 or more", a->rank < 2 ? "a" : "b",
+                        TNI_SHAPE(a->rank < 2 ? a : b)), (tn_tensor *)NULL;
+    if (a->shape[a->rank - 1] != b->shape[b->rank - 2])
+        return tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected %lld rows of b", TNI_SHAPE(a), TNI_SHAPE(b),
+                        (long long)a->shape[a->rank - 1]), (tn_tensor *)NULL;
     if (a->rank > 2 && b->rank > 2
-        && (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof *shape * (size_t)(a->rank - 2)) != 0)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected equal batch axes", TNI_SHAPE(a), TNI_SHAPE(b));
-        return NULL;
-    }
+        && (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof *shape * (size_t)(a->rank - 2)) != 0))
+        return tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected equal batch axes", TNI_SHAPE(a),
+                        TNI_SHAPE(b)), (tn_tensor *)NULL;
     if (a->rank > 2 && !(a = tni_contiguous(ctx, a, "matmul", "a"))) return NULL;
     if (b->rank > 2 && !(b = tni_contiguous(ctx, b, "matmul", "b"))) return NULL;
     int rank = (int)tni_max(a->rank, b->rank);
@@ -170,7 +162,7 @@ TNI_FN tn_view tni_shadow_view(const tn_tensor *t)
 /* Makes the elements of a stale shadow new. */
 TNI_FN tn_status tni_shadow_renew(tn_tensor *t)
 {
-    tn_call   c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    tn_call   c = tni_call(TN_KERNEL_COPY, "");
     tn_status s = TN_OK;
     if (!t->compact || !t->compact->shadow || tni_shadow_holds(t)) return s;
     tni_in_flat(&c, t);
@@ -202,7 +194,7 @@ static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
     bool       add;
     tn_tensor *g = tni_grad(x, &add);
     if (g) {
-        tn_call c = tni_call(TN_KERNEL_GEMM, 0, NULL, 0, NULL);
+        tn_call c = tni_call(TN_KERNEL_GEMM, "");
         c.in[c.n_in++] = dy;
         c.in[c.n_in++] = tni_one_matrix(tni_view(w));
         c.out[c.n_out++] = tni_one_matrix(tni_rows_view(g));
@@ -217,8 +209,7 @@ static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
                  add ? 1 : 0);
     g = bias ? tni_grad(bias, &add) : NULL;
     if (g) {
-        tn_call c = tni_call(TN_KERNEL_SUM, 0, NULL, 0, NULL);
-        tni_in_rows(&c, n->out->grad);
+        tn_call c = tni_call(TN_KERNEL_SUM, "r", n->out->grad);
         c.out[c.n_out++] = tni_pad_view(tni_view(g), 2);
         c.f[0] = 1;
         c.accumulate = add;
@@ -271,20 +262,13 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
     tn_call c;
     if (!(x = tni_contiguous(ctx, x, "affine", "x")) || !tni_is_real(ctx, w, "affine", "w")) return NULL;
     if (b && !tni_is_real(ctx, b, "affine", "b")) return NULL;
-    if (w->rank != 2) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: w is %s, expected rank 2", TNI_SHAPE(w));
-        return NULL;
-    }
-    if (x->rank < 1 || x->shape[x->rank - 1] != w->shape[1]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: x is %s, expected a last extent of %lld, for w is %s", TNI_SHAPE(x),
-                 (long long)w->shape[1], TNI_SHAPE(w));
-        return NULL;
-    }
-    if (b && (b->rank != 1 || b->shape[0] != w->shape[0])) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: b is %s, expected [%lld], for w is %s", TNI_SHAPE(b), (long long)w->shape[0],
-                 TNI_SHAPE(w));
-        return NULL;
-    }
+    if (w->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "affine: w is %s, expected rank 2", TNI_SHAPE(w)), (tn_tensor *)NULL;
+    if (x->rank < 1 || x->shape[x->rank - 1] != w->shape[1])
+        return tni_fail(ctx, TN_ERR_SHAPE, "affine: x is %s, expected a last extent of %lld, for w is %s", TNI_SHAPE(x),
+                        (long long)w->shape[1], TNI_SHAPE(w)), (tn_tensor *)NULL;
+    if (b && (b->rank != 1 || b->shape[0] != w->shape[0]))
+        return tni_fail(ctx, TN_ERR_SHAPE, "affine: b is %s, expected [%lld], for w is %s", TNI_SHAPE(b),
+                        (long long)w->shape[0], TNI_SHAPE(w)), (tn_tensor *)NULL;
     int64_t m = w->shape[0], n = w->shape[1];
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = m;
@@ -301,9 +285,7 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
     c.f[0] = 1;
     tni_compact_operands(&c, w);
     tni_shadow_operand(&c, w);
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_note(ctx, tni_affine_backward, y, x, w, b);
-    return y;
+    return tni_recorded(ctx, &c, tni_affine_backward, y, x, w, b, NULL);
 }
 #endif
 
@@ -320,15 +302,10 @@ static tn_view tni_columns_view(const tn_tensor *t, int64_t start, int64_t stop)
 
 static void tni_append_one_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
-    if (!g) return;
-    tni_out_rows(&c, g);
-    c.in[c.n_in++] = tni_columns_view(n->out->grad, 0, c.out[0].shape[1]);
+    tn_call c = tni_call(TN_KERNEL_ADD, "");
+    c.in[c.n_in++] = tni_columns_view(n->out->grad, 0, n->out->shape[n->out->rank - 1] - 1);
     c.f[0] = 1;
-    c.accumulate = add;
-    tni_run(ctx, &c);
+    tni_run_grad(ctx, &c, n->in[0], 'r');
 }
 
 tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
@@ -339,16 +316,13 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
     int64_t    columns = shape[x->rank - 1]++;
     tn_tensor *y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
+    tn_call c = tni_call(TN_KERNEL_COPY, "r", x);
     c.out[c.n_out++] = tni_columns_view(y, 0, columns);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    c = tni_call(TN_KERNEL_FILL, 0, NULL, 0, NULL);
+    c = tni_call(TN_KERNEL_FILL, "");
     c.out[c.n_out++] = tni_columns_view(y, columns, columns + 1);
     c.f[0] = 1;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_note(ctx, tni_append_one_backward, y, x, NULL, NULL);
-    return y;
+    return tni_recorded(ctx, &c, tni_append_one_backward, y, x, NULL, NULL, NULL);
 }
 #endif
 

@@ -27,10 +27,10 @@ static void tni_concat_backward(tn_ctx *ctx, const tni_node *n)
     int64_t    start = 0;
     for (int64_t k = 0; k < n->n_list; k++) {
         const int64_t part = stacked ? 1 : n->list[k]->shape[axis];
-        tn_call       c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+        tn_call       c = tni_call(TN_KERNEL_ADD, "");
         c.in[c.n_in++] = tni_part_view(n->out->grad, axis, start, part, stacked);
         c.f[0] = 1;
-        tni_run_grad(ctx, &c, n->list[k]);
+        tni_run_grad(ctx, &c, n->list[k], 't');
         start += part;
     }
 }
@@ -43,16 +43,13 @@ static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *c
     for (int64_t k = 0; k < n; k++) {
         for (i = 0; i < t[0]->rank && t[k]->rank == t[0]->rank; i++)
             if (t[k]->shape[i] != t[0]->shape[i] && (stacked || i != axis)) break;
-        if (t[k]->rank != t[0]->rank || i < t[0]->rank) {
-            tni_fail(ctx, TN_ERR_SHAPE, stacked ? "%s: tensor 0 is %s but tensor %lld is %s, expected equal shapes"
-                     : "%s: tensor 0 is %s but tensor %lld is %s, expected equal extents except along axis %d", op,
-                     TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis);
-            return false;
-        }
-        if (!stacked && t[k]->shape[axis] > INT64_MAX - all) {
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d sum to 2^63 or more, expected less", op, axis);
-            return false;
-        }
+        if (t[k]->rank != t[0]->rank || i < t[0]->rank)
+            return tni_fail(ctx, TN_ERR_SHAPE, stacked ? "%s: tensor 0 is %s but tensor %lld is %s, expected equal shapes"
+                            : "%s: tensor 0 is %s but tensor %lld is %s, expected equal extents except along axis %d", op,
+                            TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis), false;
+        if (!stacked && t[k]->shape[axis] > INT64_MAX - all)
+            return tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d sum to 2^63 or more, expected less", op, axis),
+                            false;
         all += stacked ? 1 : t[k]->shape[axis];
     }
     return true;
@@ -62,11 +59,9 @@ static bool tni_concat_operands(tn_ctx *ctx, const char *op, int64_t n, tn_tenso
 {
     char what[32];
     if (!ctx) return false;
-    if (n < 1 || !t) {
-        tni_fail(ctx, TN_ERR_ARG, t ? "%s: the number of tensors is %lld, expected at least 1"
-                 : "%s: the array of %lld tensors is NULL", op, (long long)n);
-        return false;
-    }
+    if (n < 1 || !t)
+        return tni_fail(ctx, TN_ERR_ARG, t ? "%s: the number of tensors is %lld, expected at least 1"
+                        : "%s: the array of %lld tensors is NULL", op, (long long)n), false;
     for (int64_t k = 0; k < n; k++) {
         tni_print(what, sizeof what, "tensor %lld", (long long)k);
         if (!tni_usable(ctx, t[k], op, what)) return false;
@@ -100,13 +95,14 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
     tn_dtype dtype = t[0]->dtype;
     int      rank = t[0]->rank + stacked;
     if (axis < 0) axis += rank;
-    if (rank > TN_MAX_RANK || axis < 0 || axis >= rank) {
-        if (rank > TN_MAX_RANK)
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: tensors have rank %d, expected at most %d", op, t[0]->rank, TN_MAX_RANK - 1);
-        else if (rank == 0) tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor 0 has rank 0, expected at least 1", op);
-        else tni_fail(ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of a result of rank %d", op, given, rank);
-        return NULL;
-    }
+    if (rank > TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensors have rank %d, expected at most %d", op, t[0]->rank, TN_MAX_RANK - 1),
+               (tn_tensor *)NULL;
+    if (rank == 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor 0 has rank 0, expected at least 1", op), (tn_tensor *)NULL;
+    if (axis < 0 || axis >= rank)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of a result of rank %d", op, given, rank),
+               (tn_tensor *)NULL;
     if (!tni_concat_fits(ctx, op, n, t, axis, stacked)) return NULL;
     for (int i = 0; i < rank; i++) shape[i] = i == axis ? 0 : t[0]->shape[stacked && i > axis ? i - 1 : i];
     for (int64_t k = 0; k < n; k++) {
@@ -116,7 +112,7 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
     tn_tensor *y = tni_made_of(ctx, dtype, rank, shape);
     for (int64_t k = 0; y && k < n; k++) {
         const int64_t part = stacked ? 1 : t[k]->shape[axis];
-        tn_call       c = tni_call(TN_KERNEL_COPY, 1, (const tn_tensor *const *)&t[k], 0, NULL);
+        tn_call       c = tni_call(TN_KERNEL_COPY, "t", t[k]);
         c.out[c.n_out++] = tni_part_view(y, axis, start, part, stacked);
         if (tni_run(ctx, &c) != TN_OK) return NULL;
         start += part;
@@ -180,10 +176,8 @@ TNI_FN void TNI_T(embed_backward)(const tn_call *c)
 static void tni_embed_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_tensor *g = tni_grad_to_add(n->in[0]);
-    tn_call    c = tni_call(TN_KERNEL_EMBED_BACKWARD, 0, NULL, 1, &g);
     if (!g) return;
-    tni_in_flat(&c, n->saved[0]);
-    tni_in_rows(&c, n->out->grad);
+    tn_call c = tni_call(TN_KERNEL_EMBED_BACKWARD, "fr:t", n->saved[0], n->out->grad, g);
     tni_run(ctx, &c);
 }
 
@@ -191,24 +185,18 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
 {
     int64_t shape[TN_MAX_RANK];
     if (!(table = tni_contiguous(ctx, table, "embed", "table")) || !tni_is_ids(ctx, ids, "embed", "ids")) return NULL;
-    if (table->rank != 2 || ids->rank >= TN_MAX_RANK) {
-        if (table->rank != 2) tni_fail(ctx, TN_ERR_SHAPE, "embed: table is %s, expected rank 2", TNI_SHAPE(table));
-        else tni_fail(ctx, TN_ERR_SHAPE, "embed: ids have rank %d, expected at most %d", ids->rank, TN_MAX_RANK - 1);
-        return NULL;
-    }
+    if (table->rank != 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "embed: table is %s, expected rank 2", TNI_SHAPE(table)), (tn_tensor *)NULL;
+    if (ids->rank >= TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "embed: ids have rank %d, expected at most %d", ids->rank, TN_MAX_RANK - 1),
+               (tn_tensor *)NULL;
     if (!tn_tensor_is_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     memcpy(shape, ids->shape, sizeof shape);
     shape[ids->rank] = table->shape[1];
     tn_tensor *y = tni_made(ctx, ids->rank + 1, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_EMBED, 1, (const tn_tensor *const *)&table, 0, NULL);
-    tni_in_flat(&c, ids);
-    tni_out_rows(&c, y);
-    tni_out(&c, ctx->fault);
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_embed_backward, y, table, NULL, NULL);
-    if (n) n->saved[0] = ids;
-    return y;
+    tn_call c = tni_call(TN_KERNEL_EMBED, "tf:rt", table, ids, y, ctx->fault);
+    return tni_recorded(ctx, &c, tni_embed_backward, y, table, NULL, NULL, ids);
 }
 #endif
 
@@ -247,7 +235,7 @@ static tn_tensor *tni_axis_first(tn_ctx *ctx, tn_tensor *t, int64_t outer, int64
     if (outer == 1) return t;
     tn_tensor *f = tn_tensor_3d(ctx, t->dtype, n, outer, inner);
     if (!f) return NULL;
-    tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 1, &f);
+    tn_call c = tni_call(TN_KERNEL_COPY, ":t", f);
     c.in[c.n_in++] = tni_axis_view(t, outer, n, inner, true);
     return tni_run(ctx, &c) == TN_OK ? f : NULL;
 }
@@ -255,7 +243,7 @@ static tn_tensor *tni_axis_first(tn_ctx *ctx, tn_tensor *t, int64_t outer, int64
 static void tni_gather_backward(tn_ctx *ctx, const tni_node *node)
 {
     const int64_t outer = node->i[0], v = node->i[1], inner = node->i[2], n = tn_tensor_count(node->saved[0]);
-    tn_call       c = tni_call(TN_KERNEL_EMBED_BACKWARD, 0, NULL, 0, NULL);
+    tn_call       c = tni_call(TN_KERNEL_EMBED_BACKWARD, "");
     if (!tni_wants_grad(node->in[0])) return;
     tn_tensor *dy = tni_axis_first(ctx, node->out->grad, outer, n, inner);
     tn_tensor *dx = outer == 1 ? tni_grad_to_add(node->in[0]) : tn_tensor_3d(ctx, TN_REAL, v, outer, inner);
@@ -264,7 +252,7 @@ static void tni_gather_backward(tn_ctx *ctx, const tni_node *node)
     c.in[c.n_in++] = tni_table_view(dy, n, outer * inner);
     c.out[c.n_out++] = tni_table_view(dx, v, outer * inner);
     if (tni_run(ctx, &c) != TN_OK || outer == 1) return;
-    tn_call back = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    tn_call back = tni_call(TN_KERNEL_ADD, "");
     back.in[back.n_in++] = tni_axis_view(dx, v, outer, inner, true);
     back.f[0] = 1;
     back.out[back.n_out++] = tni_axis_view(tni_grad(node->in[0], &back.accumulate), outer, v, inner, false);
@@ -277,11 +265,9 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     if (!(x = tni_contiguous(ctx, x, "gather", "x")) || !tni_is_ids(ctx, ids, "gather", "ids")) return NULL;
     if (!tni_axis(x, &axis, "gather", "x")) return NULL;
     int rank = x->rank - 1 + ids->rank;
-    if (rank > TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "gather: the result of x %s and ids %s has rank %d, expected at most %d", TNI_SHAPE(x),
-                 TNI_SHAPE(ids), rank, TN_MAX_RANK);
-        return NULL;
-    }
+    if (rank > TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "gather: the result of x %s and ids %s has rank %d, expected at most %d",
+                        TNI_SHAPE(x), TNI_SHAPE(ids), rank, TN_MAX_RANK), (tn_tensor *)NULL;
     if (!tn_tensor_is_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     for (int i = 0; i < axis; i++) outer *= shape[i] = x->shape[i];
     for (int i = 0; i < ids->rank; i++) shape[axis + i] = ids->shape[i];
@@ -291,7 +277,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     tn_tensor *table = y ? tni_axis_first(ctx, x, outer, v, inner) : NULL;
     tn_tensor *rows = !table || outer == 1 ? y : tn_tensor_3d(ctx, y->dtype, n, outer, inner);
     if (!table || !rows) return NULL;
-    tn_call c = tni_call(TN_KERNEL_EMBED, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_EMBED, "");
     c.i[0] = 1;
     c.in[c.n_in++] = tni_table_view(table, v, outer * inner);
     tni_in_flat(&c, ids);
@@ -299,7 +285,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     tni_out(&c, ctx->fault);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     if (rows != y) {
-        c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+        c = tni_call(TN_KERNEL_COPY, "");
         c.in[c.n_in++] = tni_axis_view(rows, n, outer, inner, true);
         c.out[c.n_out++] = tni_axis_view(y, outer, n, inner, false);
         if (tni_run(ctx, &c) != TN_OK) return NULL;

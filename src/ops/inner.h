@@ -90,12 +90,6 @@ static inline double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 
 #ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
 
 /* operands.c */
-TNI_FN tn_view tni_rows_view(const tn_tensor *t);
-TNI_FN tn_view tni_flat_view(const tn_tensor *t);
-TNI_NOINLINE TNI_FN void tni_in_rows(tn_call *c, const tn_tensor *t);
-TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t);
-TNI_NOINLINE TNI_FN void tni_in_flat(tn_call *c, const tn_tensor *t);
-TNI_NOINLINE TNI_FN void tni_out_flat(tn_call *c, const tn_tensor *t);
 TNI_FN tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape);
 TNI_FN tn_view tni_pad_view(tn_view v, int rank);
 TNI_FN bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what);
@@ -104,6 +98,8 @@ TNI_FN bool tni_has_columns(tn_ctx *ctx, const tn_tensor *x, const char *op);
 TNI_FN bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what);
 TNI_FN void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in);
 TNI_FN tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c);
+TNI_FN tn_tensor *tni_recorded(tn_ctx *ctx, const tn_call *c, tni_backward_fn backward, tn_tensor *y, tn_tensor *a,
+                               tn_tensor *b, tn_tensor *d, tn_tensor *saved);
 TNI_FN bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, const tn_view *c);
 TNI_FN bool tni_walk_next(tni_walk *w);
 

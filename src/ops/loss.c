@@ -42,16 +42,9 @@ TNI_FN void TNI_T(softmax_backward)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_softmax_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(TN_KERNEL_SOFTMAX_BACKWARD, 0, NULL, 0, NULL);
-    if (!g) return;
-    tni_in_rows(&c, n->out);
-    tni_in_rows(&c, n->out->grad);
-    tni_out_rows(&c, g);
+    tn_call c = tni_call(TN_KERNEL_SOFTMAX_BACKWARD, "rr", n->out, n->out->grad);
     c.i[0] = n->i[0];
-    c.accumulate = add;
-    tni_run(ctx, &c);
+    tni_run_grad(ctx, &c, n->in[0], 'r');
 }
 
 static tn_tensor *tni_softmax(tn_ctx *ctx, const char *op, tn_tensor *x, bool log_of)
@@ -59,14 +52,9 @@ static tn_tensor *tni_softmax(tn_ctx *ctx, const char *op, tn_tensor *x, bool lo
     if (!(x = tni_contiguous(ctx, x, op, "x")) || !tni_has_columns(ctx, x, op)) return NULL;
     tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_SOFTMAX, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_out_rows(&c, y);
+    tn_call c = tni_call(TN_KERNEL_SOFTMAX, "r:r", x, y);
     c.i[0] = log_of;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_softmax_backward, y, x, NULL, NULL);
-    if (n) n->i[0] = log_of;
-    return y;
+    return tni_recorded(ctx, &c, tni_softmax_backward, y, x, NULL, NULL, NULL);
 }
 
 tn_tensor *tn_softmax(tn_ctx *ctx, tn_tensor *x)     { return tni_softmax(ctx, "softmax", x, false); }
@@ -96,14 +84,9 @@ static void tni_dropout_backward(tn_ctx *ctx, const tni_node *n)
 {
     bool       add;
     tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(TN_KERNEL_DROPOUT, 0, NULL, 0, NULL);
     if (!g) return;
-    tni_in_flat(&c, n->out->grad);
-    tni_in(&c, ctx->clock);
-    tni_out_flat(&c, g);
-    c.i[0] = n->i[0];
-    c.i[1] = n->i[1];
-    c.f[0] = n->f[0];
+    tn_call c = tni_call(TN_KERNEL_DROPOUT, "ft:f", n->out->grad, ctx->clock, g);
+    tni_node_give(n, &c);
     c.accumulate = add;
     tni_run_at_position(ctx, &c);
 }
@@ -111,31 +94,23 @@ static void tni_dropout_backward(tn_ctx *ctx, const tni_node *n)
 tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
 {
     if (!(x = tni_contiguous(ctx, x, "dropout", "x"))) return NULL;
-    if (!(p >= 0 && p < 1)) {
-        tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, expected 0 <= p < 1", p);
-        return NULL;
-    }
+    if (!(p >= 0 && p < 1)) return tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, expected 0 <= p < 1", p), (tn_tensor *)NULL;
     if (!tni_recording(ctx) || p == 0) return x;
     tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_DROPOUT, 0, NULL, 0, NULL);
-    c.in[0] = tni_flat_view(x);
-    tni_out_flat(&c, y);
+    tn_call c = tni_call(TN_KERNEL_DROPOUT, "f:f", x, y);
     c.f[0] = p;
     tni_random_call(ctx, &c, 1);
     if (tni_run_at_position(ctx, &c) != TN_OK) return NULL;
     tni_node *n = tni_note(ctx, tni_dropout_backward, y, x, NULL, NULL);
-    if (n) { n->i[0] = c.i[0]; n->i[1] = c.i[1]; n->f[0] = p; }
+    if (n) tni_node_keep(n, &c);
     return y;
 }
 
 tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
 {
     if (!tni_is_real(ctx, x, "noise", "x")) return NULL;
-    if (!(std >= 0)) {
-        tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, expected 0 or more", std);
-        return NULL;
-    }
+    if (!(std >= 0)) return tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, expected 0 or more", std), (tn_tensor *)NULL;
     if (!tni_recording(ctx) || std == 0) return x;
     tn_tensor *z = tni_random(ctx, TN_KERNEL_NORMAL, x->rank, x->shape, 0, std, true);
     return z ? tn_add(ctx, x, z) : NULL;
@@ -173,7 +148,7 @@ TNI_FN void TNI_T(cross_entropy)(const tn_call *c)
 static void tni_cross_entropy_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_tensor *z = n->in[0], *dz = n->saved[0];
-    tn_call    c = tni_call(TN_KERNEL_MUL, 1, (const tn_tensor *const *)&dz, 0, NULL);
+    tn_call    c = tni_call(TN_KERNEL_MUL, "t", dz);
     if ((n->out->flags & TNI_SEED) && !z->base && !z->grad && !(z->flags & TNI_PARAM)) {
         z->grad = dz;
         z->flags |= TNI_GRAD_USED;
@@ -181,7 +156,7 @@ static void tni_cross_entropy_backward(tn_ctx *ctx, const tni_node *n)
     }
     c.in[c.n_in++] = tni_expand_view(tni_view(n->out->grad), z->rank, z->shape);
     c.f[0] = 1;
-    tni_run_grad(ctx, &c, z);
+    tni_run_grad(ctx, &c, z, 't');
 }
 
 /* The check of labels that several ops on logits share. */
@@ -209,16 +184,9 @@ tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     tn_tensor *lse = loss ? tn_tensor_1d(ctx, TN_REAL, tn_tensor_count(labels)) : NULL;
     if (lse && wanted) dz = tni_like(ctx, z);
     if (!lse || (wanted && !dz)) return NULL;
-    tn_call c = tni_call(TN_KERNEL_CROSS_ENTROPY, 0, NULL, 1, &loss);
-    tni_in_rows(&c, z);
-    tni_in_flat(&c, labels);
-    tni_out(&c, lse);
-    tni_out(&c, ctx->fault);
+    tn_call c = tni_call(TN_KERNEL_CROSS_ENTROPY, "rf:ttt", z, labels, loss, lse, ctx->fault);
     if (dz) tni_out_rows(&c, dz);
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_cross_entropy_backward, loss, z, NULL, NULL);
-    if (n) n->saved[0] = dz;
-    return loss;
+    return tni_recorded(ctx, &c, tni_cross_entropy_backward, loss, z, NULL, NULL, dz);
 }
 #endif
 

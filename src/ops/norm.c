@@ -66,12 +66,7 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
 {
     bool       add;
     tn_tensor *dx = tni_grad(n->in[0], &add), *dw = n->in[1] ? tni_grad_to_add(n->in[1]) : NULL;
-    tn_call    c = tni_call(TN_KERNEL_RMSNORM_BACKWARD, 0, NULL, 0, NULL);
-    c.in[0] = tni_rows_view(n->in[0]);
-    c.in[1] = tni_view(n->in[1]);
-    c.in[2] = tni_view(n->saved[0]);
-    c.in[3] = tni_rows_view(n->out->grad);
-    c.n_in = 4;
+    tn_call    c = tni_call(TN_KERNEL_RMSNORM_BACKWARD, "rttr", n->in[0], n->in[1], n->saved[0], n->out->grad);
     if (dx) c.out[0] = tni_rows_view(dx);
     c.n_out = 2;
     c.accumulate = add;
@@ -88,9 +83,8 @@ TNI_FN bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
 {
     const tn_dtype dtype = ctx ? ctx->desc.dtype : TN_F64;
     if (eps == 0 || (eps >= tni_dtype_least(dtype) && eps <= tni_dtype_most(dtype))) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0, or from %g to %g in %s", op, eps, tni_dtype_least(dtype),
-             tni_dtype_most(dtype), tn_dtype_name(dtype));
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0, or from %g to %g in %s", op, eps, tni_dtype_least(dtype),
+                    tni_dtype_most(dtype), tn_dtype_name(dtype)), false;
 }
 
 tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
@@ -101,16 +95,9 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
     tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     tn_tensor *r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
-    tn_call c = tni_call(TN_KERNEL_RMSNORM, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_in(&c, gain);
-    tni_out_rows(&c, y);
-    tni_out(&c, r);
+    tn_call c = tni_call(TN_KERNEL_RMSNORM, "rt:rt", x, gain, y, r);
     c.f[0] = eps;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_rmsnorm_backward, y, x, gain, NULL);
-    if (n) n->saved[0] = r;
-    return y;
+    return tni_recorded(ctx, &c, tni_rmsnorm_backward, y, x, gain, NULL, r);
 }
 #endif
 
@@ -139,23 +126,16 @@ tn_tensor *tn_residual_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *branch, tn_
     if (!(x = tni_contiguous(ctx, x, "residual_rmsnorm", "x"))
         || !(branch = tni_contiguous(ctx, branch, "residual_rmsnorm", "branch")) || !tni_is_eps(ctx, eps, "residual_rmsnorm")
         || (gain && !(gain = tni_contiguous(ctx, gain, "residual_rmsnorm", "gain")))) return NULL;
-    if (!tni_same_shape(x, branch)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "residual_rmsnorm: branch is %s, expected %s as x", TNI_SHAPE(branch), TNI_SHAPE(x));
-        return NULL;
-    }
+    if (!tni_same_shape(x, branch))
+        return tni_fail(ctx, TN_ERR_SHAPE, "residual_rmsnorm: branch is %s, expected %s as x", TNI_SHAPE(branch), TNI_SHAPE(x)),
+                        (tn_tensor *)NULL;
     if (!tni_has_columns(ctx, x, "residual_rmsnorm") || !tni_fits_columns(ctx, x, gain, "residual_rmsnorm", "gain"))
         return NULL;
     tn_tensor *s = tni_made(ctx, x->rank, x->shape);
     tn_tensor *y = s ? tni_made(ctx, x->rank, x->shape) : NULL;
     tn_tensor *r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
-    tn_call c = tni_call(TN_KERNEL_RESIDUAL_RMSNORM, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_in_rows(&c, branch);
-    tni_in(&c, gain);
-    tni_out_rows(&c, s);
-    tni_out_rows(&c, y);
-    tni_out(&c, r);
+    tn_call c = tni_call(TN_KERNEL_RESIDUAL_RMSNORM, "rrt:rrt", x, branch, gain, s, y, r);
     c.f[0] = eps;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     tni_node *n = tni_note(ctx, tni_add_backward, s, x, branch, NULL);
@@ -252,10 +232,9 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
 {
     bool       add;
     tn_tensor *g[3];
-    tn_view    all[3];
-    tn_call    c = tni_call(TN_KERNEL_LAYERNORM_BACKWARD, 0, NULL, 0, NULL);
+    tn_view    all[3] = TNI_ZERO;
+    tn_call    c = tni_call(TN_KERNEL_LAYERNORM_BACKWARD, "rttr", n->in[0], n->in[1], n->saved[0], n->out->grad);
     bool       apart = false;
-    memset(all, 0, sizeof all);
     for (int k = 0; k < 3; k++) {
         g[k] = k == 0 ? tni_grad(n->in[0], &add) : n->in[k] ? tni_grad_to_add(n->in[k]) : NULL;
         all[k].dtype = n->out->dtype;
@@ -263,11 +242,6 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
         all[k] = k == 0 ? tni_rows_view(g[k]) : tni_view(g[k]);
         for (int j = 0; j < k; j++) apart = apart || (g[j] && tni_root(g[j]) == tni_root(g[k]));
     }
-    c.in[0] = tni_rows_view(n->in[0]);
-    c.in[1] = tni_view(n->in[1]);
-    c.in[2] = tni_view(n->saved[0]);
-    c.in[3] = tni_rows_view(n->out->grad);
-    c.n_in = 4;
     c.n_out = 3;
     c.accumulate = add;
     memcpy(c.out, all, sizeof all);
@@ -289,17 +263,9 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
     tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     tn_tensor *r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
-    tn_call c = tni_call(TN_KERNEL_LAYERNORM, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_in(&c, gain);
-    tni_in(&c, bias);
-    tni_out_rows(&c, y);
-    tni_out(&c, r);
+    tn_call c = tni_call(TN_KERNEL_LAYERNORM, "rtt:rt", x, gain, bias, y, r);
     c.f[0] = eps;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_layernorm_backward, y, x, gain, bias);
-    if (n) n->saved[0] = r;
-    return y;
+    return tni_recorded(ctx, &c, tni_layernorm_backward, y, x, gain, bias, r);
 }
 #endif
 

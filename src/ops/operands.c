@@ -1,44 +1,10 @@
 #include "core/inner.h"
 #include "tensor/inner.h"
 #include "comm/comm.h"
+#include "tape/inner.h"
 #include "ops/inner.h"
 
 /* ---- helpers of the ops ------------------------------------------------- >>op-helpers */
-
-/* A contiguous tensor as rows x columns: all but the last axis are rows. */
-static void tni_rows_to(tn_view *v, const tn_tensor *t)
-{
-    int64_t columns = t->rank > 0 ? t->shape[t->rank - 1] : 1, rows = 1;
-    for (int i = 0; i + 1 < t->rank; i++) rows *= t->shape[i];
-    tni_view_to(v, t);
-    v->rank = 2;
-    v->shape[0] = rows;
-    v->shape[1] = columns;
-    v->strides[0] = columns;
-    v->strides[1] = 1;
-}
-
-TNI_FN tn_view tni_rows_view(const tn_tensor *t)
-{
-    tn_view v;
-    tni_rows_to(&v, t);
-    return v;
-}
-
-TNI_FN tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous tensor as one axis */
-{
-    tn_view v = tni_view(t);
-    v.rank = 1;
-    v.shape[0] = tn_tensor_count(t);
-    v.strides[0] = 1;
-    return v;
-}
-
-/* Append an operand to a call as rows x columns, or as one axis. */
-TNI_NOINLINE TNI_FN void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
-TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
-TNI_NOINLINE TNI_FN void tni_in_flat(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_flat_view(t); }
-TNI_NOINLINE TNI_FN void tni_out_flat(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_flat_view(t); }
 
 /* A view broadcast to a larger shape: repeated axes have stride 0. NumPy's rule: axes are aligned at the last. */
 TNI_FN tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
@@ -71,32 +37,28 @@ TNI_FN bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const c
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (tni_computes(ctx, t->dtype)) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected %s as in this context", op, what, tn_dtype_name(t->dtype),
-             tn_dtype_name(ctx->desc.dtype));
-    return false;
+    return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected %s as in this context", op, what, tn_dtype_name(t->dtype),
+                    tn_dtype_name(ctx->desc.dtype)), false;
 }
 
 TNI_FN bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (t->dtype == TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected I32", op, what, tn_dtype_name(t->dtype));
-    return false;
+    return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected I32", op, what, tn_dtype_name(t->dtype)), false;
 }
 
 TNI_FN bool tni_has_columns(tn_ctx *ctx, const tn_tensor *x, const char *op)
 {
     if (x->rank > 0) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op), false;
 }
 
 TNI_FN bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
 {
     if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
-             (long long)x->shape[x->rank - 1], TNI_SHAPE(x));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
+                    (long long)x->shape[x->rank - 1], TNI_SHAPE(x)), false;
 }
 
 /* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */
@@ -117,7 +79,7 @@ TNI_FN tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
     const int64_t n = c->out[0].shape[0], first = ctx->desc.comm ? ctx->desc.comm->rank * n : 0, before = first % EVEN;
     tn_view       y = c->out[0], x = c->in[0];
     tn_tensor    *wide[2];
-    tn_call       copy = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    tn_call       copy = tni_call(TN_KERNEL_COPY, "");
     const bool    reads = c->kernel == TN_KERNEL_DROPOUT;
     tn_status     s = TN_OK;
     c->i[2] = first / EVEN * EVEN / 4;
@@ -135,7 +97,7 @@ TNI_FN tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
         copy.out[0].data = (char *)wide[1]->data + (size_t)before * tni_dtype_size(x.dtype);
         if ((s = tni_fill(wide[1], 0)) == TN_OK) s = tni_run(ctx, &copy);
     }
-    copy = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    copy = tni_call(TN_KERNEL_ADD, "");
     copy.f[0] = 1;
     copy.accumulate = c->accumulate;
     c->accumulate = false;
@@ -143,6 +105,18 @@ TNI_FN tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
     copy.in[copy.n_in++] = copy.out[copy.n_out++] = y;
     copy.in[0].data = (char *)wide[0]->data + (size_t)before * tni_dtype_size(y.dtype);
     return s == TN_OK ? tni_run(ctx, &copy) : s;
+}
+
+/* Runs the call that makes y, and records it with its inputs, its numbers, and what else the backward pass needs. */
+TNI_FN tn_tensor *tni_recorded(tn_ctx *ctx, const tn_call *c, tni_backward_fn backward, tn_tensor *y, tn_tensor *a,
+                               tn_tensor *b, tn_tensor *d, tn_tensor *saved)
+{
+    if (tni_run(ctx, c) != TN_OK) return NULL;
+    tni_node *n = tni_note(ctx, backward, y, a, b, d);
+    if (!n) return y;
+    tni_node_keep(n, c);
+    n->saved[0] = saved;
+    return y;
 }
 
 TNI_FN bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, const tn_view *c)

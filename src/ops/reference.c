@@ -44,7 +44,7 @@ static tn_view tni_half_view(tn_view x, int which)               /* columns [0,h
 TNI_FN tn_status tni_run_views(tn_ctx *ctx, tn_kernel kernel, const tn_view *a, const tn_view *b, const tn_view *out,
                                int64_t i0, bool add)
 {
-    tn_call c = tni_call(kernel, 0, NULL, 0, NULL);
+    tn_call c = tni_call(kernel, "");
     c.in[c.n_in++] = *a;
     if (b) c.in[c.n_in++] = *b;
     c.out[c.n_out++] = *out;

@@ -95,29 +95,24 @@ TNI_FN void TNI_T(rope_backward)(const tn_call *c)
 TNI_FN tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
-    if (t->rank != 4) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected four axes: batch, position, head, dimension", op, what,
-                 TNI_SHAPE(t));
-        return NULL;
-    }
+    if (t->rank != 4)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected four axes: batch, position, head, dimension", op, what,
+                        TNI_SHAPE(t)), (tn_tensor *)NULL;
     return t->strides[3] == 1 || t->shape[3] <= 1 ? t : tn_copy(ctx, t);
 }
 
 static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call c = tni_call(TN_KERNEL_ROPE_BACKWARD, 0, NULL, 0, NULL);
-    tni_in(&c, n->in[0]);
-    tni_in(&c, n->out->grad);
+    tn_call c = tni_call(TN_KERNEL_ROPE_BACKWARD, "tt", n->in[0], n->out->grad);
     tni_node_give(n, &c);
-    tni_run_grad(ctx, &c, n->in[0]);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 /* The base, or the factor of the scaling. The angles are at most 2^63 / (base factor), which stays finite. */
 TNI_FN bool tni_rope_number(tn_ctx *ctx, const char *op, const char *what, double x)
 {
     if (x >= 1e-30 && x < HUGE_VAL) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a finite number >= 1e-30", op, what, x);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a finite number >= 1e-30", op, what, x), false;
 }
 
 TNI_FN bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_scaling *s)
@@ -135,23 +130,20 @@ TNI_FN bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_sca
 
 tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
 {
-    tn_rope_desc d;
+    tn_rope_desc d = TNI_ZERO;
     tn_tensor   *y;
-    memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (!(x = tni_heads(ctx, x, "rope", "x")) || !tni_is_eps(ctx, d.eps, "rope")) return NULL;
     if (d.base == 0) d.base = 10000;
     if (d.eps == 0) d.eps = 1e-6;
     if (!tni_rope_number(ctx, "rope", "base", d.base)) return NULL;
-    if (d.first > INT64_MAX - x->shape[1]) {
-        tni_fail(ctx, TN_ERR_ARG, "rope: first is %lld, expected at most 2^63 - 1 less the %lld positions of x",
-                 (long long)d.first, (long long)x->shape[1]);
-        return NULL;
-    }
+    if (d.first > INT64_MAX - x->shape[1])
+        return tni_fail(ctx, TN_ERR_ARG, "rope: first is %lld, expected at most 2^63 - 1 less the %lld positions of x",
+                        (long long)d.first, (long long)x->shape[1]), (tn_tensor *)NULL;
     if (!tni_rope_scaling_fits(ctx, "rope", &d.scaling)) return NULL;
     if (d.no_rotation && !d.norm) return x;
     if (!(y = tni_made(ctx, 4, x->shape))) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ROPE, 1, (const tn_tensor *const *)&x, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_ROPE, "t:t", x, y);
     c.f[0] = d.base;
     c.f[1] = d.norm ? d.eps : -1;
     c.f[2] = d.scaling.factor;
@@ -160,10 +152,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     c.f[5] = d.scaling.context;
     c.i[0] = d.first;
     c.i[1] = d.no_rotation;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_rope_backward, y, x, NULL, NULL);
-    if (n) tni_node_keep(n, &c);
-    return y;
+    return tni_recorded(ctx, &c, tni_rope_backward, y, x, NULL, NULL, NULL);
 }
 #endif
 

@@ -224,39 +224,29 @@ static bool tni_scan_parts(tn_tensor *both, const int64_t *extent, tn_tensor **y
 
 static void tni_scan_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call    c = tni_call(TN_KERNEL_SCAN_BACKWARD, 0, NULL, 0, NULL);
+    bool       add;
     tn_tensor *v = n->in[0], *m = n->in[1], *y, *logs, *dy, *dlogs, *dv = NULL, *work;
     if (!tni_scan_parts(n->out, n->i, &y, &logs) || !tni_scan_parts(n->out->grad, n->i, &dy, &dlogs)) return;
     if (!(work = tn_tensor_3d(ctx, TN_REAL, n->i[0], 2, n->i[2]))) return;
     if (tni_wants_grad(v) && !(dv = tn_tensor_2d(ctx, TN_REAL, n->i[0], n->i[2]))) return;
-    tn_tensor *dm = tni_grad(m, &c.accumulate);
-    tni_in(&c, m);
-    tni_in(&c, y);
-    tni_in(&c, n->saved[0]);
-    tni_in(&c, dy);
-    tni_in(&c, dlogs);
-    tni_out(&c, dm);
-    tni_out(&c, dv);
-    tni_out(&c, work);
+    tn_tensor *dm = tni_grad(m, &add);
+    tn_call    c = tni_call(TN_KERNEL_SCAN_BACKWARD, "ttttt:ttt", m, y, n->saved[0], dy, dlogs, dm, dv, work);
     c.i[0] = n->i[3];
+    c.accumulate = add;
     if (tni_run(ctx, &c) == TN_OK && dv) tni_grad_sum(ctx, v, dv, 1);
 }
 
 static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call    c = tni_call(TN_KERNEL_SCAN_STATES_BACKWARD, 0, NULL, 0, NULL);
+    bool       add;
     tn_tensor *y, *logs, *dy, *dlogs, *z;
     if (!tni_scan_parts(n->out, n->i, &y, &logs) || !tni_scan_parts(n->out->grad, n->i, &dy, &dlogs)) return;
     if (!(z = tn_tensor_3d(ctx, TN_REAL, n->i[0], n->i[1], n->i[2]))) return;
-    tni_in(&c, n->in[1]);
-    tni_in(&c, n->in[2]);
-    tni_in(&c, y);
-    tni_in(&c, n->saved[0]);
-    tni_in(&c, dy);
-    tni_in(&c, dlogs);
-    tni_out(&c, tni_grad(n->in[2], &c.accumulate));
-    tni_out(&c, z);
+    tn_tensor *dphi = tni_grad(n->in[2], &add);
+    tn_call    c = tni_call(TN_KERNEL_SCAN_STATES_BACKWARD, "tttttt:tt", n->in[1], n->in[2], y, n->saved[0], dy, dlogs, dphi,
+                            z);
     c.i[0] = n->i[3];
+    c.accumulate = add;
     if (tni_run(ctx, &c) != TN_OK) return;
     if (tni_wants_grad(n->in[0])) {
         tn_tensor *first = n->i[3] ? tn_slice(z, 1, n->i[1] - 1, n->i[1]) : tn_slice(z, 1, 0, 1);
@@ -266,14 +256,9 @@ static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
         first->strides[1] = 1;
         tni_grad_sum(ctx, n->in[0], first, 1);
     }
-    if (!tni_wants_grad(n->in[1])) return;
-    c = tni_call(TN_KERNEL_SCAN_CORES, 0, NULL, 0, NULL);
-    tni_in(&c, y);
-    tni_in(&c, n->in[2]);
-    tni_in(&c, z);
-    tni_out(&c, tni_grad(n->in[1], &c.accumulate));
+    c = tni_call(TN_KERNEL_SCAN_CORES, "ttt", y, n->in[2], z);
     c.i[0] = n->i[3];
-    if (c.out[0].data) tni_run(ctx, &c);
+    tni_run_grad(ctx, &c, n->in[1], 't');
 }
 
 /* Makes the results, runs the call, whose inputs are given, and records it. */
@@ -309,8 +294,7 @@ enum { TNI_SCAN_FEW = 32, TNI_SCAN_LONG = 1024 };
 static bool tni_scan_matrices(tn_ctx *ctx, const tn_tensor *m, const char *op)
 {
     if (m->rank == 4 && m->shape[2] == m->shape[3]) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: m is %s, expected [b,n,d,d]", op, TNI_SHAPE(m));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: m is %s, expected [b,n,d,d]", op, TNI_SHAPE(m)), false;
 }
 
 /* v [d] or [b,d], as [1,d] or [b,d] */
@@ -319,9 +303,8 @@ static bool tni_scan_begins(tn_ctx *ctx, tn_tensor *v, int64_t b, int64_t d, con
     *as = tni_view(v);
     if (v->rank == 1 && v->shape[0] == d) { *as = tni_pad_view(*as, 2); return true; }
     if (v->rank == 2 && v->shape[0] == b && v->shape[1] == d) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: v is %s, expected [%lld] or [%lld,%lld]", op, TNI_SHAPE(v), (long long)d, (long long)b,
-             (long long)d);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: v is %s, expected [%lld] or [%lld,%lld]", op, TNI_SHAPE(v), (long long)d,
+                    (long long)b, (long long)d), false;
 }
 
 /* The scan of sites m [c,L,d,d] after their `start` [c,1,d,d] of scale `offset` [c,1] */
@@ -406,10 +389,9 @@ tn_tensor *tn_scan_blocks(tn_ctx *ctx, tn_tensor *m, int64_t length, bool revers
 {
     if (logs) *logs = NULL;
     if (!tni_is_real(ctx, m, "scan_blocks", "m") || !tni_scan_matrices(ctx, m, "scan_blocks")) return NULL;
-    if (length < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "scan_blocks: length is %lld, expected at least 1", (long long)length);
-        return NULL;
-    }
+    if (length < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "scan_blocks: length is %lld, expected at least 1", (long long)length),
+                        (tn_tensor *)NULL;
     if (m->shape[1] / length < 2) return tn_scan(ctx, m, reverse, logs);
     tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;                            /* logarithms and products as exact as those of tn_scan */
@@ -426,7 +408,7 @@ tn_tensor *tn_scan(tn_ctx *ctx, tn_tensor *m, bool reverse, tn_tensor **logs)
     if (!ctx->backend->host && m->shape[0] < TNI_SCAN_FEW && m->shape[1] >= TNI_SCAN_LONG)
         return tn_scan_blocks(ctx, m, (int64_t)sqrt((double)m->shape[1]), reverse, logs);
     int64_t extent[3] = {m->shape[0], m->shape[1], m->shape[2] * m->shape[2]};
-    tn_call c = tni_call(TN_KERNEL_SCAN, 1, (const tn_tensor *const *)&m, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_SCAN, "t", m);
     c.n_in = 2;                                             /* no vector */
     tn_tensor *y = tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, NULL, m, NULL, logs);
     return y ? tn_reshape(y, 4, m->shape) : NULL;
@@ -438,7 +420,7 @@ tn_tensor *tn_scan_vector(tn_ctx *ctx, tn_tensor *v, tn_tensor *m, bool reverse,
     if (!(v = tni_contiguous(ctx, v, "scan_vector", "v")) || !(m = tni_contiguous(ctx, m, "scan_vector", "m"))
         || !tni_scan_matrices(ctx, m, "scan_vector")) return NULL;
     int64_t extent[3] = {m->shape[0], m->shape[1] + 1, m->shape[2]};
-    tn_call c = tni_call(TN_KERNEL_SCAN, 1, (const tn_tensor *const *)&m, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_SCAN, "t", m);
     c.n_in = 2;
     if (!tni_scan_begins(ctx, v, extent[0], extent[2], "scan_vector", &c.in[1])) return NULL;
     return tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, v, m, NULL, logs);
@@ -449,19 +431,15 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
     if (logs) *logs = NULL;
     if (!(v = tni_contiguous(ctx, v, "scan_states", "v")) || !(cores = tni_contiguous(ctx, cores, "scan_states", "cores"))
         || !(phi = tni_contiguous(ctx, phi, "scan_states", "phi"))) return NULL;
-    if (phi->rank != 3) {
-        tni_fail(ctx, TN_ERR_SHAPE, "scan_states: phi is %s, expected [b,n,s]", TNI_SHAPE(phi));
-        return NULL;
-    }
+    if (phi->rank != 3)
+        return tni_fail(ctx, TN_ERR_SHAPE, "scan_states: phi is %s, expected [b,n,s]", TNI_SHAPE(phi)), (tn_tensor *)NULL;
     if (cores->rank != 4 || cores->shape[1] != cores->shape[3] || cores->shape[2] != phi->shape[2]
-        || (cores->shape[0] != 1 && cores->shape[0] != phi->shape[1])) {
-        tni_fail(ctx, TN_ERR_SHAPE, "scan_states: cores is %s, expected [%lld,d,%lld,d] or [1,d,%lld,d], for phi is %s",
-                 TNI_SHAPE(cores), (long long)phi->shape[1], (long long)phi->shape[2], (long long)phi->shape[2],
-                 TNI_SHAPE(phi));
-        return NULL;
-    }
+        || (cores->shape[0] != 1 && cores->shape[0] != phi->shape[1]))
+        return tni_fail(ctx, TN_ERR_SHAPE, "scan_states: cores is %s, expected [%lld,d,%lld,d] or [1,d,%lld,d], for phi is %s",
+                        TNI_SHAPE(cores), (long long)phi->shape[1], (long long)phi->shape[2], (long long)phi->shape[2],
+                        TNI_SHAPE(phi)), (tn_tensor *)NULL;
     int64_t extent[3] = {phi->shape[0], phi->shape[1] + 1, cores->shape[1]};
-    tn_call c = tni_call(TN_KERNEL_SCAN_STATES, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_SCAN_STATES, "");
     c.n_in = 3;
     c.in[1] = tni_view(cores);
     c.in[2] = tni_view(phi);

@@ -32,15 +32,12 @@ TNI_FN void TNI_T(accuracy)(const tn_call *c)
 tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
 {
     if (!(x = tni_contiguous(ctx, x, "argmax", "x"))) return NULL;
-    if (x->rank < 1 || x->shape[x->rank - 1] == 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x));
-        return NULL;
-    }
+    if (x->rank < 1 || x->shape[x->rank - 1] == 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x)),
+                        (tn_tensor *)NULL;
     tn_tensor *y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ARGMAX, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_out_flat(&c, y);
+    tn_call c = tni_call(TN_KERNEL_ARGMAX, "r:f", x, y);
     return tni_run(ctx, &c) == TN_OK ? y : NULL;
 }
 
@@ -51,9 +48,7 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     if (!tn_tensor_is_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ACCURACY, 0, NULL, 1, &y);
-    tni_in_rows(&c, z);
-    tni_in_flat(&c, labels);
+    tn_call c = tni_call(TN_KERNEL_ACCURACY, "rf:t", z, labels, y);
     return tni_run(ctx, &c) == TN_OK ? y : NULL;
 }
 #endif
@@ -81,43 +76,38 @@ static void tni_topk_rows(tni_heap *best, const double *v, int64_t outer, int64_
 static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids, const char *op)
 {
     int64_t    shape[TN_MAX_RANK], outer = 1, inner = 1;
-    tni_heap   best;
     tn_tensor *at = NULL, *y = NULL;
     if (ids) *ids = NULL;
     if (!(t = tni_contiguous(ctx, t, op, "t")) || !tni_axis(t, &axis, op, "t")) return NULL;
     int64_t n = t->shape[axis], count = tn_tensor_count(t);
     if (k < 0) k = n;
-    if (k > n || (unsigned)order > TN_ORDER_MAGNITUDE || count > INT32_MAX) {
-        if (count > INT32_MAX)
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t));
-        else if (k > n)
-            tni_fail(ctx, TN_ERR_ARG, "%s: k is %lld, expected 0 to %lld, the extent of axis %d", op, (long long)k,
-                     (long long)n, axis);
-        else tni_fail(ctx, TN_ERR_ARG, "%s: order is %d, not a valid tn_order", op, (int)order);
-        return NULL;
-    }
+    if (count > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t)),
+               (tn_tensor *)NULL;
+    if (k > n)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: k is %lld, expected 0 to %lld, the extent of axis %d", op, (long long)k,
+                        (long long)n, axis), (tn_tensor *)NULL;
+    if ((unsigned)order > TN_ORDER_MAGNITUDE)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: order is %d, not a valid tn_order", op, (int)order), (tn_tensor *)NULL;
     for (int i = 0; i < t->rank; i++) {
         shape[i] = i == axis ? k : t->shape[i];
         if (i < axis) outer *= t->shape[i];
         if (i > axis) inner *= t->shape[i];
     }
-    int64_t    wanted = outer * k * inner;
-    double    *v = tni_alloc_f64(ctx, count, 1, op);
-    double    *row = tni_scratch_f64(ctx, n, 1, op);
-    bool       held = tni_heap_begin(ctx, &best, order, k, op);
-    int32_t   *found = (int32_t *)(void *)tni_alloc_f64(ctx, wanted, 1, op);
-    tn_tensor *places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
+    int64_t     wanted = outer * k * inner;
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    double     *v = tni_take_f64(&w, count, 1), *row = tni_take_f64(&w, n, 1);
+    tni_heap    best = tni_take_heap(&w, order, k);
+    int32_t    *found = (int32_t *)tni_take(&w, 2 * wanted, sizeof *found);
+    tn_tensor  *places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
     if (ids) at = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
-    if (v && row && held && found && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
+    if (!w.failed && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
         tni_topk_rows(&best, v, outer, n, inner, row, found, found + wanted);
         if (tn_write(places, TN_I32, found + wanted, wanted) == TN_OK
             && (!at || tn_write(at, TN_I32, found, wanted) == TN_OK))
             y = tn_gather(ctx, tn_reshape(t, 1, &count), 0, places);
     }
-    tni_free_f64(ctx, v, count, 1);
-    tni_free_f64(ctx, row, n, 1);
-    tni_heap_end(ctx, &best);
-    tni_free_f64(ctx, (double *)(void *)found, wanted, 1);
+    tni_scratch_end(&w, TN_OK);
     if (y && ids) *ids = at;
     return y;
 }

@@ -42,7 +42,7 @@ TNI_FN tn_status tni_muon_alloc(tn_optim *o)
 /* Both are contiguous, with the same order of axes. */
 static tn_status tni_muon_copy(tn_ctx *ctx, tn_view to, const tn_view *from)
 {
-    tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_COPY, "");
     to.rank = 1;
     to.shape[0] *= to.shape[1] * to.shape[2];
     to.strides[0] = 1;
@@ -90,7 +90,7 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     const tn_param *p = o->of.params->item[i];
     tn_ctx         *ctx = o->owned.ctx;
     tn_view         x = tni_batch_view(p->value), whole = x;
-    tn_call         c = tni_call(TN_KERNEL_MUON_BEGIN, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
+    tn_call         c = tni_call(TN_KERNEL_MUON_BEGIN, "t", o->scalars);
     int             k;
     if (tn_tensor_count(p->value) == 0) return TN_OK;
     whole.rank = 2;
@@ -103,7 +103,7 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     c.f[0] = o->desc.momentum_warmup > 0 ? -1 : o->desc.momentum;         /* -1: it changes from step to step */
     c.f[1] = 1;
     tn_status s = tni_run(ctx, &c);
-    c = tni_call(TN_KERNEL_MUON_END, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
+    c = tni_call(TN_KERNEL_MUON_END, "t", o->scalars);
     c.f[0] = tni_muon_scale(o->desc.muon_scale, (double)x.shape[1], (double)x.shape[2]);
     if (x.shape[1] > x.shape[2]) x = tni_transposed_view(x);
     x = tni_muon_view(x, o->work[0]);

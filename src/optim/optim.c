@@ -124,9 +124,8 @@ static bool tni_optim_positive(tn_ctx *ctx, const char *field, double value, dou
     const tn_dtype dtype = ctx->desc.dtype;
     most = fmin(most, tni_dtype_most(dtype));
     if (value >= tni_dtype_least(dtype) && value <= most) return true;
-    tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number > 0, in %s from %g to %g", field, value, tn_dtype_name(dtype),
-             tni_dtype_least(dtype), most);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number > 0, in %s from %g to %g", field, value,
+                    tn_dtype_name(dtype), tni_dtype_least(dtype), most), false;
 }
 
 static const double tni_lr_most = 1e12;

@@ -152,7 +152,7 @@ TNI_FN tn_status tni_optim_begin(tn_optim *o)
         const tn_param *p = o->of.params->item[i];
         const tni_span  own = tni_optim_own(o, i);
         if (!tni_optim_sums(o, i)) continue;
-        c = tni_call(TN_KERNEL_SUMSQ, 0, NULL, 1, &o->scalars);
+        c = tni_call(TN_KERNEL_SUMSQ, ":t", o->scalars);
         c.in[c.n_in++] = tni_span_view(p->value->grad, own.begin, own.count);
         tni_out(&c, ctx->fault);
         c.i[0] = i;
@@ -161,8 +161,7 @@ TNI_FN tn_status tni_optim_begin(tn_optim *o)
     }
     if (tni_optim_shares(o)) s = tni_optim_norm(o, s);
     if (s != TN_OK) return s;
-    c = tni_call(TN_KERNEL_STEP_BEGIN, 0, NULL, 1, &o->scalars);
-    tni_out(&c, ctx->fault);
+    c = tni_call(TN_KERNEL_STEP_BEGIN, ":tt", o->scalars, ctx->fault);
     c.f[0] = fmin(o->desc.clip_norm, tni_dtype_most(o->scalars->dtype));
     return tni_run(ctx, &c);
 }
@@ -275,8 +274,7 @@ typedef struct tni_stretch { int64_t i, at, begin, count, to; } tni_stretch;
 
 static tni_stretch tni_stretch_begin(const tn_optim *o)
 {
-    tni_stretch p;
-    memset(&p, 0, sizeof p);
+    tni_stretch p = TNI_ZERO;
     p.i = o->of.params->count;
     return p;
 }
@@ -305,7 +303,7 @@ static tn_status tni_bucket_move(tn_optim *o, int r, bool values, int64_t from, 
         const tn_tensor *value = o->of.params->item[piece.i]->value;
         const tn_view    a = tni_span_view(values ? value : value->grad, piece.begin, piece.count);
         const tn_view    b = tni_span_view(o->bucket, to + piece.to, piece.count);
-        tn_call          c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+        tn_call          c = tni_call(TN_KERNEL_ADD, "");
         c.in[c.n_in++] = out ? b : a;
         c.out[c.n_out++] = out ? a : b;
         c.f[0] = f;

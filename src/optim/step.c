@@ -29,7 +29,7 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series 
     const tn_optim_desc *d = &o->desc;
     const tn_param      *p = o->of.params->item[i];
     bool                 adamw = tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
-    tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
+    tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, "t", o->scalars);
     const tni_span own = tni_optim_own(o, i);
     c.out[c.n_out++] = tni_span_view(p->value, own.begin, own.count);
     c.out[c.n_out++] = tni_span_view(p->value->grad, own.begin, own.count);

@@ -22,7 +22,7 @@ TNI_FN bool tni_grad_part(tn_tensor *t);
 TNI_FN tn_tensor *tni_grad_view(tn_tensor *t, tn_tensor *g);
 TNI_FN tn_tensor *tni_grad(tn_tensor *t, bool *add);
 TNI_FN tn_tensor *tni_grad_to_add(tn_tensor *t);
-TNI_FN void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t);
+TNI_FN void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t, char as);
 #ifndef TN_NO_TRAINING
 TNI_FN void tni_grad_done(tn_ctx *ctx, tn_tensor *t);
 TNI_FN void tni_tape_back(tn_ctx *ctx);

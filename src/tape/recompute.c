@@ -73,9 +73,9 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
         tni_fail(ctx, TN_ERR_ARG, "recompute: the second run of fn gave %s and %lld random calls, expected %s and %lld",
                  TNI_SHAPE(y), (long long)(ctx->calls - again->first), TNI_SHAPE(n->out), (long long)again->calls);
     else if (y) {
-        tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&n->out->grad, 0, NULL);
+        tn_call c = tni_call(TN_KERNEL_ADD, "t", n->out->grad);
         c.f[0] = 1;
-        tni_run_grad(ctx, &c, y);
+        tni_run_grad(ctx, &c, y, 't');
         tni_tape_back(ctx);
     } else if (ctx->status == TN_OK)
         tni_fail(ctx, TN_ERR_ARG, "recompute: the second run of fn gave NULL, expected %s", TNI_SHAPE(n->out));
@@ -95,14 +95,9 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
 static bool tni_recompute_given(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n, tn_tensor *const *in)
 {
     if (!ctx) return false;
-    if (n < 0 || n > 3) {
-        tni_fail(ctx, TN_ERR_ARG, "recompute: the number of inputs is %d, expected 0 to 3", n);
-        return false;
-    }
-    if (!fn || (n > 0 && !in) || (bytes > 0 && !with)) {
-        tni_fail(ctx, TN_ERR_ARG, "recompute: %s is NULL", !fn ? "fn" : n > 0 && !in ? "in" : "with");
-        return false;
-    }
+    if (n < 0 || n > 3) return tni_fail(ctx, TN_ERR_ARG, "recompute: the number of inputs is %d, expected 0 to 3", n), false;
+    if (!fn || (n > 0 && !in) || (bytes > 0 && !with))
+        return tni_fail(ctx, TN_ERR_ARG, "recompute: %s is NULL", !fn ? "fn" : n > 0 && !in ? "in" : "with"), false;
     for (int i = 0; i < n; i++) if (in[i] && !tni_usable(ctx, in[i], "recompute", "an input")) return false;
     return true;
 }

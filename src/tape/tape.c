@@ -141,11 +141,9 @@ TNI_FN tn_tensor *tni_grad(tn_tensor *t, bool *add)
     }
     if (!t->grad) t->grad = tni_grad_new(t);
     if (!t->grad || !tni_grad_part(t)) return NULL;
-    if ((t->grad->flags & (TNI_SENT | TNI_ZEROED)) == TNI_SENT) {
-        tni_fail(t->ctx, TN_ERR_ARG, "backward: something is added to the gradient of a parameter %s, which the processes have "
-                 "averaged; expected tn_optim_step before", TNI_SHAPE(t));
-        return NULL;
-    }
+    if ((t->grad->flags & (TNI_SENT | TNI_ZEROED)) == TNI_SENT)
+        return tni_fail(t->ctx, TN_ERR_ARG, "backward: something is added to the gradient of a parameter %s, which the "
+                        "processes have averaged; expected tn_optim_step before", TNI_SHAPE(t)), (tn_tensor *)NULL;
     *add = !tni_grad_is_new(t);
     t->grad->flags &= ~(uint32_t)(TNI_ZEROED | TNI_SENT);
     t->flags |= TNI_GRAD_USED;
@@ -160,12 +158,12 @@ TNI_FN tn_tensor *tni_grad_to_add(tn_tensor *t)
     return !g || add || tni_fill(g, 0) == TN_OK ? g : NULL;
 }
 
-/* Runs the call with the gradient of t as call.out[0], if t needs one. */
-TNI_FN void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t)
+/* Runs the call with the gradient of t as call.out[0], if t needs one. as: a letter of tni_call */
+TNI_FN void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t, char as)
 {
     tn_tensor *g = tni_grad(t, &call->accumulate);
     if (!g) return;
-    call->out[0] = tni_view(g);
+    call->out[0] = as == 'r' ? tni_rows_view(g) : as == 'f' ? tni_flat_view(g) : tni_view(g);
     call->n_out = (int)tni_max(call->n_out, 1);
     tni_run(ctx, call);
 }
@@ -211,7 +209,7 @@ static void tni_add_number(tn_tensor *t, double value)
     tn_ctx    *ctx = t->ctx;
     tn_tensor *number = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     if (!number || tni_fill(number, value) != TN_OK) return;
-    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&number, 1, &t);
+    tn_call c = tni_call(TN_KERNEL_ADD, "t:t", number, t);
     c.in[0].rank = t->rank;                                 /* its strides are zero already */
     memcpy(c.in[0].shape, t->shape, sizeof t->shape);
     c.f[0] = 1;

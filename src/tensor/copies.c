@@ -135,10 +135,9 @@ tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype 
     if (!tni_shape_bytes(ctx, "tensor_from", as == TN_I32 ? TN_I32 : ctx->desc.dtype, rank, shape, &bytes)) return NULL;
     tn_tensor *t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
     if (!t) return NULL;
-    if (!numbers && tn_tensor_count(t) > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t));
-        return NULL;
-    }
+    if (!numbers && tn_tensor_count(t) > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t)),
+                        (tn_tensor *)NULL;
     return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
 }
 

@@ -45,25 +45,22 @@ static void tni_format_axis(const tni_format *f, int axis, int64_t at)
 
 int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
 {
-    tni_text   out, nowhere;
-    tni_format f;
-    int        width = 0;
-    out.dst = dst; out.room = bytes; out.length = 0;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    tni_text out = {dst, bytes, 0}, nowhere = {NULL, 0, 0};
+    int      width = 0;
     if (!tni_alive(t)) return -1;
-    int64_t n = tn_tensor_count(t);
-    double *v = tni_alloc_f64(t->ctx, n, 1, "format");
-    if (!v || tn_read(t, TN_F64, v, n) != TN_OK) {
-        tni_free_f64(t->ctx, v, n, 1);
-        return -1;
+    int64_t     n = tn_tensor_count(t);
+    tni_scratch w = tni_scratch_begin(t->ctx, "format");
+    double     *v = tni_take_f64(&w, n, 1);
+    tni_format  f = {t, v, &nowhere, &width};
+    const bool  whole = v && tn_read(t, TN_F64, v, n) == TN_OK;
+    if (whole) {
+        tni_format_axis(&f, 0, 0);                   /* only to find the width of the numbers */
+        f.to = &out;
+        tni_text_add(&out, "", 0);
+        tni_format_axis(&f, 0, 0);
     }
-    f.t = t; f.v = v; f.to = &nowhere; f.width = &width;
-    tni_format_axis(&f, 0, 0);                       /* only to find the width of the numbers */
-    f.to = &out;
-    tni_text_add(&out, "", 0);
-    tni_format_axis(&f, 0, 0);
-    tni_free_f64(t->ctx, v, n, 1);
-    return (int64_t)out.length;
+    tni_scratch_end(&w, TN_OK);
+    return whole ? (int64_t)out.length : -1;
 }
 
 /* ---- a table with names ------------------------------------------------- >>tensor-table */
@@ -108,18 +105,16 @@ static void tni_table_pad(tni_text *to, int width, int used)
 /* The width that the widest of the names, or of the numbers of a column, needs. */
 static int tni_table_names_width(const char *const *names, int64_t n)
 {
-    tni_text nowhere;
+    tni_text nowhere = {NULL, 0, 0};
     int      width = 0, w;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
     for (int64_t i = 0; i < n; i++) if ((w = tni_table_name(&nowhere, names, i)) > width) width = w;
     return width;
 }
 
 static int tni_table_column_width(const tni_table *t, int64_t column)
 {
-    tni_text nowhere;
+    tni_text nowhere = {NULL, 0, 0};
     int      width = 0, w;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
     for (int64_t i = 0; i < t->rows; i++)
         if ((w = tni_table_number(t, &nowhere, t->v[i * t->columns + column])) > width) width = w;
     return width;
@@ -128,8 +123,7 @@ static int tni_table_column_width(const tni_table *t, int64_t column)
 /* Right-aligned: what is written has to be measured first. */
 static void tni_table_right(const tni_table *t, int width, double v)
 {
-    tni_text nowhere;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    tni_text nowhere = {NULL, 0, 0};
     tni_table_pad(t->to, width, tni_table_number(t, &nowhere, v));
     tni_table_number(t, t->to, v);
 }
@@ -137,8 +131,7 @@ static void tni_table_right(const tni_table *t, int width, double v)
 static void tni_table_whole(const tni_table *t, bool vector, int *widths)
 {
     const int left = tni_table_names_width(t->desc->row_names, t->rows);
-    tni_text  nowhere;
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    tni_text  nowhere = {NULL, 0, 0};
     for (int64_t j = 0; j < t->columns; j++) {
         int w = vector ? 0 : tni_table_name(&nowhere, t->desc->column_names, j);
         widths[j] = tni_table_column_width(t, j);
@@ -159,9 +152,8 @@ static void tni_table_whole(const tni_table *t, bool vector, int *widths)
 /* The entries that the heap found, a line each. */
 static void tni_table_entries(const tni_table *t, bool vector, const tni_heap *best)
 {
-    tni_text nowhere;
+    tni_text nowhere = {NULL, 0, 0};
     int      width[3] = {0, 0, 0};
-    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
     for (int pass = 0; pass < 2; pass++)                     /* measure, then write */
         for (int64_t e = 0; e < best->held; e++) {
             tni_text *to = pass ? t->to : &nowhere;
@@ -197,35 +189,30 @@ static void tni_table_rows(const tni_table *t, tni_heap *best)
 
 int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, char *dst, size_t bytes)
 {
-    tn_tensor_table_desc all;
-    tni_text      out;
-    tni_table     table;
-    tni_heap      best;
+    tn_tensor_table_desc all = TNI_ZERO;
+    tni_text  out = {dst, bytes, 0};
+    tni_table table;
     if (!tni_alive(t)) return -1;
-    memset(&all, 0, sizeof all);
     table.desc = desc = desc ? desc : &all;
-    if ((t->rank != 1 && t->rank != 2) || desc->top < 0 || (unsigned)desc->order > TN_ORDER_MAGNITUDE || desc->digits < 0
-        || desc->digits > 17) {
-        if ((unsigned)desc->order > TN_ORDER_MAGNITUDE)
-            tni_fail(t->ctx, TN_ERR_ARG, "table: order is %d, not a valid tn_order", (int)desc->order);
-        else if (desc->top < 0)
-            tni_fail(t->ctx, TN_ERR_ARG, "table: top is %lld, expected 0 or more", (long long)desc->top);
-        else if (t->rank == 1 || t->rank == 2)
-            tni_fail(t->ctx, TN_ERR_ARG, "table: digits is %d, expected 0 to 17", desc->digits);
-        else tni_fail(t->ctx, TN_ERR_SHAPE, "table: t is %s, expected rank 1 or 2", TNI_SHAPE(t));
-        return -1;
-    }
-    out.dst = dst; out.room = bytes; out.length = 0;
+    if ((unsigned)desc->order > TN_ORDER_MAGNITUDE)
+        return tni_fail(t->ctx, TN_ERR_ARG, "table: order is %d, not a valid tn_order", (int)desc->order), -1;
+    if (desc->top < 0)
+        return tni_fail(t->ctx, TN_ERR_ARG, "table: top is %lld, expected 0 or more", (long long)desc->top), -1;
+    if (t->rank != 1 && t->rank != 2)
+        return tni_fail(t->ctx, TN_ERR_SHAPE, "table: t is %s, expected rank 1 or 2", TNI_SHAPE(t)), -1;
+    if (desc->digits < 0 || desc->digits > 17)
+        return tni_fail(t->ctx, TN_ERR_ARG, "table: digits is %d, expected 0 to 17", desc->digits), -1;
     tni_text_add(&out, "", 0);
     bool    vector = t->rank == 1;
     int64_t n = tn_tensor_count(t);
     table.rows = t->shape[0]; table.columns = vector ? 1 : t->shape[1];
     table.digits = desc->digits ? desc->digits : 4;
     table.to = &out;
-    double *v = tni_scratch_f64(t->ctx, n, 1, "table");
-    bool    found = tni_heap_begin(t->ctx, &best, desc->order, tni_min(desc->top, desc->each_row ? table.columns : n), "table");
-    int    *widths = (int *)(void *)tni_alloc_f64(t->ctx, table.columns, 1, "table");
-    if (!v || !found || !widths || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;
+    tni_scratch w = tni_scratch_begin(t->ctx, "table");
+    double     *v = tni_take_f64(&w, n, 1);
+    tni_heap    best = tni_take_heap(&w, desc->order, tni_min(desc->top, desc->each_row ? table.columns : n));
+    int        *widths = (int *)tni_take(&w, table.columns, sizeof *widths);
+    if (w.failed || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;
     else {
         table.v = v;
         if (desc->top == 0) tni_table_whole(&table, vector, widths);
@@ -238,8 +225,6 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, ch
             tni_table_entries(&table, vector, &best);
         }
     }
-    tni_free_f64(t->ctx, v, n, 1);
-    tni_heap_end(t->ctx, &best);
-    tni_free_f64(t->ctx, (double *)(void *)widths, table.columns, 1);
+    tni_scratch_end(&w, TN_OK);
     return (int64_t)out.length;
 }

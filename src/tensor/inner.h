@@ -53,9 +53,15 @@ TNI_FN bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dt
 TNI_FN tn_tensor *tni_header(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape);
 TNI_NOINLINE TNI_FN void tni_view_to(tn_view *v, const tn_tensor *t);
 TNI_FN tn_view tni_view(const tn_tensor *t);
-TNI_FN tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out);
+TNI_FN tn_view tni_rows_view(const tn_tensor *t);
+TNI_FN tn_view tni_flat_view(const tn_tensor *t);
+TNI_FN tn_call tni_call(tn_kernel kernel, const char *operands, ...);
 TNI_FN void tni_in(tn_call *c, const tn_tensor *t);
 TNI_FN void tni_out(tn_call *c, const tn_tensor *t);
+TNI_NOINLINE TNI_FN void tni_in_rows(tn_call *c, const tn_tensor *t);
+TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t);
+TNI_NOINLINE TNI_FN void tni_in_flat(tn_call *c, const tn_tensor *t);
+TNI_NOINLINE TNI_FN void tni_out_flat(tn_call *c, const tn_tensor *t);
 TNI_FN tn_status tni_fill(tn_tensor *t, double value);
 TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from);
 TNI_FN tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape);
@@ -69,6 +75,7 @@ TNI_FN tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest);
 /* views.c */
 TNI_FN tn_tensor *tni_view_of(tn_tensor *t);
 TNI_FN bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *what);
+TNI_FN tni_heap tni_take_heap(tni_scratch *w, tn_order order, int64_t k);
 TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op);
 TNI_FN void tni_heap_offer(tni_heap *h, double value, int64_t at);
 TNI_FN void tni_heap_sort(tni_heap *h);

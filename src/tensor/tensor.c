@@ -12,9 +12,8 @@
 TNI_FN tn_status tni_settle(const tn_tensor *t)
 {
     const tn_tensor *root = tni_root(t);
-    tn_call          c;
     if (!(root->flags & TNI_ZEROED)) return TN_OK;
-    memset(&c, 0, sizeof c);
+    tn_call c = TNI_ZERO;
     c.kernel = TN_KERNEL_FILL;
     c.n_out = 1;
     c.out[0].data = root->data;
@@ -50,15 +49,12 @@ TNI_FN bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int ran
 {
     if (!tni_rank_fits(ctx, op, rank, shape)) return false;
     for (int i = 0; i < rank; i++)
-        if (shape[i] < 0) {
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: extent %d of %s is negative, expected 0 or more", op, i,
-                     tni_shape_of(rank, shape).s);
-            return false;
-        }
+        if (shape[i] < 0)
+            return tni_fail(ctx, TN_ERR_SHAPE, "%s: extent %d of %s is negative, expected 0 or more", op, i,
+                            tni_shape_of(rank, shape).s), false;
     if (tni_extents_fit(dtype, rank, shape, bytes)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s %s does not fit the address space", op, tn_dtype_name(dtype),
-             tni_shape_of(rank, shape).s);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s %s does not fit the address space", op, tn_dtype_name(dtype),
+                    tni_shape_of(rank, shape).s), false;
 }
 
 TNI_FN void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
@@ -80,8 +76,8 @@ TNI_FN bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dt
 {
     if (*dtype == TN_REAL) *dtype = ctx->desc.dtype;
     if (*dtype >= TN_F32 && *dtype <= TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %d, expected %d to %d", op, what, (int)*dtype, (int)TN_REAL, (int)TN_I32);
-    return false;
+    return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %d, expected %d to %d", op, what, (int)*dtype, (int)TN_REAL, (int)TN_I32),
+                    false;
 }
 
 /* A header without bytes, in the arena. */
@@ -140,31 +136,80 @@ TNI_FN tn_view tni_view(const tn_tensor *t)
     return v;
 }
 
-TNI_FN tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out)
+/* A contiguous tensor as rows x columns: all but the last axis are rows. */
+static void tni_rows_to(tn_view *v, const tn_tensor *t)
+{
+    int64_t columns = t->rank > 0 ? t->shape[t->rank - 1] : 1, rows = 1;
+    for (int i = 0; i + 1 < t->rank; i++) rows *= t->shape[i];
+    tni_view_to(v, t);
+    v->rank = 2;
+    v->shape[0] = rows;
+    v->shape[1] = columns;
+    v->strides[0] = columns;
+    v->strides[1] = 1;
+}
+
+TNI_FN tn_view tni_rows_view(const tn_tensor *t)
+{
+    tn_view v;
+    tni_rows_to(&v, t);
+    return v;
+}
+
+static void tni_flat_to(tn_view *v, const tn_tensor *t)         /* a contiguous tensor as one axis */
+{
+    tni_view_to(v, t);
+    v->rank = 1;
+    v->shape[0] = tn_tensor_count(t);
+    v->strides[0] = 1;
+}
+
+TNI_FN tn_view tni_flat_view(const tn_tensor *t)
+{
+    tn_view v;
+    tni_flat_to(&v, t);
+    return v;
+}
+
+/* A call on tensors: of each a letter, "t" as it is, "r" as rows x columns, "f" as one axis; those after ":" are outputs. With
+   "t" NULL is an absent operand. */
+TNI_FN tn_call tni_call(tn_kernel kernel, const char *operands, ...)
 {
     tn_call c;
+    va_list args;
+    bool    in = true;
     tni_call_begin(&c, kernel);
-    c.n_in = n_in;
-    c.n_out = n_out;
-    for (int i = 0; i < n_in; i++) tni_view_to(&c.in[i], in[i]);
-    for (int i = 0; i < n_out; i++) tni_view_to(&c.out[i], out[i]);
+    va_start(args, operands);
+    for (; *operands; operands++) {
+        if (*operands == ':') { in = false; continue; }
+        const tn_tensor *t = va_arg(args, const tn_tensor *);
+        tn_view         *v = in ? &c.in[c.n_in++] : &c.out[c.n_out++];
+        if (*operands == 't') tni_view_to(v, t);
+        else if (*operands == 'r') tni_rows_to(v, t);
+        else tni_flat_to(v, t);
+    }
+    va_end(args);
     return c;
 }
 
 /* Appends an operand; a NULL tensor is an absent one. */
 TNI_FN void tni_in(tn_call *c, const tn_tensor *t)  { tni_view_to(&c->in[c->n_in++], t); }
 TNI_FN void tni_out(tn_call *c, const tn_tensor *t) { tni_view_to(&c->out[c->n_out++], t); }
+TNI_NOINLINE TNI_FN void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
+TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
+TNI_NOINLINE TNI_FN void tni_in_flat(tn_call *c, const tn_tensor *t)  { tni_flat_to(&c->in[c->n_in++], t); }
+TNI_NOINLINE TNI_FN void tni_out_flat(tn_call *c, const tn_tensor *t) { tni_flat_to(&c->out[c->n_out++], t); }
 
 TNI_FN tn_status tni_fill(tn_tensor *t, double value)
 {
-    tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 1, &t);
+    tn_call c = tni_call(TN_KERNEL_FILL, ":t", t);
     c.f[0] = value;
     return tni_run(t->ctx, &c);
 }
 
 TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same shape, any strides, any dtypes */
 {
-    tn_call c = tni_call(TN_KERNEL_COPY, 1, &from, 1, &to);
+    tn_call c = tni_call(TN_KERNEL_COPY, "t:t", from, to);
     return tni_run(to->ctx, &c);
 }
 
@@ -322,7 +367,7 @@ void tn_ctx_reset(tn_ctx *ctx)
     ctx->heads[ctx->head].at = ctx->heads[ctx->head].used = 0;
     ctx->data[0].at = ctx->data[0].used = ctx->data[1].at = ctx->data[1].used = 0;
     if (ctx->calls > 0) {                /* advance the clock: the next step counts its random calls from zero */
-        tn_call c = tni_call(TN_KERNEL_TICK, 0, NULL, 1, &ctx->clock);
+        tn_call c = tni_call(TN_KERNEL_TICK, ":t", ctx->clock);
         c.i[0] = 1;
         tni_run(ctx, &c);
         ctx->calls = 0;
@@ -343,8 +388,7 @@ static uint64_t tni_mark_age(const tn_ctx *ctx) { return 2 * ctx->resets + (uint
 
 tn_mark tn_arena_mark(const tn_ctx *ctx)
 {
-    tn_mark m;
-    memset(&m, 0, sizeof m);
+    tn_mark m = TNI_ZERO;
     if (!ctx) return m;
     m.head_block = ctx->heads[ctx->head].at;
     m.head_used = ctx->heads[ctx->head].used;

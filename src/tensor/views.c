@@ -49,11 +49,9 @@ tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, in
     if (!tni_alive(t) || !tni_axis(t, &axis, "slice", "t")) return NULL;
     int64_t n = t->shape[axis];
     if (step == 0 || start < -1 || stop < -1 || start > n || stop > n
-        || (step > 0 && (start < 0 || stop < start)) || (step < 0 && (start >= n || stop > start))) {
-        tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] is outside axis %d of %s, or runs against its step",
-                 (long long)start, (long long)stop, (long long)step, axis, TNI_SHAPE(t));
-        return NULL;
-    }
+        || (step > 0 && (start < 0 || stop < start)) || (step < 0 && (start >= n || stop > start)))
+        return tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] is outside axis %d of %s, or runs against its step",
+                        (long long)start, (long long)stop, (long long)step, axis, TNI_SHAPE(t)), (tn_tensor *)NULL;
     tn_tensor *v = tni_view_of(t);
     if (!v) return NULL;
     step = step > 0 ? tni_min(step, n + 1) : tni_max(step, -n - 1);        /* a longer step also takes one element */
@@ -102,16 +100,12 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
     int64_t full[TN_MAX_RANK], stride = 1;
     if (!tni_alive(t)) return NULL;
     if (!tni_rank_fits(t->ctx, "reshape", rank, shape)) return NULL;
-    if (!tni_infer_shape(t, rank, shape, full)) {
-        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s to %s, expected as many elements and at most one -1", TNI_SHAPE(t),
-                 tni_shape_of(rank, shape).s);
-        return NULL;
-    }
-    if (!tn_tensor_is_contiguous(t)) {
-        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s is a strided view, expected a contiguous tensor: tn_copy makes one",
-                 TNI_SHAPE(t));
-        return NULL;
-    }
+    if (!tni_infer_shape(t, rank, shape, full))
+        return tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s to %s, expected as many elements and at most one -1", TNI_SHAPE(t),
+                        tni_shape_of(rank, shape).s), (tn_tensor *)NULL;
+    if (!tn_tensor_is_contiguous(t))
+        return tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s is a strided view, expected a contiguous tensor: tn_copy makes one",
+                        TNI_SHAPE(t)), (tn_tensor *)NULL;
     tn_tensor *v = tni_view_of(t);
     if (!v) return NULL;
     v->rank = rank;
@@ -125,19 +119,24 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
 
 tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m)
 {
-    int64_t shape[2] = {n, m};
-    return tn_reshape(t, 2, shape);
+    return tn_reshape(t, 2, TNI_DIMS(n, m));
 }
 
 /* ---- the first k numbers in an order ------------------------------------ >>tensor-select
    A heap holds the first k of all numbers that it was offered, the last of them on top. Equal ones are ordered by `at`. */
 
-TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
+TNI_FN tni_heap tni_take_heap(tni_scratch *w, tn_order order, int64_t k)
+{
+    tni_heap h = {order, 0, k, k, (tni_found *)tni_take(w, k, sizeof *h.found)};
+    return h;
+}
+
+TNI_UNUSED TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
 {
     h->order = order;
     h->held = 0;
     h->k = h->room = k;
-    h->found = (tni_found *)(void *)tni_scratch_f64(ctx, k, sizeof *h->found / sizeof(double), op);
+    h->found = (tni_found *)tni_array(ctx, k, sizeof *h->found, op);
     return h->found != NULL;
 }
 
