@@ -123,20 +123,18 @@ static tn_cp *tni_units_operator(const tni_units *u, const int64_t *from, const 
 tn_cp *tn_cp_canonical(const tn_cp *cp)
 {
     tni_units u;
-    tni_heap  sizes;
     tn_cp    *to = NULL;
     if (!tni_cp_one_input(cp, "canonical")) return NULL;
-    bool        held = tni_heap_begin(cp->ctx, &sizes, TN_ORDER_LARGEST, cp->terms, "canonical");
     tni_scratch w = tni_scratch_begin(cp->ctx, "canonical");
+    tni_heap    sizes = tni_take_heap(&w, TN_ORDER_LARGEST, cp->terms);
     int64_t    *from = (int64_t *)tni_take(&w, cp->terms, sizeof *from);
-    if (tni_units_read(&u, &w, cp) == TN_OK && held && tni_units_fit(&u, "canonical")) {
+    if (tni_units_read(&u, &w, cp) == TN_OK && tni_units_fit(&u, "canonical")) {
         tni_units_sort_factors(&u);
         for (int64_t t = 0; t < cp->terms; t++) tni_heap_offer(&sizes, tni_frobenius(cp->out, u.p + t * cp->out), t);
         tni_heap_sort(&sizes);
         for (int64_t t = 0; t < cp->terms; t++) from[t] = sizes.found[t].at;
         to = tni_units_operator(&u, from, "canonical");
     }
-    tni_heap_end(cp->ctx, &sizes);
     tni_scratch_release(&w, NULL);
     return to;
 }

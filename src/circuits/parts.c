@@ -82,11 +82,8 @@ static bool tni_expand_read(const tni_expansion *e, const tni_part_list *x, tn_t
 static bool tni_expand_qk(const tni_expansion *e, const tn_attention_desc *d, const tn_circuit_frozen_block *b,
                           const tni_part_list *y, int sets, tni_part_list qk[4])
 {
-    const int64_t heads = d->heads;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = d->rope_base;
-    rope.scaling = d->rope_scaling;
-    rope.no_rotation = d->no_rope;
+    const int64_t      heads = d->heads;
+    const tn_rope_desc rope = tni_attention_rope(d, 0, false);
     for (int j = 0; j < 2 * sets; j++) if (!tni_parts_make(e->ctx, &qk[j], y->count)) return false;
     for (int64_t i = 0; i < y->count; i++) {
         if (!y->at[i]) continue;
@@ -342,14 +339,10 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
                               tn_circuit_parts *out)
 {
     const double  most = desc && desc->most > 0 ? (double)desc->most : 1e6;
-    tni_expansion e;
     if (out) memset(out, 0, sizeof *out);
     if (!f || !f->ctx) return TN_ERR_ARG;
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: %s is NULL", out ? "target" : "out");
-    e.ctx = f->ctx;
-    e.f = f;
-    e.by = desc ? desc->by : TN_CIRCUIT_BY_PATH;
-    e.patterns = desc && desc->patterns;
+    tni_expansion e = {f->ctx, f, desc ? desc->by : TN_CIRCUIT_BY_PATH, desc && desc->patterns};
     if (!tni_within(f->ctx, "circuit_parts", "by", (int)e.by, 0, TN_CIRCUIT_BY_MLPS)) return TN_ERR_ARG;
     for (int64_t l = 0; l < f->layers; l++)
         if (e.patterns && !f->block[l].qk)

@@ -214,7 +214,6 @@ tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor
                                  tn_circuit_steering *out)
 {
     tn_tensor *c[TNI_STEERING_MOST + 4];
-    tn_tap     tap;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!ctx || !tni_steering_given(ctx, m, ids, desc)) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
@@ -223,9 +222,7 @@ tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     t.desc = desc;
     t.orders = out->orders = desc->orders ? desc->orders : 2;
     t.texts = ids->shape[0];
-    tap.points = "*";
-    tap.fn = tni_steering_tap;
-    tap.user = &t;
+    const tn_tap tap = {"*", tni_steering_tap, &t};
     tn_tensor *without = tni_steering_run(ctx, m, ids, NULL);
     tn_tensor *with = without ? tni_steering_run(ctx, m, ids, desc) : NULL;
     for (int64_t i = 0; i < t.orders + 4; i++) c[i] = ids;

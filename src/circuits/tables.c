@@ -205,7 +205,8 @@ static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *ou
     return tni_scratch_end(&w, s);
 }
 
-static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circuit *c, const tn_circuit_top_desc *desc)
+static tn_status tni_circuit_search_begin(tni_circuit_search *t, tni_scratch *w, const tn_circuit *c,
+                                          const tn_circuit_top_desc *desc)
 {
     if (!desc || desc->top < 1 || desc->top > INT32_MAX / 8 || (unsigned)desc->order > TN_ORDER_MAGNITUDE)
         return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top: top is %lld and order %d, expected at least 1 and a tn_order",
@@ -216,7 +217,8 @@ static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circui
     t->c = c;
     t->desc = *desc;
     if (c->columns == 0 || c->rows <= desc->top / c->columns) t->desc.top = c->rows * c->columns;
-    return tni_heap_begin(c->ctx, &t->best, desc->order, t->desc.top, "circuit_top") ? TN_OK : TN_ERR_MEMORY;
+    t->best = tni_take_heap(w, desc->order, t->desc.top);
+    return w->failed ? TN_ERR_MEMORY : TN_OK;
 }
 
 tn_status tn_circuit_top_many(const tn_circuit *c, int count, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
@@ -226,18 +228,16 @@ tn_status tn_circuit_top_many(const tn_circuit *c, int count, const tn_circuit_t
     if (!c || !out) return TN_ERR_ARG;
     if (!tni_within(c->ctx, "circuit_top_many", "count", count, 1, TNI_CIRCUIT_LISTS)) return TN_ERR_ARG;
     tni_circuit_searches t = TNI_ZERO;
+    tni_scratch w = tni_scratch_begin(c->ctx, "circuit_top");
     t.count = count;
-    for (int k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], c, desc ? &desc[k] : NULL);
+    for (int k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], &w, c, desc ? &desc[k] : NULL);
     if (s == TN_OK) s = tni_circuit_each(c, "circuit_top", tni_circuit_offer_all, &t);
     for (int k = 0; k < count && s == TN_OK; k++) {
         tni_heap_sort(&t.list[k].best);
         s = tni_circuit_found(&t.list[k], &out[k]);
     }
-    for (int k = 0; k < count; k++) {
-        if (t.list[k].best.found) tni_heap_end(c->ctx, &t.list[k].best);
-        if (s != TN_OK) tn_circuit_entries_destroy(&out[k]);
-    }
-    return s;
+    for (int k = 0; k < count && s != TN_OK; k++) tn_circuit_entries_destroy(&out[k]);
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
@@ -284,16 +284,15 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
     tni_circuit_rows_top t = TNI_ZERO;
     t.c = c; t.top = top;
     int64_t     n = c->rows * top;
-    bool        whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
     tni_scratch w = tni_scratch_begin(c->ctx, "circuit_top_rows");
+    t.best = tni_take_heap(&w, order, top);
     t.v = tni_take_f64(&w, n, 1);
     t.id = (int32_t *)tni_take(&w, n, sizeof *t.id);
-    tn_status s = whole && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
+    tn_status s = t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
     if (s == TN_OK) *values = tni_owned_from(c->ctx, 2, TNI_DIMS(c->rows, top), t.v);
     if (*values) *ids = tn_tensor_create(c->ctx, TN_I32, 2, TNI_DIMS(c->rows, top));
     if (s == TN_OK) s = *ids ? tn_write(*ids, TN_I32, t.id, n) : tn_ctx_status(c->ctx);
     if (s != TN_OK) { tni_drop(values); tni_drop(ids); }
-    if (whole) tni_heap_end(c->ctx, &t.best);
     return tni_scratch_end(&w, s);
 }
 

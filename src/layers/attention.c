@@ -119,6 +119,12 @@ static tn_tensor *tni_attention_split(tn_tensor *t, int64_t heads, int64_t d)
     return tn_reshape(t, 4, shape);
 }
 
+TNI_FN tn_rope_desc tni_attention_rope(const tn_attention_desc *d, int64_t first, bool norm)
+{
+    tn_rope_desc rope = {d->rope_base, d->rope_scaling, first, d->no_rope, norm, 0};
+    return rope;
+}
+
 /* All q and k of x, whose first row is at position `first`: [B,T,2s heads,d_qk], in one product. */
 TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
 {
@@ -127,12 +133,7 @@ TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
     int64_t       all = -1;
     tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
     tn_tensor    *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = d->rope_base;
-    rope.scaling = d->rope_scaling;
-    rope.first = first;
-    rope.no_rotation = d->no_rope;
-    rope.norm = d->qk_norm;
+    const tn_rope_desc rope = tni_attention_rope(d, first, d->qk_norm);
     if (!w || (layer->qkb && !b)) return NULL;
     x = tni_attention_split(tn_affine(ctx, x, w, b), heads, d->d_qk);
     return x ? tn_rope(ctx, x, &rope) : NULL;

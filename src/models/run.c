@@ -189,11 +189,8 @@ tn_tensor *tn_transformer_logit_lens(tn_ctx *ctx, const tn_transformer *m, tn_te
 
 int64_t tn_transformer_parts(const tn_transformer *m, tn_point *parts, int64_t max)
 {
-    tni_points p;
+    tni_points p = {0, parts ? max : 0, parts};
     char       head[32];
-    p.count = 0;
-    p.max = parts ? max : 0;
-    p.to = parts;
     if (!m || !m->blocks) return 0;
     tni_point_add(&p, -1, "embed", "", 0, 0, 0, 0, 0);
     for (int64_t l = 0; l < m->desc.layers; l++) {

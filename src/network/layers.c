@@ -1,7 +1,7 @@
 #include "core/inner.h"
 #include "tensor/inner.h"
 #include "ops/inner.h"
-#include "layers/layers.h"
+#include "layers/inner.h"
 #include "operator/inner.h"
 #include "network/inner.h"
 
@@ -92,11 +92,7 @@ static tn_tensor *tni_net_set(tn_ctx *ctx, const tn_attention *layer, int i, int
 {
     const tn_attention_desc *d = &layer->desc;
     tn_tensor *w = tn_slice(layer->qk, 0, i, i + 1), *b = layer->qkb ? tn_slice(layer->qkb, 0, i, i + 1) : NULL;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = d->rope_base;
-    rope.scaling = d->rope_scaling;
-    rope.first = i < layer->qk->shape[0] / 2 ? distance : 0;
-    rope.no_rotation = d->no_rope;
+    const tn_rope_desc rope = tni_attention_rope(d, i < layer->qk->shape[0] / 2 ? distance : 0, false);
     w = w ? tn_reshape_2d(w, d->heads * d->d_qk, d->dim) : NULL;
     return tn_rope(ctx, tni_net_heads(ctx, w, b, d->heads, d->d_qk), &rope);
 }

@@ -148,10 +148,7 @@ TNI_FN tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, d
 
 TNI_FN tni_scope tni_scope_begin(tn_ctx *ctx)
 {
-    tni_scope s;
-    s.mark = tn_arena_mark(ctx);
-    s.recording = ctx->recording;
-    s.made = ctx->made;
+    tni_scope s = {tn_arena_mark(ctx), ctx->recording, ctx->made};
     ctx->recording = false;
     ctx->made = ctx->desc.dtype;
     return s;

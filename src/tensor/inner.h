@@ -32,9 +32,7 @@ typedef struct tni_compact {
 } tni_compact;
 
 typedef struct tni_found { double value; int64_t at; } tni_found;
-typedef struct tni_heap { tn_order order; int64_t held, k, room; tni_found *found; } tni_heap;
-
-static inline void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->room); }
+typedef struct tni_heap { tn_order order; int64_t held, k; tni_found *found; } tni_heap;
 
 static inline bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
 {
@@ -76,7 +74,6 @@ TNI_FN tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest);
 TNI_FN tn_tensor *tni_view_of(tn_tensor *t);
 TNI_FN bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *what);
 TNI_FN tni_heap tni_take_heap(tni_scratch *w, tn_order order, int64_t k);
-TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op);
 TNI_FN void tni_heap_offer(tni_heap *h, double value, int64_t at);
 TNI_FN void tni_heap_sort(tni_heap *h);
 TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k);
