@@ -264,7 +264,7 @@ static tn_status tni_circuit_select_rows(void *user, int64_t first, int64_t coun
     tni_circuit_rows_top *t = (tni_circuit_rows_top *)user;
     for (int64_t i = 0; i < count; i++) {
         const double *row = v + i * t->c->columns;
-        tni_heap_select(&t->best, row, t->c->columns, t->top);
+        tni_heap_select(&t->best, row, t->c->columns);
         for (int64_t j = 0; j < t->top; j++) {
             t->v[(first + i) * t->top + j] = t->best.found[j].value;
             t->id[(first + i) * t->top + j] = (int32_t)t->best.found[j].at;

@@ -404,9 +404,6 @@ TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const c
 TNI_NOINLINE TNI_FN void tni_free(tn_ctx *ctx, void *p, size_t bytes);
 TNI_FN void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what);
 TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes);
-TNI_NOINLINE TNI_FN double *tni_scratch_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what);
-TNI_FN double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what);
-TNI_FN void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m);
 TNI_FN void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *));
 TNI_FN void tni_disown(tni_owned *o);
 TNI_FN void *tni_object(tn_ctx *ctx, size_t bytes, const char *what, void (*destroy)(tni_owned *));

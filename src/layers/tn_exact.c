@@ -10,7 +10,8 @@
 /* Zeroed numbers of A, B, vL and vR, one after the other, to be written by tni_tna_write. */
 static double *tni_tna_numbers(tni_scratch *w, const tn_tn_attention *layer)
 {
-    return tni_take_zeros(w, 1, tn_tensor_count(layer->a) + tn_tensor_count(layer->b) + 2 * layer->desc.bond);
+    return tni_take_zeros(w, 1, tni_plus(tni_plus(tn_tensor_count(layer->a), tn_tensor_count(layer->b)),
+                                         tni_area(2, layer->desc.bond)));
 }
 
 /* Writes and frees the numbers. On failure, or if v is NULL, removes the layer, whose parameters began at `before`. */

@@ -76,8 +76,8 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
     }
     const int64_t deep = t->layers > 1, tall = tni_max(high, wide);
     tni_scratch   w = tni_scratch_begin(t->ctx, "stack_inner");
-    double       *g = tni_take_f64(&w, deep * wide, wide), *next = tni_take_f64(&w, deep * wide, wide);
-    double       *x = tni_take_f64(&w, deep * high, wide), *y = tni_take_f64(&w, deep * high, wide);
+    double       *g = tni_take_f64(&w, tni_area(deep, wide), wide), *next = tni_take_f64(&w, tni_area(deep, wide), wide);
+    double       *x = tni_take_f64(&w, tni_area(deep, high), wide), *y = tni_take_f64(&w, tni_area(deep, high), wide);
     double       *c = tni_take_f64(&w, tall, TNI_STACK_BLOCK), *d = tni_take_f64(&w, tall, TNI_STACK_BLOCK);
     double       *e = tni_take_f64(&w, tall, TNI_STACK_BLOCK);
     tn_status     s = w.failed ? TN_ERR_MEMORY : TN_OK;

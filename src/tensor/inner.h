@@ -76,7 +76,7 @@ TNI_FN bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *
 TNI_FN tni_heap tni_take_heap(tni_scratch *w, tn_order order, int64_t k);
 TNI_FN void tni_heap_offer(tni_heap *h, double value, int64_t at);
 TNI_FN void tni_heap_sort(tni_heap *h);
-TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k);
+TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n);
 
 /* copies.c */
 TNI_FN double tni_load(const void *p, tn_dtype dtype, int64_t i);

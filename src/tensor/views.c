@@ -178,10 +178,9 @@ TNI_FN void tni_heap_sort(tni_heap *h)
 }
 
 /* The first k of v[0..n). */
-TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k)
+TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n)
 {
     h->held = 0;
-    h->k = k;
     for (int64_t i = 0; i < n; i++) tni_heap_offer(h, v[i], i);
     tni_heap_sort(h);
 }
