@@ -22,8 +22,7 @@ tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor
         return tni_fail(ctx, TN_ERR_SHAPE, "dictionary: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
                         (long long)m), (tn_tensor *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
-    tn_tensor *t = tni_view_of((tn_tensor *)d);
-    t = t ? tn_transpose(t, 0, 1) : NULL;
+    tn_tensor *t = tn_transpose(tni_view_of((tn_tensor *)d), 0, 1);
     tn_cp     *folded = t ? tn_cp_fold_in(cp, t, NULL) : NULL;
     tn_tensor *q = folded ? tn_cp_interaction(folded, u) : NULL;
     tn_cp_destroy(folded);

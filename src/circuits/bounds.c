@@ -163,8 +163,8 @@ static bool tni_bound_known(const tni_bound *b, tn_tensor *y, double *known)
     tn_tensor *in[2];
     if (!b->softmax) return true;
     tn_tensor *qk = tni_attention_qk(ctx, &b->m->blocks[0].attn, y, 0);
-    in[0] = qk ? tn_slice(tn_slice(qk, 1, c - 1, c), 2, 0, b->heads) : NULL;
-    in[1] = qk ? tn_slice(tn_slice(qk, 1, first, c), 2, b->heads, 2 * b->heads) : NULL;
+    in[0] = tn_slice(tn_slice(qk, 1, c - 1, c), 2, 0, b->heads);
+    in[1] = tn_slice(tn_slice(qk, 1, first, c), 2, b->heads, 2 * b->heads);
     tni_scratch w = tni_scratch_begin(ctx, "circuit_bound");
     tn_tensor  *s = tn_einsum(ctx, "bthd,bshd->hs", 2, in);
     double     *v = s ? tni_take_numbers(&w, s) : NULL;

@@ -159,7 +159,7 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
     }
     x = x0 = tni_circuit_stream(ctx, m, position);
     if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0, NULL);
-    x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    x = tn_reshape_2d(x, m->desc.vocab, m->desc.dim);
     if (x && constant) x = tn_append_one(ctx, x);
     return x && d->block > 0 ? tn_matmul(ctx, x, tni_circuit_basis(ctx, m, &b->norm1, constant, normed ? d->factor : 1)) : x;
 }
@@ -184,8 +184,7 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     const tn_rope_desc rope = tni_attention_rope(&a->desc, position, a->desc.qk_norm && d->tokens && d->block == 0);
     if (b) b = tn_slice(b, 1, d->head * dq, (d->head + 1) * dq);
     x = tni_circuit_through(ctx, x, tn_attention_head(a, d->head, part), b);
-    x = x ? tn_rope(ctx, tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)), &rope) : NULL;
-    return x ? tn_reshape_2d(x, -1, dq) : NULL;
+    return tn_reshape_2d(x ? tn_rope(ctx, tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)), &rope) : NULL, -1, dq);
 }
 
 /* ---- heads -------------------------------------------------------------- >>circuits-heads */

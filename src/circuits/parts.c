@@ -221,16 +221,14 @@ TNI_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circu
     if (!y) return NULL;
     *whole = tn_item(y);
     if (f->cap) w = tn_mul(ctx, w, tn_slice(f->cap, 0, t, t + 1));
-    y = tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->scale, 0, t, t + 1));
-    return y ? tn_reshape(y, 1, &all) : NULL;
+    return tn_reshape(tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->scale, 0, t, t + 1)), 1, &all);
 }
 
 /* Row i of a matrix, as a vector */
 static tn_tensor *tni_row_of(tn_tensor *x, int64_t i)
 {
     const int64_t n = x ? x->shape[1] : 0;
-    tn_tensor    *row = tn_slice(x, 0, i, i + 1);
-    return row ? tn_reshape(row, 1, &n) : NULL;
+    return tn_reshape(tn_slice(x, 0, i, i + 1), 1, &n);
 }
 
 /* Row t of each part, as one matrix [parts,n+1]; zeros where a part is NULL */
@@ -263,8 +261,7 @@ static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tenso
     tn_tensor *h = tn_affine(ctx, y, tni_layer_part(b->w, 0), NULL);
     for (int64_t k = 1; k < encoders - 1 && h; k++) {
         in[0] = h; in[1] = tn_affine(ctx, y, tni_layer_part(b->w, k), NULL);
-        h = tn_einsum(ctx, "ah,bh->abh", 2, in);
-        h = h ? tn_reshape_2d(h, -1, b->w->shape[1]) : NULL;
+        h = tn_reshape_2d(tn_einsum(ctx, "ah,bh->abh", 2, in), -1, b->w->shape[1]);
     }
     in[0] = h; in[1] = g;
     if (encoders > 1) in[2] = tn_affine(ctx, y, tni_layer_part(b->w, encoders - 1), NULL);
@@ -357,7 +354,7 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
     tni_scope  scope = tni_scope_begin(f->ctx);
     tn_tensor *u = tni_target_covector(f, target, "circuit_parts", &out->whole);
     u = u ? tni_expand(&e, u, target->position) : NULL;
-    out->values = u ? tn_tensor_keep(u) : NULL;
+    out->values = tn_tensor_keep(u);
     tni_scope_end(f->ctx, scope);
     if (!out->values) return tni_analysis_status(f->ctx);
     out->by = e.by;

@@ -55,7 +55,7 @@ typedef struct tni_steering {
 
 static tn_tensor *tni_steering_copy(const tni_steering *t, tn_tensor *x, int64_t copy)
 {
-    return x ? tn_slice(x, 0, copy * t->texts, (copy + 1) * t->texts) : NULL;
+    return tn_slice(x, 0, copy * t->texts, (copy + 1) * t->texts);
 }
 
 /* The copies, listed, as one tensor */

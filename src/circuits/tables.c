@@ -15,7 +15,7 @@
    a block needs meanwhile, some times vocab hidden units, is released before the next one. */
 static tn_tensor *tni_circuit_alone(tn_ctx *ctx, const tn_transformer *m, int64_t blocks, int64_t position)
 {
-    tn_tensor *x0 = tni_circuit_stream(ctx, m, position), *x = x0 ? tn_tensor_keep(x0) : NULL;
+    tn_tensor *x0 = tni_circuit_stream(ctx, m, position), *x = tn_tensor_keep(x0);
     for (int64_t l = 0; l < blocks && x; l++) {
         const tn_transformer_block *b = &m->blocks[l];
         const tni_scope scope = tni_scope_begin(ctx);
@@ -40,7 +40,7 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
     tni_scope scope = tni_scope_begin(ctx);
     x = stream = tni_circuit_alone(ctx, m, blocks, position);
     if (x && m->desc.norm_place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
-    x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    x = tn_reshape_2d(x, m->desc.vocab, m->desc.dim);
     tn_tensor *head = m->head.w;
     if (x) c = tn_circuit_create(ctx, 1, &x, &head);
     tni_scope_end(ctx, scope);
@@ -80,7 +80,7 @@ TNI_FN tn_tensor *tni_circuit_tokens(tn_ctx *ctx, const tn_transformer *m, int64
     tn_norm    norm = m->blocks[block].norm2;
     norm.gain = norm.bias = NULL;
     if (x && !m->desc.no_norm) x = tn_norm_forward(ctx, &norm, x);
-    return x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    return tn_reshape_2d(x, m->desc.vocab, m->desc.dim);
 }
 
 tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t out)
@@ -95,9 +95,7 @@ tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block
     tni_scope  scope = tni_scope_begin(ctx);
     tn_tensor *x = tni_circuit_tokens(ctx, m, block);
     if (x && cp->constant) x = tn_append_one(ctx, x);
-    tn_tensor *u = tn_circuit_unembedding(ctx, m);
-    u = u ? tn_slice(u, 0, out, out + 1) : NULL;
-    u = u ? tn_reshape(u, 1, &m->desc.dim) : NULL;
+    tn_tensor *u = tn_reshape(tn_slice(tn_circuit_unembedding(ctx, m), 0, out, out + 1), 1, &m->desc.dim);
     if (x && u) c = tn_circuit_interactions(ctx, cp, u, x, x);
     tni_scope_end(ctx, scope);
     tn_cp_destroy(cp);

@@ -193,8 +193,7 @@ static tn_tensor *tni_pattern_scores(tn_ctx *ctx, const tn_attention *layer, dou
     const int64_t H = layer->desc.heads;
     q = tn_slice(q, 2, i * H, (i + 1) * H);
     q = q ? tn_scale(ctx, tn_transpose(q, 1, 2), scale) : NULL;
-    k = q ? tn_slice(k, 2, i * H, (i + 1) * H) : NULL;
-    k = k ? tn_transpose(k, 1, 2) : NULL;
+    k = tn_transpose(q ? tn_slice(k, 2, i * H, (i + 1) * H) : NULL, 1, 2);
     return k ? tn_matmul(ctx, q, tn_transpose(k, 2, 3)) : NULL;
 }
 
@@ -223,8 +222,7 @@ static tn_tensor *tni_pattern_rows(tn_ctx *ctx, const tn_attend_desc *a, int64_t
     tn_tensor *y = tn_attend(ctx, one, one, one, &ones);
     ones.row_scale = TN_ROW_SCALE_NONE;
     tn_tensor *n = y ? tn_attend(ctx, one, one, one, &ones) : NULL;
-    y = n ? tn_div(ctx, y, n) : NULL;
-    return y ? tn_reshape_2d(y, T, 1) : NULL;
+    return tn_reshape_2d(n ? tn_div(ctx, y, n) : NULL, T, 1);
 }
 
 /* P / (eps + sum_j P_ij) */
@@ -379,8 +377,7 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
     if (part == TN_HEAD_V) return tn_slice(layer->v, 0, h * d->d_v, (h + 1) * d->d_v);
     if (part == TN_HEAD_O) return tn_slice(layer->o, 1, h * d->d_v, (h + 1) * d->d_v);
     int64_t    at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
-    tn_tensor *t = tni_layer_part(layer->qk, at);
-    return t ? tn_slice(t, 0, h * d->d_qk, (h + 1) * d->d_qk) : NULL;
+    return tn_slice(tni_layer_part(layer->qk, at), 0, h * d->d_qk, (h + 1) * d->d_qk);
 }
 
 /* ---- the KV cache of an attention layer, or its state ------------------- >>layer-attention-cache */

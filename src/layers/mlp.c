@@ -88,7 +88,7 @@ static tn_tensor *tni_mlp_encoded(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *y
     int64_t shape[4] = {y->shape[0], y->shape[1], e, y->shape[2] / e};
     y = tni_shown(ctx, taps, "mlp", ".encoders", tn_reshape(y, 4, shape));
     shape[2] *= shape[3];
-    return y ? tn_reshape(y, 3, shape) : NULL;
+    return tn_reshape(y, 3, shape);
 }
 
 /* All encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x | ..]. */
@@ -117,8 +117,7 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x) { retu
 TNI_FN tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i)
 {
     int64_t    n = stack->shape[1], m = stack->shape[2];
-    tn_tensor *t = tn_slice(stack, 0, i, i + 1);
-    return t ? tn_reshape_2d(t, n, m) : NULL;
+    return tn_reshape_2d(tn_slice(stack, 0, i, i + 1), n, m);
 }
 
 tn_tensor *tn_mlp_encoder(const tn_mlp *layer, int64_t e)
@@ -167,8 +166,7 @@ tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tenso
     u = tn_reshape(u, 3, cube);
     cube[1] = n; cube[2] = 1;
     x = tn_reshape(x, 3, cube);
-    tn_tensor *y = u && x ? tn_matmul(ctx, u, x) : NULL;
-    y = y ? tn_reshape(y, rank, shape) : NULL;
+    tn_tensor *y = tn_reshape(u && x ? tn_matmul(ctx, u, x) : NULL, rank, shape);
     return y && layer->desc.augmented ? tn_append_one(ctx, y) : y;
 }
 

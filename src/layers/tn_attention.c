@@ -13,7 +13,7 @@ static tn_tensor *tni_shaped(tn_ctx *ctx, tn_tensor *t, int rank, int64_t s0, in
 {
     int64_t shape[4] = {s0, s1, s2, s3};
     if (t && !tn_tensor_is_contiguous(t)) t = tn_copy(ctx, t);
-    return t ? tn_reshape(t, rank, shape) : NULL;
+    return tn_reshape(t, rank, shape);
 }
 
 static tn_status tni_tna_check(tn_params *ps, const char *name, tn_tn_attention_desc *d)
@@ -210,7 +210,7 @@ static tn_tensor *tni_tna_dominant(tn_ctx *ctx, const tn_tn_attention *layer, bo
     tn_eig_result e;
     tn_eig_desc all = TNI_ZERO;
     all.left = true;
-    m = m ? tn_slice(tn_slice(m, 0, site, site + 1), 3, 0, 1) : NULL;
+    m = tn_slice(tn_slice(m, 0, site, site + 1), 3, 0, 1);
     m = tni_shaped(ctx, m, 2, d->bond, d->bond, 1, 1);
     if (!m || tn_eig(ctx, m, &all, &e) != TN_OK) return NULL;
     if (tni_tna_is_simple(ctx, &e)) v = tni_tna_eigenvector(ctx, m, &e, right);

@@ -156,7 +156,7 @@ static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t 
         }
     tn_tensor *y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, TNI_DIMS(strings, n, 2), TN_F64, bits));
     if (y && layer->desc.out == 2) y = tn_sub(ctx, tn_slice(y, 2, 1, 2), tn_slice(y, 2, 0, 1));
-    y = y ? tn_reshape(y, 2, TNI_DIMS(strings, n)) : NULL;
+    y = tn_reshape(y, 2, TNI_DIMS(strings, n));
     if (!y || tn_read(y, TN_F64, z, strings * n) != TN_OK) return false;
     for (int64_t i = 0; i < strings * n; i++) {
         largest = fmax(largest, fabs(z[i]));

@@ -80,7 +80,7 @@ tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int6
     for (int k = 0; k < ends && whole; k++) {
         tn_tensor *v = tni_tna_boundary(ctx, layer, k == 1);
         label[0] = k * all;
-        whole = tni_net_put(net, all + k, tni_net_copy(ctx, v ? tn_reshape(v, 1, &d->bond) : NULL, 1), label);
+        whole = tni_net_put(net, all + k, tni_net_copy(ctx, tn_reshape(v, 1, &d->bond), 1), label);
     }
     return tni_net_done(net, whole, "net_from_tn_attention");
 }

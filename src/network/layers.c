@@ -93,7 +93,7 @@ static tn_tensor *tni_net_set(tn_ctx *ctx, const tn_attention *layer, int i, int
     const tn_attention_desc *d = &layer->desc;
     tn_tensor *w = tn_slice(layer->qk, 0, i, i + 1), *b = layer->qkb ? tn_slice(layer->qkb, 0, i, i + 1) : NULL;
     const tn_rope_desc rope = tni_attention_rope(d, i < layer->qk->shape[0] / 2 ? distance : 0, false);
-    w = w ? tn_reshape_2d(w, d->heads * d->d_qk, d->dim) : NULL;
+    w = tn_reshape_2d(w, d->heads * d->d_qk, d->dim);
     return tn_rope(ctx, tni_net_heads(ctx, w, b, d->heads, d->d_qk), &rope);
 }
 
