@@ -57,14 +57,13 @@ TNI_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_
 
 tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_tensor **features)
 {
-    int64_t    all = -1;
     tn_tensor *m, *last;
     if (features) *features = NULL;
     if (!tni_layer_given(ctx, layer, "mlp_modifier") || !tni_usable(ctx, layer->w, "mlp_modifier", "w")) return NULL;
     const tn_mlp_desc *d = &layer->desc;
     int64_t e = layer->w->shape[0], h = layer->w->shape[1];
     tn_tensor *w = tn_reshape_2d(layer->w, e * h, layer->w->shape[2]);
-    tn_tensor *b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    tn_tensor *b = tn_reshape(layer->b, 1, TNI_DIMS(-1));
     tn_tensor *z = w && (b || !layer->b) ? tn_affine(ctx, x, w, b) : NULL;
     if (!z) return NULL;
     if (e == 1) {

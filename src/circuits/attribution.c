@@ -18,7 +18,7 @@ static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block
     tn_tensor    *in[4], *part[2], *un = tn_slice(c, -1, 0, n);
     part[0] = tn_matmul(ctx, un, b->p);
     part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, TNI_DIMS(b->in1->shape[0], 1), 0);
-    part[1] = part[1] ? tn_reshape_2d(part[1], -1, 1) : NULL;
+    part[1] = tn_reshape_2d(part[1], -1, 1);
     in[0] = tn_concat(ctx, 2, part, 1); in[1] = b->gate; in[2] = b->w;
     c = tn_add(ctx, c, tni_frozen_read(ctx, tn_einsum(ctx, "th,eth,ehn->tn", 3, in), b->in2));
     un = tn_slice(c, -1, 0, n);

@@ -125,7 +125,7 @@ static tn_tensor *tni_frozen_encoders(tn_ctx *ctx, const tn_norm *norm, const tn
 {
     const int64_t all = mlp->w->shape[0], h = mlp->desc.hidden, n = mlp->desc.in;
     const int64_t first = mlp->desc.kind == TN_MLP_BILINEAR ? 0 : all - 1;
-    tn_tensor    *w = tn_slice(mlp->w, 0, first, all), *b = mlp->b ? tn_slice(mlp->b, 0, first, all) : NULL, *part[2];
+    tn_tensor    *w = tn_slice(mlp->w, 0, first, all), *b = tn_slice(mlp->b, 0, first, all), *part[2];
     w = w ? tni_frozen_in(ctx, norm, tn_reshape_2d(w, -1, n), b) : NULL;
     part[0] = tn_reshape(w, 3, TNI_DIMS(all - first, h, n + 1));
     part[1] = tn_add(ctx, tn_full(ctx, 3, TNI_DIMS(all - first, 1, n + 1), 0), tn_slice(tn_eye(ctx, n + 1), 0, n, n + 1));

@@ -214,14 +214,14 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
 TNI_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
                                       double *whole)
 {
-    const int64_t t = target->position, all = -1;
+    const int64_t t = target->position;
     tn_ctx       *ctx = f->ctx;
     tn_tensor    *w = tni_target_weights(f, target, op);
     tn_tensor    *y = w ? tn_sum(ctx, tn_mul(ctx, w, tn_slice(f->logits, 0, t, t + 1))) : NULL;
     if (!y) return NULL;
     *whole = tn_item(y);
     if (f->cap) w = tn_mul(ctx, w, tn_slice(f->cap, 0, t, t + 1));
-    return tn_reshape(tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->scale, 0, t, t + 1)), 1, &all);
+    return tn_reshape(tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->scale, 0, t, t + 1)), 1, TNI_DIMS(-1));
 }
 
 /* Row i of a matrix, as a vector */
@@ -248,7 +248,7 @@ static tn_tensor *tni_parts_rows(const tni_expansion *e, const tni_part_list *x,
 static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tensor *u, int64_t t)
 {
     const tn_circuit_frozen_block *b = &e->f->block[e->f->layers - 1];
-    const int64_t n = e->f->model->desc.dim, encoders = b->w->shape[0], one = 1, flat = -1;
+    const int64_t n = e->f->model->desc.dim, encoders = b->w->shape[0];
     tn_ctx       *ctx = e->ctx;
     tn_tensor    *y = tni_frozen_read(ctx, x, tn_slice(b->in2, 0, t, t + 1)), *un = tn_slice(u, 0, 0, n);
     tn_tensor    *part[2], *in[3];
@@ -256,7 +256,7 @@ static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tenso
     part[0] = tn_einsum(ctx, "o,oh->h", 2, in);
     if (b->m) part[0] = tn_mul(ctx, part[0], tni_row_of(b->m, t));
     part[1] = b->pb ? tn_sum(ctx, tn_mul(ctx, tni_row_of(b->pb, t), un)) : tn_full(ctx, 0, NULL, 0);
-    part[1] = part[1] ? tn_reshape(part[1], 1, &one) : NULL;
+    part[1] = tn_reshape(part[1], 1, TNI_DIMS(1));
     tn_tensor *g = tn_concat(ctx, 2, part, 0);
     tn_tensor *h = tn_affine(ctx, y, tni_layer_part(b->w, 0), NULL);
     for (int64_t k = 1; k < encoders - 1 && h; k++) {
@@ -266,7 +266,7 @@ static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tenso
     in[0] = h; in[1] = g;
     if (encoders > 1) in[2] = tn_affine(ctx, y, tni_layer_part(b->w, encoders - 1), NULL);
     part[1] = encoders > 1 ? tn_einsum(ctx, "ah,h,bh->ab", 3, in) : tn_einsum(ctx, "ah,h->a", 2, in);
-    part[1] = part[1] ? tn_reshape(part[1], 1, &flat) : NULL;
+    part[1] = tn_reshape(part[1], 1, TNI_DIMS(-1));
     in[0] = x; in[1] = u;
     part[0] = tn_einsum(ctx, "an,n->a", 2, in);
     return tn_concat(ctx, 2, part, 0);

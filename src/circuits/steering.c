@@ -89,8 +89,7 @@ static tn_tensor *tni_steering_hidden(tn_ctx *ctx, const tni_steering *t, tn_ten
             c[i] = sum;
         }
     for (int64_t i = 1; i <= K && zero; i++) {
-        c[i] = tn_copy(ctx, c[i]);
-        c[i] = c[i] ? tn_reshape(c[i], zero->rank, zero->shape) : NULL;
+        c[i] = tn_reshape(tn_copy(ctx, c[i]), zero->rank, zero->shape);
     }
     c[0] = tni_steering_copy(t, x, 0);
     c[K + 1] = c[K + 2] = zero;

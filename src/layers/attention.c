@@ -130,9 +130,8 @@ TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
 {
     const tn_attention_desc *d = &layer->desc;
     const int64_t heads = layer->qk->shape[0] * d->heads;
-    int64_t       all = -1;
     tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
-    tn_tensor    *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
+    tn_tensor    *b = tn_reshape(layer->qkb, 1, TNI_DIMS(-1));
     const tn_rope_desc rope = tni_attention_rope(d, first, d->qk_norm);
     if (!w || (layer->qkb && !b)) return NULL;
     x = tni_attention_split(tn_affine(ctx, x, w, b), heads, d->d_qk);
@@ -158,13 +157,12 @@ TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
 static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *layer)
 {
     const tn_dtype made = ctx->made;
-    const int64_t  one = 1;
     if (layer->desc.kind == TN_ATTENTION_DIFFERENTIAL_PLAIN) return layer->lambda;
     ctx->made = ctx->desc.dtype;
     tn_tensor *e = tn_mul(ctx, tn_slice_step(layer->lambda, 0, 0, 4, 2), tn_slice_step(layer->lambda, 0, 1, 4, 2));
     e = e ? tn_activation(ctx, tn_sum_axis(ctx, e, 1), TN_ACT_EXP) : NULL;
     e = e ? tn_sub(ctx, tn_slice(e, 0, 0, 1), tn_slice(e, 0, 1, 2)) : NULL;
-    e = e ? tn_add(ctx, e, tn_full(ctx, 1, &one, layer->desc.lambda_init)) : NULL;
+    e = e ? tn_add(ctx, e, tn_full(ctx, 1, TNI_DIMS(1), layer->desc.lambda_init)) : NULL;
     ctx->made = made;
     return e;
 }
@@ -228,10 +226,9 @@ static tn_tensor *tni_pattern_rows(tn_ctx *ctx, const tn_attend_desc *a, int64_t
 /* P / (eps + sum_j P_ij) */
 static tn_tensor *tni_pattern_by_sum(tn_ctx *ctx, tn_tensor *p, double eps)
 {
-    const int64_t one = 1;
     tn_tensor    *sum = p ? tni_mean_of_rows(ctx, p) : NULL;
     sum = sum ? tn_scale(ctx, sum, (double)p->shape[3]) : NULL;
-    sum = sum ? tn_add(ctx, sum, tn_full(ctx, 1, &one, eps)) : NULL;
+    sum = sum ? tn_add(ctx, sum, tn_full(ctx, 1, TNI_DIMS(1), eps)) : NULL;
     return sum ? tn_div(ctx, p, sum) : NULL;
 }
 

@@ -75,7 +75,6 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
 tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_attention_desc *desc, tn_tn_attention *layer)
 {
     int64_t       shape[5], before = tn_params_count(ps);
-    const int64_t one = 1;
     int           rank = 0;
     tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention: layer or desc is NULL");
@@ -94,7 +93,7 @@ tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_atte
     if (whole && d.boundary == TN_BOUNDARY_VECTORS)
         whole = (layer->left = tni_layer_vector(ps, name, "left", d.bond, a)) != NULL
                 && (layer->right = tni_layer_vector(ps, name, "right", d.bond, a)) != NULL;
-    if (whole && d.residual) whole = (layer->r = tni_attention_constant(ps, name, "r", one, 1)) != NULL;
+    if (whole && d.residual) whole = (layer->r = tni_attention_constant(ps, name, "r", 1, 1)) != NULL;
     if (whole && d.bias) whole = (layer->bias = tni_attention_constant(ps, name, "bias", d.out, 0)) != NULL;
     if (whole && d.boundary == TN_BOUNDARY_DOMINANT && d.init_a.rule == TN_INIT_DEFAULT) whole = tni_tna_symmetric(layer);
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);

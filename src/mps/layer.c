@@ -137,8 +137,7 @@ static tn_tensor *tni_mps_closed(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, i
 /* y e^log, with the log limited; -inf gives 0. y [b,out] or [b] */
 static tn_tensor *tni_mps_scaled(tn_ctx *ctx, tn_tensor *y, tn_tensor *log)
 {
-    const int64_t one = 1;
-    tn_tensor    *most = tn_full(ctx, 1, &one, ctx->desc.dtype == TN_F32 ? 80 : 700);
+    tn_tensor    *most = tn_full(ctx, 1, TNI_DIMS(1), ctx->desc.dtype == TN_F32 ? 80 : 700);
     log = tn_sub(ctx, most, tn_activation(ctx, tn_sub(ctx, most, log), TN_ACT_RELU));
     if ((log = tn_exp(ctx, log)) != NULL && y->rank == 2) log = tn_reshape_2d(log, log->shape[0], 1);
     return tn_mul(ctx, y, log);
@@ -202,7 +201,6 @@ static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, t
 
 tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
 {
-    const int64_t one = 1;
     if (!tni_layer_given(ctx, m, "mps_log_partition") || !tni_usable(ctx, m->cores, "mps_log_partition", "cores")) return NULL;
     if (m->desc.sites == 0)
         return tni_fail(ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites in the layer's "
@@ -210,7 +208,7 @@ tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
     tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;
     int64_t    bond = m->desc.bond, place = tni_mps_place(&m->desc, m->desc.sites);
-    tn_tensor *log = tn_full(ctx, 1, &one, 0);
+    tn_tensor *log = tn_full(ctx, 1, TNI_DIMS(1), 0);
     tn_tensor *l = m->desc.periodic ? tn_eye(ctx, bond * bond) : tni_mps_end(ctx, m, m->left);
     tn_tensor *r = m->desc.periodic ? l : tni_mps_end(ctx, m, m->right);
     if (!m->desc.periodic && l && r) {

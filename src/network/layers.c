@@ -91,7 +91,7 @@ static tn_tensor *tni_net_heads(tn_ctx *ctx, tn_tensor *w, tn_tensor *b, int64_t
 static tn_tensor *tni_net_set(tn_ctx *ctx, const tn_attention *layer, int i, int64_t distance)
 {
     const tn_attention_desc *d = &layer->desc;
-    tn_tensor *w = tn_slice(layer->qk, 0, i, i + 1), *b = layer->qkb ? tn_slice(layer->qkb, 0, i, i + 1) : NULL;
+    tn_tensor *w = tn_slice(layer->qk, 0, i, i + 1), *b = tn_slice(layer->qkb, 0, i, i + 1);
     const tn_rope_desc rope = tni_attention_rope(d, i < layer->qk->shape[0] / 2 ? distance : 0, false);
     w = tn_reshape_2d(w, d->heads * d->d_qk, d->dim);
     return tn_rope(ctx, tni_net_heads(ctx, w, b, d->heads, d->d_qk), &rope);
