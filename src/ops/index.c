@@ -221,11 +221,8 @@ static tn_view tni_axis_view(const tn_tensor *t, int64_t outer, int64_t n, int64
 /* A contiguous tensor as a table of n rows. */
 static tn_view tni_table_view(const tn_tensor *t, int64_t n, int64_t columns)
 {
-    tn_view v = tni_flat_view(t);
-    v.rank = 2;
-    v.shape[0] = n;
-    v.shape[1] = v.strides[0] = columns;
-    v.strides[1] = 1;
+    tn_view v = tni_view(t);
+    tni_view_shape(&v, 2, TNI_DIMS(n, columns));
     return v;
 }
 
