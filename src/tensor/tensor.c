@@ -121,6 +121,8 @@ tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64
     return tn_tensor_nd(ctx, dtype, 3, TNI_DIMS(n, m, k));
 }
 
+/* ---- views, and kernel calls with them ---------------------------------- >>tensor-calls */
+
 /* Writes where the view is needed: a small prediction spends a third of its time on calls and views that are copied. */
 TNI_NOINLINE TNI_FN void tni_view_to(tn_view *v, const tn_tensor *t)
 {
