@@ -61,7 +61,7 @@ static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const
     *rank = 0;
     if (tni_broadcast_more(a, rank, shape) && tni_broadcast_more(b, rank, shape)) return true;
     return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b)),
-                    false;
+           false;
 }
 
 /* The gradient of t, += factor * dy summed over the axes along which t was broadcast. */

@@ -49,7 +49,7 @@ static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *c
                             TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis), false;
         if (!stacked && t[k]->shape[axis] > INT64_MAX - all)
             return tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d sum to 2^63 or more, expected less", op, axis),
-                            false;
+                   false;
         all += stacked ? 1 : t[k]->shape[axis];
     }
     return true;

@@ -124,7 +124,7 @@ tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype 
     if (!t) return NULL;
     if (!numbers && tn_tensor_count(t) > 0)
         return tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t)),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
 }
 
