@@ -91,11 +91,9 @@
      These leave parts out, with their declarations. Files that define other ones than the file with the implementation still
      fit it; if they call what it leaves out, the linker says which function is missing.
        TN_SMALL                  the set for a small network inside a program: layers, training, files, folding, eigenpairs and
-                                 pictures. It is TN_NO_TEXT, TN_NO_SEQUENCES, TN_NO_ANALYSIS, TN_NO_COMM, TN_NO_F64, and TN_SIMD_MAX
-                                 1 unless you define it; without AVX2 or NEON only products are fast
+                                 pictures. It is TN_NO_TEXT, TN_NO_MODELS, TN_NO_ANALYSIS, TN_NO_COMM, TN_NO_F64, and TN_SIMD_MAX
+                                 1 unless you define it; without AVX2 or NEON only products are fast, and scans never are
        TN_NO_TEXT                no tokenizers and token shards (>>text)
-       TN_NO_SEQUENCES           nothing that reads along a sequence: attention, RoPE, chains and scans, and what needs
-                                 these: transformers, MPS
        TN_NO_MODELS              no transformers (>>models, >>circuits)
        TN_NO_CIRCUITS            no circuits of transformers (>>circuits)
        TN_NO_IMAGE               no pictures (>>image)
@@ -155,11 +153,11 @@
 #endif
 /* TN_SMALL: layers, training, files, folding, eigenpairs and pictures, in float. */
 #ifdef TN_SMALL
-#ifndef TN_NO_SEQUENCES
-#define TN_NO_SEQUENCES
-#endif
 #ifndef TN_NO_TEXT
 #define TN_NO_TEXT
+#endif
+#ifndef TN_NO_MODELS
+#define TN_NO_MODELS
 #endif
 #ifndef TN_NO_ANALYSIS
 #define TN_NO_ANALYSIS
@@ -178,14 +176,6 @@
 #define TN_SIMD_MAX 2
 #endif
 /* What needs a part that is left out is left out as well. */
-#ifdef TN_NO_SEQUENCES
-#ifndef TN_NO_MODELS
-#define TN_NO_MODELS
-#endif
-#ifndef TN_NO_MPS
-#define TN_NO_MPS
-#endif
-#endif
 #ifdef TN_NO_ANALYSIS
 #ifndef TN_NO_MPS
 #define TN_NO_MPS
@@ -393,8 +383,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
 /* X(ENUM, name, parameter block). Kernels are explained at their implementation, >>op-NAME.
    A kernel with `accumulate` in its line can add to its first output instead of overwriting it; those of attention add to
    all three gradients, or overwrite all three. */
-#define TN_KERNELS(X) TN_KERNELS_BY(X, X, X, X)
-#define TN_KERNELS_BY(X, T, S, U) /* T: kernels that only training needs; S and U: the same of sequences */ \
+#define TN_KERNELS(X) TN_KERNELS_BY(X, X)
+#define TN_KERNELS_BY(X, T) /* T: kernels that only training needs */ \
     X(COPY,                   copy)                   /* casts, any strides                     */ \
     X(FILL,                   fill)                   /* f0 value                               */ \
     X(UNIFORM,                uniform)                /* f0 low, f1 high; i0 key, i1 call, i2 first */ \
@@ -422,20 +412,20 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(SOFTMAX_BACKWARD,       softmax_backward)       /* the same; accumulate                   */ \
     T(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call, i2 first; accumulate */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
-    S(CHAIN,                  chain)                  \
-    U(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
-    S(SCAN,                   scan)                   /* i0 reverse                             */ \
-    U(SCAN_BACKWARD,          scan_backward)          /* the same; accumulate                   */ \
-    S(SCAN_STATES,            scan_states)            /* the same                               */ \
-    U(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate                   */ \
-    U(SCAN_CORES,             scan_cores)             /* the same; accumulate                   */ \
-    S(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
+    X(CHAIN,                  chain)                  \
+    T(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
+    X(SCAN,                   scan)                   /* i0 reverse                             */ \
+    T(SCAN_BACKWARD,          scan_backward)          /* the same; accumulate                   */ \
+    X(SCAN_STATES,            scan_states)            /* the same                               */ \
+    T(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate                   */ \
+    T(SCAN_CORES,             scan_cores)             /* the same; accumulate                   */ \
+    X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
                                                       /* high, context; i0 first, i1 no rotation */ \
-    U(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
-    S(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
-    U(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; accumulate */ \
-    S(ATTENTION_LINEAR,       attention_linear)       /* the same numbers                       */ \
-    U(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; accumulate             */ \
+    T(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
+    X(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
+    T(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; accumulate */ \
+    X(ATTENTION_LINEAR,       attention_linear)       /* the same numbers                       */ \
+    T(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; accumulate             */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
     T(SUMSQ,                  sumsq)                  /* i0 parameter's index; i1, i2: the series */ \
@@ -781,7 +771,6 @@ TN_API tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x);                   /
 TN_API tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std);             /* x + std * normal; only while recording */
 /* Sets elements to 0 with probability p and divides the others by 1-p, only while recording; else returns x. */
 TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);
-#ifndef TN_NO_SEQUENCES
 /* Multiplies a chain of matrices: M[b,0] M[b,1] ... M[b,n-1] = exp(log_norm[b]) y[b].   m [b,n,d,d], n >= 1 -> y [b,d,d]
    y has Frobenius norm 1 and *log_norm [b] is the logarithm of the scale, so that long chains neither overflow nor vanish;
    log_norm may be NULL. Where the product is zero y is zero, log_norm -inf and the gradient zero.
@@ -880,7 +869,6 @@ typedef struct tn_attend_desc {
    Here s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 are set 2; else s = 1. Extents may be 0, but d >= 1. The queries
    are the last positions: Tq < Tk continues a sequence. A query that sees no key gives zeros. */
 TN_API tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc);
-#endif /* TN_NO_SEQUENCES */
 /* The mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */
@@ -1650,7 +1638,6 @@ TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, const tn
    adds to its loss: loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
 TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty);
 
-#ifndef TN_NO_SEQUENCES
 /* ---- attention: heads that read other positions ------------------------- >>layer-attention
    q, k and v are linear in x; tn_rope adds the positions to q and k, tn_attend attends, and o sums the heads.
    Softmax: Vaswani et al. 2017. Squared and bilinear, with a constant row scale, no QK-norm and no head norm, are tensors:
@@ -1729,7 +1716,6 @@ TN_API size_t     tn_attention_cache_bytes(const tn_attention_cache *cache);    
    unchanged, except a state that was being read, which then needs a reset: later calls say so. */
 TN_API tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *cache,
                                       tn_tensor **values);
-#endif /* TN_NO_SEQUENCES */
 
 #ifndef TN_NO_MPS
 /* ---- TN attention: each site is mapped by a product of matrices of all others ---- >>tn-attention
@@ -2257,7 +2243,6 @@ TN_API tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp);
    so that bilinear layers give order 2^n. The constant one is passed on to layers with `constant`, and with `carry` the
    output ends with it as well: [y;1], so that another net with `constant` can be composed with this one. */
 TN_API tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool carry);
-#ifndef TN_NO_SEQUENCES
 /* Makes a net of order 5 from squared or bilinear attention: the contribution of key s to query t, without the row scale,
        y_t = c_t sum_s f(x_t, x_t, x_s, x_s, x_s) + o_b,   T[o,i,j,k,l,m] = sum_h A1_h[i,k] A2_h[j,l] M_h[o,m]
    A = scale Q^T K of each set (squared: twice the same), M = O V. The sum over the keys that are visible, their number's row
@@ -2265,7 +2250,6 @@ TN_API tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers,
    distance t - s; without, `distance` has no effect. Biases of q, k and v set `constant`. TN_ERR_ARG for what is not a
    tensor of its inputs: softmax and differential attention, qk_norm, head_norm, mix_values, TN_ROW_SCALE_SUM. */
 TN_API tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t distance);
-#endif /* TN_NO_SEQUENCES */
 /* Makes a net from the n >= 1 cores of a matrix product state or tensor train, core j [D_j,n_j,D_(j+1)], closed by a trace:
    D_n = D_0, which is 1 for an open chain. Each core has an input leg, an input of its own. A core of rank 4,
    [D_j,n_j,out,D_(j+1)], has an output leg too; one of rank 2 has no leg. */
@@ -4765,6 +4749,18 @@ TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char 
     return s;
 }
 
+/* Whether low <= v <= high, INT64_MAX for no limit; if not, an error says so of `name`, an argument of `what`. */
+TNI_UNUSED TNI_NOINLINE TNI_FN bool tni_within(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low,
+                                               int64_t high)
+{
+    if (v >= low && v <= high) return true;
+    if (high == INT64_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v,
+                        (long long)low), false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
+                    (long long)high), false;
+}
+
 TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...)
 {
     char    message[512];
@@ -4819,7 +4815,7 @@ void tn_ctx_clear_error(tn_ctx *ctx)
    >>memory   counted allocations, and arenas
    An allocation that fails, or that max_bytes forbids, returns NULL after it has given the context an error
    (TN_ERR_MEMORY) that names what the memory was for. The caller frees what it has and passes the error on.
-   Arrays are allocated by tni_array, tni_scratch_f64 and tni_arena_list, which check the product; extents are multiplied by
+   Arrays are allocated by tni_array, tni_take and tni_arena_list, which check the product; extents are multiplied by
    tni_area. tests/idioms.sh finds a bare product in the arguments of a call, not one that was computed before.
    ====================================================================== */
 
@@ -4886,22 +4882,6 @@ TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const c
     size_t bytes;
     return tni_array_bytes(ctx, 0, n, each, what, &bytes) ? tni_alloc(ctx, bytes, what) : NULL;
 }
-
-/* n * m doubles for a host algorithm. */
-TNI_NOINLINE TNI_FN double *tni_scratch_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
-{
-    return (double *)tni_array(ctx, tni_area(n, m), 8, what);
-}
-
-/* The same, zeroed. */
-TNI_FN double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
-{
-    double *p = tni_scratch_f64(ctx, n, m, what);
-    if (p) memset(p, 0, (size_t)n * (size_t)m * sizeof *p);
-    return p;
-}
-
-TNI_FN void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m) { tni_free(ctx, p, (size_t)n * (size_t)m * 8); }
 
 TNI_FN void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *))
 {
@@ -6081,9 +6061,7 @@ typedef struct tni_compact {
 } tni_compact;
 
 typedef struct tni_found { double value; int64_t at; } tni_found;
-typedef struct tni_heap { tn_order order; int64_t held, k, max; tni_found *found; } tni_heap;
-
-static inline void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->max); }
+typedef struct tni_heap { tn_order order; int64_t held, k; tni_found *found; } tni_heap;
 
 static inline bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
 {
@@ -6127,10 +6105,9 @@ TNI_FN bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
 TNI_FN bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *shape)
 {
     if (rank < 0 || rank > TN_MAX_RANK)
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: rank is %d, expected 0 to %d", op, rank, TN_MAX_RANK);
-    else if (rank > 0 && !shape) tni_fail(ctx, TN_ERR_SHAPE, "%s: shape is NULL, expected %d extents", op, rank);
-    else return true;
-    return false;
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: rank is %d, expected 0 to %d", op, rank, TN_MAX_RANK), false;
+    if (rank == 0 || shape) return true;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: shape is NULL, expected %d extents", op, rank), false;
 }
 
 /* The bytes of any shape; false with an error if it is not valid or does not fit the address space. */
@@ -6146,19 +6123,25 @@ TNI_FN bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int ran
                     tni_shape_of(rank, shape).s), false;
 }
 
-TNI_FN void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+/* Copies a shape, with the strides of contiguous elements. */
+TNI_FN void tni_shape_to(int rank, const int64_t *shape, int64_t *to, int64_t *strides)
 {
     int64_t stride = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        to[i] = shape[i];
+        strides[i] = stride;
+        stride *= tni_max(shape[i], 1);
+    }
+}
+
+TNI_FN void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+{
     tni_clear(t, sizeof *t);
     t->ctx = ctx;
     t->alive = TNI_ALIVE;
     t->dtype = dtype;
     t->rank = rank;
-    for (int i = rank - 1; i >= 0; i--) {
-        t->shape[i] = shape[i];
-        t->strides[i] = stride;
-        stride *= tni_max(shape[i], 1);
-    }
+    tni_shape_to(rank, shape, t->shape, t->strides);
 }
 
 TNI_FN bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dtype *dtype)
@@ -6166,7 +6149,7 @@ TNI_FN bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dt
     if (*dtype == TN_REAL) *dtype = ctx->desc.dtype;
     if (*dtype >= TN_F32 && *dtype <= TN_I32) return true;
     return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %d, expected %d to %d", op, what, (int)*dtype, (int)TN_REAL, (int)TN_I32),
-                    false;
+           false;
 }
 
 /* A header without bytes, in the arena. */
@@ -6197,15 +6180,15 @@ tn_tensor *tn_tensor_1d(tn_ctx *ctx, tn_dtype dtype, int64_t n) { return tn_tens
 
 tn_tensor *tn_tensor_2d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m)
 {
-    int64_t shape[2] = {n, m};
-    return tn_tensor_nd(ctx, dtype, 2, shape);
+    return tn_tensor_nd(ctx, dtype, 2, TNI_DIMS(n, m));
 }
 
 tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64_t k)
 {
-    int64_t shape[3] = {n, m, k};
-    return tn_tensor_nd(ctx, dtype, 3, shape);
+    return tn_tensor_nd(ctx, dtype, 3, TNI_DIMS(n, m, k));
 }
+
+/* ---- views, and kernel calls with them ---------------------------------- >>tensor-calls */
 
 /* Writes where the view is needed: a small prediction spends a third of its time on calls and views that are copied. */
 TNI_NOINLINE TNI_FN void tni_view_to(tn_view *v, const tn_tensor *t)
@@ -6216,6 +6199,13 @@ TNI_NOINLINE TNI_FN void tni_view_to(tn_view *v, const tn_tensor *t)
     v->rank = t->rank;
     memcpy(v->shape, t->shape, sizeof v->shape);
     memcpy(v->strides, t->strides, sizeof v->strides);
+}
+
+/* A view of contiguous elements in another shape. */
+TNI_FN void tni_view_shape(tn_view *v, int rank, const int64_t *shape)
+{
+    v->rank = rank;
+    tni_shape_to(rank, shape, v->shape, v->strides);
 }
 
 TNI_FN tn_view tni_view(const tn_tensor *t)
@@ -6245,12 +6235,18 @@ TNI_FN tn_view tni_rows_view(const tn_tensor *t)
     return v;
 }
 
-TNI_FN tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous tensor as one axis */
+static void tni_flat_to(tn_view *v, const tn_tensor *t)         /* a contiguous tensor as one axis */
 {
-    tn_view v = tni_view(t);
-    v.rank = 1;
-    v.shape[0] = tn_tensor_count(t);
-    v.strides[0] = 1;
+    tni_view_to(v, t);
+    v->rank = 1;
+    v->shape[0] = tn_tensor_count(t);
+    v->strides[0] = 1;
+}
+
+TNI_FN tn_view tni_flat_view(const tn_tensor *t)
+{
+    tn_view v;
+    tni_flat_to(&v, t);
     return v;
 }
 
@@ -6269,7 +6265,7 @@ TNI_FN tn_call tni_call(tn_kernel kernel, const char *operands, ...)
         tn_view         *v = in ? &c.in[c.n_in++] : &c.out[c.n_out++];
         if (*operands == 't') tni_view_to(v, t);
         else if (*operands == 'r') tni_rows_to(v, t);
-        else *v = tni_flat_view(t);
+        else tni_flat_to(v, t);
     }
     va_end(args);
     return c;
@@ -6280,6 +6276,8 @@ TNI_FN void tni_in(tn_call *c, const tn_tensor *t)  { tni_view_to(&c->in[c->n_in
 TNI_FN void tni_out(tn_call *c, const tn_tensor *t) { tni_view_to(&c->out[c->n_out++], t); }
 TNI_NOINLINE TNI_FN void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
 TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
+TNI_NOINLINE TNI_FN void tni_in_flat(tn_call *c, const tn_tensor *t)  { tni_flat_to(&c->in[c->n_in++], t); }
+TNI_NOINLINE TNI_FN void tni_out_flat(tn_call *c, const tn_tensor *t) { tni_flat_to(&c->out[c->n_out++], t); }
 
 TNI_FN tn_status tni_fill(tn_tensor *t, double value)
 {
@@ -6618,7 +6616,7 @@ static bool tni_infer_shape(const tn_tensor *t, int rank, const int64_t *shape, 
 
 tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
 {
-    int64_t full[TN_MAX_RANK], stride = 1;
+    int64_t full[TN_MAX_RANK];
     if (!tni_alive(t)) return NULL;
     if (!tni_rank_fits(t->ctx, "reshape", rank, shape)) return NULL;
     if (!tni_infer_shape(t, rank, shape, full))
@@ -6630,11 +6628,7 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
     tn_tensor *v = tni_view_of(t);
     if (!v) return NULL;
     v->rank = rank;
-    for (int i = rank - 1; i >= 0; i--) {
-        v->shape[i] = full[i];
-        v->strides[i] = stride;
-        stride *= tni_max(full[i], 1);
-    }
+    tni_shape_to(rank, full, v->shape, v->strides);
     return v;
 }
 
@@ -6648,17 +6642,8 @@ tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m)
 
 TNI_FN tni_heap tni_take_heap(tni_scratch *w, tn_order order, int64_t k)
 {
-    tni_heap h = {order, 0, k, k, (tni_found *)tni_take(w, k, sizeof *h.found)};
+    tni_heap h = {order, 0, k, (tni_found *)tni_take(w, k, sizeof *h.found)};
     return h;
-}
-
-TNI_UNUSED TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
-{
-    h->order = order;
-    h->held = 0;
-    h->k = h->max = k;
-    h->found = (tni_found *)tni_array(ctx, k, sizeof *h->found, op);
-    return h->found != NULL;
 }
 
 static bool tni_found_before(tn_order order, tni_found i, tni_found j)
@@ -6708,10 +6693,9 @@ TNI_FN void tni_heap_sort(tni_heap *h)
 }
 
 /* The first k of v[0..n). */
-TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k)
+TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n)
 {
     h->held = 0;
-    h->k = k;
     for (int64_t i = 0; i < n; i++) tni_heap_offer(h, v[i], i);
     tni_heap_sort(h);
 }
@@ -6790,34 +6774,21 @@ static tn_status tni_i32_check(tn_ctx *ctx, tn_dtype as, const void *src, int64_
 
 enum { TNI_STAGE = 1024 };               /* elements converted at a time */
 
-static tn_status tni_upload(tn_tensor *t, tn_dtype as, const char *src, int64_t count)
+/* Between a contiguous tensor and numbers of the host, which `up` only reads. */
+static tn_status tni_transfer(const tn_tensor *t, tn_dtype as, char *host, int64_t count, bool up)
 {
     tn_ctx   *ctx = t->ctx;
     double    staged[TNI_STAGE];
-    size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as);
+    size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as), all = (size_t)count * size;
     int64_t   n;
     tn_status s = TN_OK;
-    if (as == t->dtype) return tni_to_device(ctx, t->data, src, (size_t)count * size);
+    if (as == t->dtype) return up ? tni_to_device(ctx, t->data, host, all) : tni_to_host(ctx, host, t->data, all);
     for (int64_t i = 0; i < count && s == TN_OK; i += n) {
+        char *data = (char *)t->data + (size_t)i * size, *at = host + (size_t)i * given;
         n = tni_min(count - i, TNI_STAGE);
-        s = tni_recode(ctx, t->dtype, staged, as, src + (size_t)i * given, n, i, "write");
-        if (s == TN_OK) s = tni_to_device(ctx, (char *)t->data + (size_t)i * size, staged, (size_t)n * size);
-    }
-    return s;
-}
-
-static tn_status tni_download(const tn_tensor *t, tn_dtype as, char *dst, int64_t count)
-{
-    tn_ctx   *ctx = t->ctx;
-    double    staged[TNI_STAGE];
-    size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as);
-    int64_t   n;
-    tn_status s = TN_OK;
-    if (as == t->dtype) return tni_to_host(ctx, dst, t->data, (size_t)count * size);
-    for (int64_t i = 0; i < count && s == TN_OK; i += n) {
-        n = tni_min(count - i, TNI_STAGE);
-        s = tni_to_host(ctx, staged, (const char *)t->data + (size_t)i * size, (size_t)n * size);
-        if (s == TN_OK) s = tni_recode(ctx, as, dst + (size_t)i * given, t->dtype, staged, n, i, "read");
+        s = up ? tni_recode(ctx, t->dtype, staged, as, at, n, i, "write") : tni_to_host(ctx, staged, data, (size_t)n * size);
+        if (s != TN_OK) break;
+        s = up ? tni_to_device(ctx, data, staged, (size_t)n * size) : tni_recode(ctx, as, at, t->dtype, staged, n, i, "read");
     }
     return s;
 }
@@ -6839,7 +6810,7 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
         if (!ctx->tape) tn_arena_release(ctx, mark);
         return s;
     }
-    s = tni_upload(t, as, (const char *)src, count);
+    s = tni_transfer(t, as, (char *)src, count, true);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "write");
 }
 
@@ -6852,7 +6823,7 @@ tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype 
     if (!t) return NULL;
     if (!numbers && tn_tensor_count(t) > 0)
         return tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t)),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
 }
 
@@ -6870,7 +6841,7 @@ tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
         return s;
     }
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
-    s = tni_download(t, as, (char *)dst, count);
+    s = tni_transfer(t, as, (char *)dst, count, false);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "read");
 }
 
@@ -7096,7 +7067,7 @@ static void tni_table_rows(const tni_table *t, tni_heap *best)
         int64_t first = t->desc->symmetric ? tni_min(i, t->columns) : 0, n = t->columns - first;
         if (i > 0) tni_text_add(t->to, "\n", 1);
         tni_table_pad(t->to, left, tni_table_name(t->to, t->desc->row_names, i));
-        tni_heap_select(best, t->v + i * t->columns + first, n, best->max);
+        tni_heap_select(best, t->v + i * t->columns + first, n);
         for (int64_t j = 0; j < best->held; j++) {
             tni_text_add(t->to, "  ", 2);
             tni_table_name(t->to, t->desc->column_names, first + best->found[j].at);
@@ -7938,7 +7909,6 @@ static inline bool tni_shadows(const tn_ctx *ctx)
 /* Whether t has a shadow with the elements of t. */
 static inline bool tni_shadow_holds(const tn_tensor *t) { return t->compact && t->compact->shadow && !t->compact->stale; }
 
-#ifndef TN_NO_SEQUENCES
 typedef struct tni_prefixes {
     int64_t batch, n, d, states, size;          /* sites, extent of a matrix; states and elements of a state of a chain */
     bool    open, reverse;                      /* open: begins with a vector                                           */
@@ -7984,7 +7954,6 @@ static inline int64_t tni_attend_before(const tn_call *c, int64_t i)
     const int64_t Tq = c->in[0].shape[1], Tk = c->in[1].shape[1];
     return c->i[1] ? tni_max(Tk - Tq + i, 0) : Tk;
 }
-#endif /* TN_NO_SEQUENCES */
 
 /* The factor that scales a matrix to norm 1; 0 for norms below 1e-30, where it would overflow a float. */
 static inline double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
@@ -8239,8 +8208,7 @@ tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value)
 tn_tensor *tn_eye(tn_ctx *ctx, int64_t n)
 {
     if (ctx && n < 0) return tni_fail(ctx, TN_ERR_SHAPE, "eye: n is %lld, expected 0 or more", (long long)n), (tn_tensor *)NULL;
-    int64_t    shape[2] = {n, n};
-    tn_tensor *y = tn_full(ctx, 2, shape, 0);
+    tn_tensor *y = tn_full(ctx, 2, TNI_DIMS(n, n), 0);
     if (!y || n == 0) return y;
     tn_tensor *diagonal = tni_view_of(y);
     if (!diagonal) return NULL;
@@ -8324,7 +8292,7 @@ TNI_FN void TNI_T(add)(const tn_call *c)
         }
 }
 
-TNI_FN void TNI_T(mul)(const tn_call *c)
+static void TNI_T(product)(const tn_call *c, bool divides)
 {
     const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -8332,23 +8300,14 @@ TNI_FN void TNI_T(mul)(const tn_call *c)
     for (bool more = tni_walk_begin(&w, &c->out[0], &c->in[0], &c->in[1]); more; more = tni_walk_next(&w))
         for (int64_t i = 0; i < w.inner; i++) {
             TNI_REAL *to = y + w.offset[0] + i * w.step[0];
-            double    v = c->f[0] * (double)a[w.offset[1] + i * w.step[1]] * (double)b[w.offset[2] + i * w.step[2]];
+            double    v = c->f[0] * (double)a[w.offset[1] + i * w.step[1]], by = (double)b[w.offset[2] + i * w.step[2]];
+            v = divides ? v / by : v * by;
             *to = (TNI_REAL)(c->accumulate ? (double)*to + v : v);
         }
 }
 
-TNI_FN void TNI_T(div)(const tn_call *c)
-{
-    const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = (const TNI_REAL *)c->in[1].data;
-    TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
-    tni_walk w;
-    for (bool more = tni_walk_begin(&w, &c->out[0], &c->in[0], &c->in[1]); more; more = tni_walk_next(&w))
-        for (int64_t i = 0; i < w.inner; i++) {
-            TNI_REAL *to = y + w.offset[0] + i * w.step[0];
-            double    v = c->f[0] * (double)a[w.offset[1] + i * w.step[1]] / (double)b[w.offset[2] + i * w.step[2]];
-            *to = (TNI_REAL)(c->accumulate ? (double)*to + v : v);
-        }
-}
+TNI_FN void TNI_T(mul)(const tn_call *c) { TNI_T(product)(c, false); }
+TNI_FN void TNI_T(div)(const tn_call *c) { TNI_T(product)(c, true); }
 
 #ifdef TNI_ONCE
 /* Broadcasts the shape so far with that of t; false if they do not fit. */
@@ -8372,7 +8331,7 @@ static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const
     *rank = 0;
     if (tni_broadcast_more(a, rank, shape) && tni_broadcast_more(b, rank, shape)) return true;
     return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b)),
-                    false;
+           false;
 }
 
 /* The gradient of t, += factor * dy summed over the axes along which t was broadcast. */
@@ -8920,13 +8879,7 @@ TNI_FN tn_view tni_batch_view(const tn_tensor *t)
     int     r = t->rank;
     if (r == 2) return tni_one_matrix(v);
     for (int i = 0; i < r - 2; i++) batch *= t->shape[i];
-    v.rank = 3;
-    v.shape[2] = t->shape[r - 1];
-    v.shape[1] = t->shape[r - 2];
-    v.shape[0] = batch;
-    v.strides[2] = 1;                    /* the stride of an axis of extent 1 has no meaning */
-    v.strides[1] = v.shape[2];
-    v.strides[0] = v.shape[1] * v.shape[2];
+    tni_view_shape(&v, 3, TNI_DIMS(batch, t->shape[r - 2], t->shape[r - 1]));
     return v;
 }
 
@@ -9021,7 +8974,7 @@ TNI_FN tn_status tni_shadow_renew(tn_tensor *t)
     tn_call   c = tni_call(TN_KERNEL_COPY, "");
     tn_status s = TN_OK;
     if (!t->compact || !t->compact->shadow || tni_shadow_holds(t)) return s;
-    c.in[c.n_in++] = tni_flat_view(t);
+    tni_in_flat(&c, t);
     c.out[c.n_out++] = tni_shadow_view(t);
     s = tni_run(t->ctx, &c);
     t->compact->stale = s != TN_OK;
@@ -9087,16 +9040,11 @@ static void tni_compact_operands(tn_call *c, const tn_tensor *w)
     c->n_in = 5;
     c->in[3].data = (uint32_t *)copy->data + row * copy->words;
     c->in[3].dtype = TN_I32;
-    c->in[3].rank = 2;
-    c->in[3].shape[0] = w->shape[0];
-    c->in[3].shape[1] = c->in[3].strides[0] = copy->words;
-    c->in[3].strides[1] = 1;
+    tni_view_shape(&c->in[3], 2, TNI_DIMS(w->shape[0], copy->words));
     if (copy->kind != TN_WEIGHT_INT8) return;
     c->in[4].data = (float *)copy->data + copy->rows * copy->words + row;
     c->in[4].dtype = TN_F32;
-    c->in[4].rank = 1;
-    c->in[4].shape[0] = w->shape[0];
-    c->in[4].strides[0] = 1;
+    tni_view_shape(&c->in[4], 1, w->shape);
 }
 
 /* A tensor as one matrix [1,m,n] with these strides; v is cleared. */
@@ -9227,7 +9175,7 @@ static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *c
                             TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis), false;
         if (!stacked && t[k]->shape[axis] > INT64_MAX - all)
             return tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d sum to 2^63 or more, expected less", op, axis),
-                            false;
+                   false;
         all += stacked ? 1 : t[k]->shape[axis];
     }
     return true;
@@ -9399,11 +9347,8 @@ static tn_view tni_axis_view(const tn_tensor *t, int64_t outer, int64_t n, int64
 /* A contiguous tensor as a table of n rows. */
 static tn_view tni_table_view(const tn_tensor *t, int64_t n, int64_t columns)
 {
-    tn_view v = tni_flat_view(t);
-    v.rank = 2;
-    v.shape[0] = n;
-    v.shape[1] = v.strides[0] = columns;
-    v.strides[1] = 1;
+    tn_view v = tni_view(t);
+    tni_view_shape(&v, 2, TNI_DIMS(n, columns));
     return v;
 }
 
@@ -9426,7 +9371,7 @@ static void tni_gather_backward(tn_ctx *ctx, const tni_node *node)
     tn_tensor *dy = tni_axis_first(ctx, node->out->grad, outer, n, inner);
     tn_tensor *dx = outer == 1 ? tni_grad_to_add(node->in[0]) : tn_tensor_3d(ctx, TN_REAL, v, outer, inner);
     if (!dy || !dx || (outer > 1 && tni_fill(dx, 0) != TN_OK)) return;
-    c.in[c.n_in++] = tni_flat_view(node->saved[0]);
+    tni_in_flat(&c, node->saved[0]);
     c.in[c.n_in++] = tni_table_view(dy, n, outer * inner);
     c.out[c.n_out++] = tni_table_view(dx, v, outer * inner);
     if (tni_run(ctx, &c) != TN_OK || outer == 1) return;
@@ -9458,7 +9403,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     tn_call c = tni_call(TN_KERNEL_EMBED, "");
     c.i[0] = 1;
     c.in[c.n_in++] = tni_table_view(table, v, outer * inner);
-    c.in[c.n_in++] = tni_flat_view(ids);
+    tni_in_flat(&c, ids);
     c.out[c.n_out++] = tni_table_view(rows, n, outer * inner);
     tni_out(&c, ctx->fault);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
@@ -9598,7 +9543,7 @@ tn_tensor *tn_residual_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *branch, tn_
         || (gain && !(gain = tni_contiguous(ctx, gain, "residual_rmsnorm", "gain")))) return NULL;
     if (!tni_same_shape(x, branch))
         return tni_fail(ctx, TN_ERR_SHAPE, "residual_rmsnorm: branch is %s, expected %s as x", TNI_SHAPE(branch), TNI_SHAPE(x)),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     if (!tni_has_columns(ctx, x, "residual_rmsnorm") || !tni_fits_columns(ctx, x, gain, "residual_rmsnorm", "gain"))
         return NULL;
     tn_tensor *s = tni_made(ctx, x->rank, x->shape);
@@ -9739,7 +9684,6 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
 }
 #endif
 
-#ifndef TN_NO_SEQUENCES
 /* ---- chain --------------------------------------------------- >>op-chain
    P_j = P_(j-1) M_j / v_j,  v_j = |P_(j-1) M_j|_F,  P_(-1) = I.    y = P_(n-1),  s = sum_j log v_j
    dM_j = e^(l + g) P_(j-1)^T G_j      l = log of the divisors of P_(j-1), g = log of those of G_j
@@ -9876,9 +9820,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     return (*log_norm = tn_copy(ctx, sum)) ? y : NULL;
 }
 #endif
-#endif /* TN_NO_SEQUENCES */
 
-#ifndef TN_NO_SEQUENCES
 /* ---- scan ---------------------------------------------------- >>op-scan
    The states x_0, x_1, ... of a chain, each divided by its norm:
      x_0 = the boundary v, or the first matrix;   x_k = y_(k-1) M, or M y_(k-1) with reverse
@@ -10266,7 +10208,7 @@ tn_tensor *tn_scan_blocks(tn_ctx *ctx, tn_tensor *m, int64_t length, bool revers
     if (!tni_is_real(ctx, m, "scan_blocks", "m") || !tni_scan_matrices(ctx, m, "scan_blocks")) return NULL;
     if (length < 1)
         return tni_fail(ctx, TN_ERR_ARG, "scan_blocks: length is %lld, expected at least 1", (long long)length),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     if (m->shape[1] / length < 2) return tn_scan(ctx, m, reverse, logs);
     tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;                            /* logarithms and products as exact as those of tn_scan */
@@ -10322,9 +10264,7 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
     return tni_scan_run(ctx, &c, extent, reverse, tni_scan_states_backward, v, cores, phi, logs);
 }
 #endif
-#endif /* TN_NO_SEQUENCES */
 
-#ifndef TN_NO_SEQUENCES
 /* ---- rope --------------------------------------------------- >>op-rope
    y = R_t x / |x|,  |x| = sqrt(mean_k x_k^2 + eps), or 1 without the norm
    R_t rotates (x_k, x_(k+h)), k < h = d/2, by the angle (first + t) r_k,  r_k = base^(-2k/d) (s + (1-s)/factor),
@@ -10476,9 +10416,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     return tni_recorded(ctx, &c, tni_rope_backward, y, x, NULL, NULL, NULL);
 }
 #endif
-#endif /* TN_NO_SEQUENCES */
 
-#ifndef TN_NO_SEQUENCES
 /* ---- attention, quadratic ------------------------------------ >>op-attention
    o_i = c_i sum_j P_ij v_j,  s_ij = f0 q_i.k_j over the keys visible to query i
    softmax: P_ij = exp(s_ij - l_i), l_i = log sum_j exp s_ij;   bilinear: P = s1 s2;   squared: the same with both sets equal
@@ -10675,9 +10613,7 @@ TNI_FN void TNI_T(attention_backward)(const tn_call *c)
             }
         }
 }
-#endif /* TN_NO_SEQUENCES */
 
-#ifndef TN_NO_SEQUENCES
 /* ---- attention, linear --------------------------------------- >>op-attention_linear
    (q1.k1)(q2.k2) = phi(q)^T W phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product, and W = 1. Squared: x_a x_b,
    a <= b, and W doubles where a < b; a state does not contain W, which its readers apply, so that saving it is exact.
@@ -11112,7 +11048,6 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     return o;
 }
 #endif
-#endif /* TN_NO_SEQUENCES */
 
 /* ---- softmax, log_softmax ---------------------------------- >>op-softmax
    y[r,c] = e^(x-m) / s       m = max_c x, s = sum_c e^(x-m)      dx += y (dy - sum_c dy y)
@@ -11331,7 +11266,7 @@ tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
     if (!(x = tni_contiguous(ctx, x, "argmax", "x"))) return NULL;
     if (x->rank < 1 || x->shape[x->rank - 1] == 0)
         return tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x)),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     tn_tensor *y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
     if (!y) return NULL;
     tn_call c = tni_call(TN_KERNEL_ARGMAX, "r:f", x, y);
@@ -11357,11 +11292,11 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 static void tni_topk_rows(tni_heap *best, const double *v, int64_t outer, int64_t n, int64_t inner, double *row,
                           int32_t *ids, int32_t *places)
 {
-    int64_t k = best->max;
+    int64_t k = best->k;
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < inner; i++) {
             for (int64_t j = 0; j < n; j++) row[j] = v[(o * n + j) * inner + i];
-            tni_heap_select(best, row, n, k);
+            tni_heap_select(best, row, n);
             for (int64_t j = 0; j < k; j++) {
                 int64_t at = best->found[j].at;
                 ids[(o * k + j) * inner + i] = (int32_t)at;
@@ -11552,15 +11487,17 @@ TNI_FN tn_status tni_reference_run(void *state, const tn_call *c)
 {
 #ifdef TN_NO_F64
 #define TNI_X(ENUM, name) {tni_f32_##name, NULL},
-#define TNI_UNCALLED(ENUM, name) {0 ? tni_f32_##name : NULL, NULL},
+#define TNI_NONE(ENUM, name) {0 ? tni_f32_##name : NULL, NULL},
 #else
 #define TNI_X(ENUM, name) {tni_f32_##name, tni_f64_##name},
-#define TNI_UNCALLED(ENUM, name) {0 ? tni_f32_##name : NULL, 0 ? tni_f64_##name : NULL},
+#define TNI_NONE(ENUM, name) {0 ? tni_f32_##name : NULL, 0 ? tni_f64_##name : NULL},
 #endif
-#define TNI_NONE(ENUM, name) {NULL, NULL},
-    static void (*const row[][2])(const tn_call *) = { TNI_KERNELS(TNI_X, TNI_UNCALLED, TNI_NONE) };
+#ifdef TN_NO_TRAINING
+    static void (*const row[][2])(const tn_call *) = { TN_KERNELS_BY(TNI_X, TNI_NONE) };
+#else
+    static void (*const row[][2])(const tn_call *) = { TN_KERNELS(TNI_X) };
+#endif
 #undef TNI_X
-#undef TNI_UNCALLED
 #undef TNI_NONE
     int i, wide = 0;
     (void)state;
@@ -11646,7 +11583,7 @@ static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
 }
 #endif
 
-#if !defined(TN_NO_TRAINING) && !defined(TN_NO_SEQUENCES)
+#ifndef TN_NO_TRAINING
 /* For each s a product of matrices: of what is left of a core times phi[s], and of what is right of it */
 static tn_status tni_compose_scan_cores(tn_ctx *ctx, const tn_call *call)
 {
@@ -11724,9 +11661,7 @@ TNI_FN bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
     case TN_KERNEL_GLU:          *s = tni_compose_glu(ctx, call); return true;
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_GLU_BACKWARD: *s = tni_compose_glu_backward(ctx, call); return true;
-#ifndef TN_NO_SEQUENCES
     case TN_KERNEL_SCAN_CORES:   *s = tni_compose_scan_cores(ctx, call); return true;
-#endif
 #endif
     default: return false;
     }
@@ -11866,7 +11801,6 @@ typedef struct tni_lines {
 
 typedef struct tni_line_pass { tni_pass pass; tni_lines lines; } tni_line_pass;   /* a tni_pass comes first */
 
-#ifndef TN_NO_SEQUENCES
 enum { TNI_SCAN_GROUP = 16 };           /* most chains of a task, of those that have the same cores */
 
 typedef struct tni_scans {
@@ -11905,7 +11839,6 @@ typedef struct tni_attention {
 
 /* Tasks per head of the linear form's backward pass: one for dq, one for dk and dv, if they are needed. */
 TNI_UNUSED static inline int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
-#endif /* TN_NO_SEQUENCES */
 
 #ifndef TN_NO_OPERATOR
 enum {
@@ -12685,7 +12618,6 @@ TNI_FN char *tni_cpu_scratch(tni_cpu *cpu, size_t bytes)
     return cpu->scratch;
 }
 
-#ifndef TN_NO_SEQUENCES
 /* ---- scans: the part of a call that is the same at all levels, see >>op-scan ---- >>cpu-scan */
 
 /* Scratch of `numbers` reals of `size` bytes per worker, and `shared` for all. */
@@ -12737,7 +12669,6 @@ TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t si
     t.columns = t.dv;
     return t;
 }
-#endif /* TN_NO_SEQUENCES */
 
 #ifndef TN_NO_OPERATOR
 /* ---- blocks of the host's algebra, see >>host-algebra ------------------- >>cpu-algebra */
@@ -12905,8 +12836,8 @@ typedef struct tni_vector_ops {
 #define TNI_TRANSPOSE tni_double_transpose
 #endif
 /* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
-   level have products alone: what else a context in F64 computes is in plain C. TNI_FEW: the
-   products with few rows that need no packing. */
+   level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL no level has scans, which the
+   reference computes. TNI_FEW: the products with few rows that need no packing. */
 #if TN_SIMD_MAX < 0 || (TNI_BITS == 64 && defined(TN_NO_F64))
 #define TNI_PRODUCTS 0
 #else
@@ -12919,10 +12850,10 @@ typedef struct tni_vector_ops {
 #define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
 #define TNI_FEW TNI_ALL
 #endif
-#ifdef TN_NO_SEQUENCES
-#define TNI_SEQUENCES 0
+#ifdef TN_SMALL
+#define TNI_SCANS 0
 #else
-#define TNI_SEQUENCES TNI_ALL
+#define TNI_SCANS TNI_ALL
 #endif
 
 #if TNI_LEVEL == 2
@@ -13089,18 +13020,6 @@ TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
 {
     if (k == TNI_W) memcpy(p, &v, sizeof v);
     else TNI_T(store_some)(p, v, k);
-}
-#endif
-
-#if TNI_ALL
-/* y[n] += factor x[n] */
-TNI_NOINLINE TNI_FAST void TNI_T(row_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
-{
-    const TNI_V by = TNI_SET(factor);
-    for (int64_t i = 0; i < n; i += TNI_W) {
-        int k = TNI_T(lanes)(n - i);
-        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
-    }
 }
 #endif
 
@@ -14190,7 +14109,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-#if TNI_SEQUENCES
+#if TNI_ALL
 /* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain */
 /* out = a b   all [d,d]; transposed: a^T b */
 TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool transposed, const TNI_REAL *b, TNI_REAL *out, int64_t d)
@@ -14439,7 +14358,7 @@ TNI_FAST tn_status TNI_T(chain_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn f
     return TN_OK;
 }
 
-#endif /* TNI_SEQUENCES */
+#endif /* TNI_ALL */
 
 #if TNI_BITS == 32
 /* ---- float: whole numbers, comparisons, sums in double ------------------ >>pass-float */
@@ -16240,7 +16159,7 @@ TNI_FN const tni_algebra TNI_T(algebra) = {
 };
 #endif /* double */
 
-#if TNI_SEQUENCES
+#if TNI_ALL
 /* ---- attention, see >>op-attention -------------------------------------- >>pass-attention
    A query block, up to TNI_SIDE queries, is processed with TNI_ATTEND_KEYS keys at a time, and only that tile of scores is
    stored. It is s[key][query], with the queries contiguous: so the running maximum, the running sum and the scale of a row
@@ -16287,6 +16206,16 @@ TNI_NOINLINE TNI_FAST void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, in
     for (i = 0; i < n; i += TNI_W)
         TNI_STORE(y + i, TNI_LOAD(x + i, TNI_T(lanes)(n - i)) * by, TNI_T(lanes)(width - i));
     for (; i < width; i += TNI_W) TNI_STORE(y + i, TNI_SET(0), TNI_T(lanes)(width - i));
+}
+
+/* y[n] += factor x[n] */
+TNI_NOINLINE TNI_FAST void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
+{
+    const TNI_V by = TNI_SET(factor);
+    for (int64_t i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
+    }
 }
 
 #if TNI_BITS == 32
@@ -16584,7 +16513,7 @@ TNI_FAST void TNI_T(attend_to_keys)(const TNI_T(attend) *w, const TNI_REAL *p, c
         if (i >= end) continue;
         TNI_T(attend_product)(direct, rows, padded, end - i, p + (j - w->j0) * TNI_SIDE + i, TNI_SIDE, 1, x + i * padded,
                               padded, direct ? y : w->tile, direct ? stride : padded);
-        for (int64_t r = 0; !direct && r < rows; r++) TNI_T(row_add)(y + r * stride, w->tile + r * padded, width, 1);
+        for (int64_t r = 0; !direct && r < rows; r++) TNI_T(attend_add)(y + r * stride, w->tile + r * padded, width, 1);
     }
 }
 
@@ -16833,7 +16762,7 @@ TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
 }
 #endif
 
-#if TNI_SEQUENCES
+#if TNI_ALL
 /* ---- attention, backward pass, see >>op-attention ------------------------ >>pass-attention-backward */
 
 /* u and w of the block's queries, see >>op-attention: u in rows and transposed. With `one`, w follows u. */
@@ -16947,7 +16876,7 @@ TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
         for (int64_t i = 0; i < w->n; i++) {
             const TNI_REAL *from = w->out + (set * TNI_SIDE + i) * w->padded_d;
             if (t->parts == 1)
-                TNI_T(row_add)(TNI_ROW(dq, w->b, w->i0 + i, w->h + set * t->heads), from, t->d, (TNI_REAL)t->call->f[0]);
+                TNI_T(attend_add)(TNI_ROW(dq, w->b, w->i0 + i, w->h + set * t->heads), from, t->d, (TNI_REAL)t->call->f[0]);
             else
                 memcpy(TNI_T(attend_part)(t, part, w->b * t->heads + w->h, set, w->i0 + i), from,
                        sizeof *from * (size_t)t->d);
@@ -16990,7 +16919,7 @@ TNI_FAST void TNI_T(attention_parts_task)(void *arg, int64_t task, int worker)
     for (int64_t set = 0; set < t->sets; set++)
         for (int64_t i = i0; i < tni_min(i0 + TNI_SIDE, t->queries); i++)
             for (int64_t part = 0; part < t->parts; part++)
-                TNI_T(row_add)(TNI_ROW(dq, head / t->heads, i, head % t->heads + set * t->heads),
+                TNI_T(attend_add)(TNI_ROW(dq, head / t->heads, i, head % t->heads + set * t->heads),
                                   TNI_T(attend_part)(t, part, head, set, i), t->d, (TNI_REAL)t->call->f[0]);
 }
 
@@ -17094,7 +17023,7 @@ TNI_FAST tn_status TNI_T(heads_run)(tni_attention *t, bool backward)
 
 #endif
 
-#if TNI_SEQUENCES
+#if TNI_ALL
 /* ---- attention in linear time, see >>op-attention_linear ---------------- >>pass-attention_linear
    A chunk scan. Products with phi(x) = x1 (x) x2 are ordinary products of depth or height F, of which a panel at a time is
    computed: each of its numbers is used for all columns of v. A state is [F,padded], row by row of a; if squared, all
@@ -17337,7 +17266,7 @@ TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u
     for (set = 0; set < t->sets; set++) {
         TNI_T(panel)(l->y, (int)padded_d, l->g[set], TNI_SIDE, 1, (int)t->d, n);
         for (i = 0; i < n; i++)
-            TNI_T(row_add)(TNI_ROW(dx, l->w.b, from + i, l->w.h + set * t->heads), l->y + i * padded_d, t->d, scale);
+            TNI_T(attend_add)(TNI_ROW(dx, l->w.b, from + i, l->w.h + set * t->heads), l->y + i * padded_d, t->d, scale);
     }
 }
 
@@ -17367,7 +17296,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
             TNI_T(state_read)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->S, l->w.padded,
                               l->transposed, l->panel, l->y);
             for (int64_t i = 0; i < n; i++)
-                TNI_T(row_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
+                TNI_T(attend_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
         }
         if (!dk->data) continue;
         TNI_T(linear_values)(l, from, n);
@@ -17421,7 +17350,7 @@ TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_c
 
 #endif
 
-#if TNI_SEQUENCES
+#if TNI_ALL
 /* ---- rope, see >>op-rope ------------------------------------------------ >>pass-rope
    A task handles its positions in the whole batch, so that each angle is computed once. Positions that follow each other in
    memory are processed one after the other. */
@@ -17588,7 +17517,7 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
 
 #endif
 
-#if TNI_SEQUENCES
+#if TNI_SCANS
 /* ---- scan, scan_states, see >>op-scan ------------------------------------ >>pass-scan
    Matrices: a task is a chain. The products are not normalised, unless their norms leave 2^+-16, so that a product need not
    wait for the norm of the one before it, whose division by its norm follows after it.
@@ -17928,7 +17857,7 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
 
 #endif
 
-#if TNI_SEQUENCES
+#if TNI_SCANS
 #if TNI_BITS == 32
 /* ---- scan_states of many chains, a chain in each lane, see >>op-scan ------- >>pass-scan-lanes
    A task is TNI_W chains. Numbers of theirs lie side by side, [number,chain], and a state times a core,
@@ -18135,6 +18064,50 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
     }
 }
 
+/* The reciprocals of n norms, and the sums of what arrives at this logarithm and at later ones; a norm of 0 ends them. */
+TNI_FAST void TNI_T(scan_lanes_sums)(bool reverse, int64_t n, double *sums, TNI_REAL *norms, TNI_REAL *later)
+{
+    for (int64_t k = n - 1; k >= 0; k--) {
+        TNI_REAL *norm = norms + (reverse ? n - 1 - k : k) * TNI_W, *sum = later + (norm - norms);
+        for (int64_t i = 0; i < TNI_W; i++) {
+            sums[i] = norm[i] == 0 ? 0 : sums[i] + (double)sum[i];
+            sum[i] = (TNI_REAL)sums[i];
+            norm[i] = norm[i] == 0 ? 0 : 1 / norm[i];
+        }
+    }
+}
+
+/* adjoint += x, and its product with the state */
+TNI_FAST TNI_V TNI_T(scan_lanes_last)(int64_t d, TNI_REAL *adjoint, const TNI_REAL *x, const TNI_REAL *state)
+{
+    TNI_V dot = TNI_SET((TNI_REAL)0);
+    for (int64_t f = 0; f < d; f++) {
+        const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W) + TNI_LOAD(x + f * TNI_W, TNI_W);
+        TNI_STORE(adjoint + f * TNI_W, sum, TNI_W);
+        dot = TNI_FMA(sum, TNI_LOAD(state + f * TNI_W, TNI_W), dot);
+    }
+    return dot;
+}
+
+/* The gradient of the features of a site instead of them. */
+TNI_FAST void TNI_T(scan_lanes_dphi)(const tni_scans *p, const TNI_REAL *t, const TNI_REAL *earlier, TNI_REAL *features)
+{
+    const int64_t d = p->s.d, S = p->features, next = p->transposed ? S : 1;
+    for (int64_t j = 0; j < S; j++) {
+        TNI_V sum = TNI_SET((TNI_REAL)0);
+        for (int64_t f = 0; f < d; f++)
+            sum = TNI_FMA(TNI_LOAD(t + (p->transposed ? j : j * d) * TNI_W + f * next * TNI_W, TNI_W),
+                          TNI_LOAD(earlier + f * TNI_W, TNI_W), sum);
+        TNI_STORE(features + j * TNI_W, sum, TNI_W);
+    }
+}
+
+/* The n numbers of a lane that begin at `from`. */
+TNI_FAST void TNI_T(scan_lanes_store)(bool add, int64_t n, const TNI_REAL *from, TNI_REAL *to)
+{
+    for (int64_t j = 0; j < n; j++) to[j] = add ? to[j] + from[j * TNI_W] : from[j * TNI_W];
+}
+
 TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worker)
 {
     const tni_scans   *p = (const tni_scans *)arg;
@@ -18149,7 +18122,6 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
     TNI_REAL          *states = t + tni_max(S, 1) * d * TNI_W, *given = states + (block + 1) * d * TNI_W;
     TNI_REAL          *phi = given + block * d * TNI_W, *norms = phi + block * S * TNI_W, *later = norms + block * TNI_W;
     double             sums[TNI_W];
-    int64_t            f;
     for (int64_t i = 0; i < TNI_W; i++) sums[i] = 0;
     memset(x, 0, sizeof *x * (size_t)(d * TNI_W));
     for (int64_t end = s.states; end > 0; end -= block) {
@@ -18164,14 +18136,7 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
         TNI_T(scan_to_lanes)(dlog + place, s.states, chains, n, later);
         if (end > from)
             TNI_T(scan_to_lanes)((const TNI_REAL *)p->phi->data + site * S, s.n * S, chains, (end - from) * S, phi);
-        for (int64_t k = end - 1; k >= begin; k--) {
-            TNI_REAL *norm = norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W, *sum = later + (norm - norms);
-            for (int64_t i = 0; i < TNI_W; i++) {
-                sums[i] = norm[i] == 0 ? 0 : sums[i] + (double)sum[i];
-                sum[i] = (TNI_REAL)sums[i];
-                norm[i] = norm[i] == 0 ? 0 : 1 / norm[i];
-            }
-        }
+        TNI_T(scan_lanes_sums)(s.reverse, n, sums, norms, later);
         TNI_V dot = TNI_SET((TNI_REAL)0);
         for (int64_t k = end - 1; k >= begin; k--) {
             const int64_t   at = s.reverse ? end - 1 - k : k - begin;
@@ -18179,14 +18144,9 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
             const TNI_REAL *earlier = now + (s.reverse ? d : -d) * TNI_W;
             TNI_REAL       *adjoint = given + at * d * TNI_W, *features = phi + (s.reverse ? at : k - from) * S * TNI_W;
             const TNI_V     by = TNI_LOAD(norms + at * TNI_W, TNI_W);
-            if (k == end - 1)
-                for (dot = TNI_SET((TNI_REAL)0), f = 0; f < d; f++) {
-                    const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W) + TNI_LOAD(x + f * TNI_W, TNI_W);
-                    TNI_STORE(adjoint + f * TNI_W, sum, TNI_W);
-                    dot = TNI_FMA(sum, TNI_LOAD(now + f * TNI_W, TNI_W), dot);
-                }
+            if (k == end - 1) dot = TNI_T(scan_lanes_last)(d, adjoint, x, now);
             TNI_V along = TNI_LOAD(later + at * TNI_W, TNI_W) - dot;
-            for (f = 0; f < d; f++) {
+            for (int64_t f = 0; f < d; f++) {
                 const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W);
                 TNI_STORE(adjoint + f * TNI_W, TNI_FMA(TNI_LOAD(now + f * TNI_W, TNI_W), along, sum) * by, TNI_W);
             }
@@ -18201,21 +18161,11 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
             if (k > begin)
                 dot = TNI_T(scan_lanes_combine)(true, p, t, features, earlier, adjoint + (s.reverse ? d : -d) * TNI_W);
             else TNI_T(scan_lanes_combine)(false, p, t, features, NULL, x);
-            for (int64_t j = 0; dphi && j < S; j++) {
-                const int64_t next = p->transposed ? S : 1;
-                TNI_V         sum = TNI_SET((TNI_REAL)0);
-                for (f = 0; f < d; f++)
-                    sum = TNI_FMA(TNI_LOAD(t + (p->transposed ? j : j * d) * TNI_W + f * next * TNI_W, TNI_W),
-                                  TNI_LOAD(earlier + f * TNI_W, TNI_W), sum);
-                TNI_STORE(features + j * TNI_W, sum, TNI_W);
-            }
+            if (dphi) TNI_T(scan_lanes_dphi)(p, t, earlier, features);
         }
         TNI_T(scan_from_lanes)(given, z + place * d, s.states * d, chains, n * d);
-        for (int64_t i = 0; dphi && i < chains && end > from; i++) {
-            TNI_REAL *to = dphi + (site + i * s.n) * S;
-            for (int64_t j = 0; j < (end - from) * S; j++)
-                to[j] = c->accumulate ? to[j] + phi[j * TNI_W + i] : phi[j * TNI_W + i];
-        }
+        for (int64_t i = 0; dphi && i < chains && end > from; i++)
+            TNI_T(scan_lanes_store)(c->accumulate, (end - from) * S, phi + i, dphi + (site + i * s.n) * S);
     }
 }
 
@@ -18440,7 +18390,7 @@ TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
     (void)worker;
     for (int64_t r = 0; r < c->in[1].shape[0]; r++)
         if (ids[r] >= 0 && ids[r] < c->out[0].shape[0])
-            TNI_T(row_add)(to + ids[r] * d + begin, dy + r * d + begin, n, 1);
+            TNI_T(attend_add)(to + ids[r] * d + begin, dy + r * d + begin, n, 1);
 }
 
 TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
@@ -18456,36 +18406,64 @@ TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
 }
 #endif /* TNI_ALL */
 
+#if TNI_ALL && TNI_BITS == 32
+/* The task of a kernel that pass_run divides into rows or parts; NULL: of others. */
+TNI_FAST tn_task_fn TNI_T(task_of)(const tn_call *c)
+{
+    switch (c->kernel) {
+    case TN_KERNEL_SOFTMAX:          return TNI_T(softmax_task);
+    case TN_KERNEL_ACT:              return TNI_T(act_task);
+    case TN_KERNEL_UNIFORM:          return TNI_T(uniform_task);
+    case TN_KERNEL_NORMAL:           return TNI_T(normal_task);
+    case TN_KERNEL_RMSNORM:          return TNI_T(rmsnorm_task);
+    case TN_KERNEL_RESIDUAL_RMSNORM: return TNI_T(residual_rmsnorm_task);
+    case TN_KERNEL_LAYERNORM:        return TNI_T(layernorm_task);
+    case TN_KERNEL_GLU:              return TNI_T(glu_task);
+    case TN_KERNEL_PROD:             return TNI_T(prod_task);
+#ifndef TN_NO_TRAINING
+    case TN_KERNEL_SOFTMAX_BACKWARD: return TNI_T(softmax_backward_task);
+    case TN_KERNEL_ACT_BACKWARD:     return TNI_T(act_backward_task);
+    case TN_KERNEL_DROPOUT:          return TNI_T(dropout_task);
+    case TN_KERNEL_MUON_END:         return TNI_T(muon_end_task);
+    case TN_KERNEL_GLU_BACKWARD:     return TNI_T(glu_backward_task);
+    case TN_KERNEL_PROD_BACKWARD:    return c->i[0] > TNI_PROD_MOST ? NULL : TNI_T(prod_backward_task);
+#endif
+    default:                         return NULL;
+    }
+}
+#endif
+
 #if TNI_PRODUCTS
 /* ---- the entry ---------------------------------------------------------- >>pass-run */
 TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
-#if TNI_ALL && TNI_BITS == 32
-    tn_task_fn task;
-#endif
     if (tni_call_has_bf16(c) && !(TNI_ALL && tni_takes_bf16(c))) return TN_ERR_DTYPE;
+#if TNI_ALL && TNI_BITS == 32
+    const tn_task_fn task = TNI_T(task_of)(c);
+    if (task) return TNI_T(pass_run)(cpu, c, task);
+#endif
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
 #if TNI_ALL
-#if TNI_SEQUENCES
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
+#if TNI_SCANS
     case TN_KERNEL_SCAN:
     case TN_KERNEL_SCAN_STATES:      return TNI_T(scan_run)(cpu, c);
+#ifndef TN_NO_TRAINING
+    case TN_KERNEL_SCAN_BACKWARD:
+    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
+#endif
+#endif
     case TN_KERNEL_ROPE:             return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
-    case TN_KERNEL_SCAN_BACKWARD:
-    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
-    case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
     case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
-#endif
-#endif /* TNI_SEQUENCES */
-#ifndef TN_NO_TRAINING
     case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
 #endif
 #if TNI_BITS == 32
@@ -18495,30 +18473,14 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_COPY:             return tni_cast_run(cpu, c, TNI_T(cast_task));
     case TN_KERNEL_SUM:              return TNI_T(sum_run)(cpu, c);
     case TN_KERNEL_CROSS_ENTROPY:    return TNI_T(cross_entropy_run)(cpu, c);
-    case TN_KERNEL_SOFTMAX:          task = TNI_T(softmax_task); break;
-    case TN_KERNEL_ACT:              task = TNI_T(act_task); break;
-    case TN_KERNEL_UNIFORM:          task = TNI_T(uniform_task); break;
-    case TN_KERNEL_NORMAL:           task = TNI_T(normal_task); break;
-    case TN_KERNEL_RMSNORM:          task = TNI_T(rmsnorm_task); break;
-    case TN_KERNEL_RESIDUAL_RMSNORM: task = TNI_T(residual_rmsnorm_task); break;
-    case TN_KERNEL_LAYERNORM:        task = TNI_T(layernorm_task); break;
-    case TN_KERNEL_GLU:              task = TNI_T(glu_task); break;
-    case TN_KERNEL_PROD:             task = TNI_T(prod_task); break;
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
     case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
     case TN_KERNEL_SUMSQ:
     case TN_KERNEL_ADAMW:
     case TN_KERNEL_SGD:              return TNI_T(series_run)(cpu, c);
-    case TN_KERNEL_SOFTMAX_BACKWARD: task = TNI_T(softmax_backward_task); break;
-    case TN_KERNEL_ACT_BACKWARD:     task = TNI_T(act_backward_task); break;
-    case TN_KERNEL_DROPOUT:          task = TNI_T(dropout_task); break;
     case TN_KERNEL_MUON_BEGIN:       return TNI_T(muon_begin_run)(cpu, c);
-    case TN_KERNEL_MUON_END:         task = TNI_T(muon_end_task); break;
-    case TN_KERNEL_GLU_BACKWARD:     task = TNI_T(glu_backward_task); break;
-    case TN_KERNEL_PROD_BACKWARD:
-        if (c->i[0] > TNI_PROD_MOST) return TNI_T(rarely)(cpu, c);
-        task = TNI_T(prod_backward_task); break;
+    case TN_KERNEL_PROD_BACKWARD:    return TNI_T(rarely)(cpu, c);
 #endif
 #endif
 #endif /* TNI_ALL */
@@ -18528,9 +18490,6 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     default:                         return tni_f64_run_plain(cpu, c);
 #endif
     }
-#if TNI_ALL && TNI_BITS == 32
-    return TNI_T(pass_run)(cpu, c, task);
-#endif
 }
 #endif /* TNI_PRODUCTS */
 
@@ -18570,7 +18529,7 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_ALL
 #undef TNI_PRODUCTS
 #undef TNI_FEW
-#undef TNI_SEQUENCES
+#undef TNI_SCANS
 #undef TNI_T
 #undef TNI_TRANSPOSE
 #undef TNI_REAL
@@ -19083,7 +19042,7 @@ TNI_FN bool tni_bf16_has_dots(void)
 
 #endif
 
-#if TNI_BF16 && !defined(TN_NO_SEQUENCES)
+#if TNI_BF16
 /* ---- attention by bfloat16 products ------------------------------------- >>attention-bf16
    Attention of BF16 operands where desc.gemm_precision is TN_GEMM_BF16, see >>op-attention. A task is a head; its operands
    are packed once as strips, and scores are computed in tiles of 32 keys by 32 queries, as s[key][query]. A letter stands for
@@ -19536,12 +19495,10 @@ static tn_status tni_cpu_run(void *state, const tn_call *c)
         const tn_status s = tni_bf16_run(cpu, c);
         if (s != TN_ERR_DTYPE) return s;
     }
-#ifndef TN_NO_SEQUENCES
     if ((c->kernel == TN_KERNEL_ATTENTION || c->kernel == TN_KERNEL_ATTENTION_BACKWARD) && cpu->gemm_products) {
         const tn_status s = tni_bf16_attention_run(cpu, c);
         if (s != TN_ERR_DTYPE) return s;
     }
-#endif
 #endif
     if (tni_call_has_bf16(c)) return cpu->run[0] ? cpu->run[0](cpu, c) : TN_ERR_DTYPE;
     if (c->kernel == TN_KERNEL_EMBED) return tni_cpu_embed_run(cpu, c);
@@ -19597,8 +19554,7 @@ static tn_status tni_cpu_refuse(tni_cpu *cpu, void **state, char why[TN_WHY])
 {
     tni_cpu_close(cpu);
     *state = NULL;
-    tni_print(why, TN_WHY, "no memory for the state of the cpu backend");
-    return TN_ERR_MEMORY;
+    return tni_print(why, TN_WHY, "no memory for the state of the cpu backend"), TN_ERR_MEMORY;
 }
 
 static tn_status tni_reference_open(const tn_desc *desc, void **state, char why[TN_WHY])
@@ -19621,13 +19577,19 @@ static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[TN_WHY
     return cpu->blocks ? TN_OK : tni_cpu_refuse(cpu, state, why);
 }
 
+#ifdef TN_NO_TRAINING
+#define TNI_ROWS TN_KERNELS_BY(TNI_X, TNI_NONE)
+#else
+#define TNI_ROWS TN_KERNELS(TNI_X)
+#endif
+
 const tn_backend *tn_cpu_backend(void)
 {
 #define TNI_X(ENUM, name) tni_cpu_run,
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend cpu = {
         TN_BACKEND_ABI, "cpu", true, true, TNI_PLAIN_ALL != 0, 0, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
     };
 #undef TNI_X
 #undef TNI_NONE
@@ -19640,12 +19602,13 @@ const tn_backend *tn_reference_backend(void)
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend reference = {
         TN_BACKEND_ABI, "reference", true, false, false, 0, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
     };
 #undef TNI_X
 #undef TNI_NONE
     return &reference;
 }
+#undef TNI_ROWS
 
 #ifndef TN_NO_OPERATOR
 TNI_FN const tni_algebra *tni_algebra_of(tn_simd level)
@@ -19736,8 +19699,8 @@ static tn_status tni_comm_check(const tn_comm *k, char why[TN_WHY])
 {
     if (!k) return TN_OK;
 #ifdef TN_NO_COMM
-    tni_print(why, TN_WHY, "ctx_create: desc.comm is %s, expected NULL: TN_NO_COMM left it out of this build", k->name);
-    return TN_ERR_ARG;
+    return tni_print(why, TN_WHY, "ctx_create: desc.comm is %s, expected NULL: TN_NO_COMM left it out of this build", k->name),
+           TN_ERR_ARG;
 #else
     if (k->abi != TN_COMM_ABI)
         tni_print(why, TN_WHY, "ctx_create: desc.comm->abi is %d, expected %d", k->abi, TN_COMM_ABI);
@@ -19754,38 +19717,30 @@ static tn_status tni_comm_check(const tn_comm *k, char why[TN_WHY])
 
 static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
 {
-    if (d->dtype != TN_F32 && d->dtype != TN_F64) {
-        tni_print(why, TN_WHY, "ctx_create: desc.dtype is %s, expected F32 or F64", tn_dtype_name(d->dtype));
-        return TN_ERR_DTYPE;
-    }
+    if (d->dtype != TN_F32 && d->dtype != TN_F64)
+        return tni_print(why, TN_WHY, "ctx_create: desc.dtype is %s, expected F32 or F64", tn_dtype_name(d->dtype)),
+               TN_ERR_DTYPE;
 #ifdef TN_NO_F64
-    if (d->dtype == TN_F64) {
-        tni_print(why, TN_WHY, "ctx_create: desc.dtype is F64, which TN_NO_F64 left out of this build, expected F32");
-        return TN_ERR_DTYPE;
-    }
+    if (d->dtype == TN_F64)
+        return tni_print(why, TN_WHY, "ctx_create: desc.dtype is F64, which TN_NO_F64 left out of this build, expected F32"),
+               TN_ERR_DTYPE;
 #endif
-    if (d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32)) {
-        tni_print(why, TN_WHY, "ctx_create: desc.activations is %s and dtype is %s, expected %s for activations",
-                  tn_dtype_name(d->activations), tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64");
-        return TN_ERR_DTYPE;
-    }
-    if (d->threads < 1 || d->threads > TNI_MOST_THREADS) {
-        tni_print(why, TN_WHY, "ctx_create: desc.threads is %d, expected 0 to %d", d->threads, TNI_MOST_THREADS);
-        return TN_ERR_ARG;
-    }
-    if ((unsigned)d->simd > TN_SIMD_NEON) {
-        tni_print(why, TN_WHY, "ctx_create: desc.simd is %d, expected 0 to %d", (int)d->simd, (int)TN_SIMD_NEON);
-        return TN_ERR_ARG;
-    }
-    if ((unsigned)d->gemm_precision > TN_GEMM_TF32) {
-        tni_print(why, TN_WHY, "ctx_create: desc.gemm_precision is %d, expected 0 to %d", (int)d->gemm_precision,
-                  (int)TN_GEMM_TF32);
-        return TN_ERR_ARG;
-    }
-    if (!d->allocator.release) {
-        tni_print(why, TN_WHY, "ctx_create: desc.allocator.release is NULL, expected a function: alloc is given");
-        return TN_ERR_ARG;
-    }
+    if (d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32))
+        return tni_print(why, TN_WHY, "ctx_create: desc.activations is %s and dtype is %s, expected %s for activations",
+                         tn_dtype_name(d->activations), tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64"),
+               TN_ERR_DTYPE;
+    if (d->threads < 1 || d->threads > TNI_MOST_THREADS)
+        return tni_print(why, TN_WHY, "ctx_create: desc.threads is %d, expected 0 to %d", d->threads, TNI_MOST_THREADS),
+               TN_ERR_ARG;
+    if ((unsigned)d->simd > TN_SIMD_NEON)
+        return tni_print(why, TN_WHY, "ctx_create: desc.simd is %d, expected 0 to %d", (int)d->simd, (int)TN_SIMD_NEON),
+               TN_ERR_ARG;
+    if ((unsigned)d->gemm_precision > TN_GEMM_TF32)
+        return tni_print(why, TN_WHY, "ctx_create: desc.gemm_precision is %d, expected 0 to %d", (int)d->gemm_precision,
+                         (int)TN_GEMM_TF32), TN_ERR_ARG;
+    if (!d->allocator.release)
+        return tni_print(why, TN_WHY, "ctx_create: desc.allocator.release is NULL, expected a function: alloc is given"),
+               TN_ERR_ARG;
     return tni_comm_check(d->comm, why);
 }
 
@@ -19832,10 +19787,7 @@ static tn_status tni_open_threads(tn_ctx *ctx, char why[TN_WHY])
     tn_desc *d = &ctx->desc;
     if (d->parallel_for || d->threads == 1) return TN_OK;
     ctx->threads = tni_threads_create(ctx, d->threads);
-    if (!ctx->threads) {
-        tni_print(why, TN_WHY, "ctx_create: no memory for %d threads", d->threads);
-        return TN_ERR_MEMORY;
-    }
+    if (!ctx->threads) return tni_print(why, TN_WHY, "ctx_create: no memory for %d threads", d->threads), TN_ERR_MEMORY;
     d->parallel_for = tni_threads_for;
     d->parallel_user = ctx->threads;
 #endif
@@ -19866,10 +19818,7 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     if ((s = tni_desc_check(&d, why)) != TN_OK || (s = tni_simd_from_environment(&d.simd, why)) != TN_OK) return s;
     d.simd = tni_cpu_simd(d.simd);
     tn_ctx *ctx = (tn_ctx *)d.allocator.alloc(sizeof *ctx, d.allocator.user);
-    if (!ctx) {
-        tni_print(why, TN_WHY, "ctx_create: no memory for %zu bytes", sizeof *ctx);
-        return TN_ERR_MEMORY;
-    }
+    if (!ctx) return tni_print(why, TN_WHY, "ctx_create: no memory for %zu bytes", sizeof *ctx), TN_ERR_MEMORY;
     memset(ctx, 0, sizeof *ctx);
     ctx->desc = d;
     ctx->made = d.activations;
@@ -21658,16 +21607,6 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_scratch *pile, c
     return s;
 }
 
-/* Contiguous strides: those that a plan's own program is made for. */
-TNI_FN void tni_subscript_lay(tni_subscript *o)
-{
-    int64_t stride = 1;
-    for (int i = o->rank - 1; i >= 0; i--) {
-        o->strides[i] = stride;
-        stride *= tni_max(o->shape[i], 1);
-    }
-}
-
 /* Checks the operands and stores their strides; *same: all are contiguous, as in the plan's program. */
 TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
 {
@@ -21675,7 +21614,7 @@ TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
     *same = true;
     for (int k = 0; k < p->n; k++) {
         tni_subscript *o = &p->operand[k];
-        tni_subscript_lay(o);
+        tni_shape_to(o->rank, o->shape, o->shape, o->strides);
         tni_print(what, sizeof what, "operand %d", k);
         if (!tni_is_real(p->ctx, t[k], p->op, what)) return false;
         if (t[k]->rank != o->rank || memcmp(t[k]->shape, o->shape, sizeof *o->shape * (size_t)o->rank) != 0)
@@ -21808,7 +21747,7 @@ static bool tni_plan_make(tn_plan *p)
     if (p->expr && !tni_parse(p)) return false;
     if (!tni_plan_bind(p)) return false;
     if (!tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, p->out.rank, p->out.shape, &bytes)) return false;
-    tni_subscript_lay(&p->out);
+    tni_shape_to(p->out.rank, p->out.shape, p->out.shape, p->out.strides);      /* the plan's own program is made for these */
     if (!tni_plan_tree(p) || !tni_plan_fits(p)) return false;
     p->program = tni_plan_program(p, &p->memory, p->part, false);
     if (!p->program) return false;
@@ -21843,7 +21782,7 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
         if (!tni_rank_fits(p->ctx, p->op, o->rank, t ? t[k]->shape : shapes[k])) return false;
         if (o->rank > 0) memcpy(o->shape, t ? t[k]->shape : shapes[k], (size_t)o->rank * sizeof *o->shape);
         if (!t && !tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, o->rank, o->shape, &bytes)) return false;
-        tni_subscript_lay(o);
+        tni_shape_to(o->rank, o->shape, o->shape, o->strides);
         if (t) memcpy(o->strides, t[k]->strides, sizeof o->strides);
         for (int i = 0; labels && i < o->rank; i++) {
             o->at[i] = -1;
@@ -22299,7 +22238,7 @@ tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t 
     if (axis < 0) axis += rank;
     if (axis < 0 || axis >= rank)
         return tni_fail(ctx, TN_ERR_ARG, "fold: axis is %d, expected an axis of %s", given, tni_shape_of(rank, shape).s),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     first[0] = shape[axis];
     for (int i = 0; i < rank; i++) {
         if (i == axis) continue;
@@ -27314,7 +27253,6 @@ static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kind
 #undef TNI_KIND
 #define TNI_MLP_KINDS (sizeof tni_mlp_kinds / sizeof *tni_mlp_kinds)
 
-#ifndef TN_NO_SEQUENCES
 #define TNI_ATTENTION_LIST(X) /* tn_attention_kind, name, tn_attend_kind, sets, differential */ \
     X(SOFTMAX, "softmax", SOFTMAX, 1, false) X(SQUARED, "squared", SQUARED, 1, false) \
     X(BILINEAR, "bilinear", BILINEAR, 2, false) X(DIFFERENTIAL, "differential", SOFTMAX, 2, true) \
@@ -27334,7 +27272,6 @@ struct tn_attention_cache {
     tn_tensor        *k, *v;            /* [batch,length,s heads,d_qk], [batch,length,heads,d_v]; or NULL */
     tn_tensor        *state;            /* in tn_attend's format; or NULL           */
 };
-#endif /* TN_NO_SEQUENCES */
 
 /* ======================================================================
    >>layers-impl  named parameters, and layers that are structs of them
@@ -27892,8 +27829,7 @@ typedef struct tni_compacting {
 static tn_status tni_compact_check(const tni_compacting *k, const tn_tensor *w)
 {
     tn_ctx *ctx = w->ctx;
-    if ((unsigned)k->kind > TN_WEIGHT_INT8)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: kind is %d, expected 0 to %d", k->what, (int)k->kind, (int)TN_WEIGHT_INT8);
+    if (!tni_within(ctx, k->what, "kind", (int)k->kind, 0, TN_WEIGHT_INT8)) return TN_ERR_ARG;
     if (w->base || !(w->flags & TNI_OWNED))
         return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %s, expected a parameter or a tensor of tn_tensor_create", k->what, k->name,
                         w->base ? "a view" : "an arena tensor");
@@ -28142,14 +28078,13 @@ TNI_FN tn_tensor *tni_mean_of_rows(tn_ctx *ctx, tn_tensor *x)
 TNI_FN tn_tensor *tni_norm_tapped(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x, const tni_taps *taps, const char *part)
 {
     const tn_dtype made = ctx->made;
-    const int64_t  one = 1;
     tn_tensor     *z = x;
     if (!x || !tni_asked(taps, part, ".scale")) return x ? tn_norm_forward(ctx, layer, x) : NULL;
     ctx->made = ctx->desc.dtype;                        /* statistics are not rounded to BF16 */
     if (layer->desc.kind == TN_NORM_LAYER) z = tn_sub(ctx, x, tni_mean_of_rows(ctx, x));
     tn_tensor *scale = tni_mean_of_rows(ctx, z ? tn_mul(ctx, z, z) : NULL);
-    scale = scale ? tn_sqrt(ctx, tn_add(ctx, scale, tn_full(ctx, 1, &one, layer->desc.eps))) : NULL;
-    scale = scale ? tn_div(ctx, tn_full(ctx, 1, &one, 1), scale) : NULL;
+    scale = scale ? tn_sqrt(ctx, tn_add(ctx, scale, tn_full(ctx, 1, TNI_DIMS(1), layer->desc.eps))) : NULL;
+    scale = scale ? tn_div(ctx, tn_full(ctx, 1, TNI_DIMS(1), 1), scale) : NULL;
     ctx->made = made;
     tn_tensor *shown = tni_shown(ctx, taps, part, ".scale", scale);
     if (!shown) return NULL;
@@ -28247,17 +28182,16 @@ static tn_tensor *tni_mlp_encoded(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *y
     int64_t shape[4] = {y->shape[0], y->shape[1], e, y->shape[2] / e};
     y = tni_shown(ctx, taps, "mlp", ".encoders", tn_reshape(y, 4, shape));
     shape[2] *= shape[3];
-    return y ? tn_reshape(y, 3, shape) : NULL;
+    return tn_reshape(y, 3, shape);
 }
 
 /* All encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x | ..]. */
 TNI_FN tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, const tni_taps *taps)
 {
-    int64_t all = -1;
     if (!tni_layer_given(ctx, layer, "mlp") || !tni_usable(ctx, layer->w, "mlp", "w")) return NULL;
     const tn_mlp_desc *d = &layer->desc;
     tn_tensor         *w = tn_reshape_2d(layer->w, -1, d->in + d->augmented);
-    tn_tensor         *b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    tn_tensor         *b = tn_reshape(layer->b, 1, TNI_DIMS(-1));
     if (!w || (layer->b && !b)) return NULL;
     tn_tensor *y = tni_mlp_encoded(ctx, layer, tn_affine(ctx, x, w, b), taps);
     if (!y) return NULL;
@@ -28275,17 +28209,13 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x) { retu
 /* Part i of the first axis of a stack of matrices [k,n,m]. */
 TNI_FN tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i)
 {
-    int64_t    n = stack->shape[1], m = stack->shape[2];
-    tn_tensor *t = tn_slice(stack, 0, i, i + 1);
-    return t ? tn_reshape_2d(t, n, m) : NULL;
+    return tn_reshape_2d(tn_slice(stack, 0, i, i + 1), stack->shape[1], stack->shape[2]);
 }
 
 tn_tensor *tn_mlp_encoder(const tn_mlp *layer, int64_t e)
 {
     if (!layer || !tni_alive(layer->w)) return NULL;
-    if (e >= 0 && e < layer->w->shape[0]) return tni_layer_part(layer->w, e);
-    return tni_fail(layer->w->ctx, TN_ERR_ARG, "mlp_encoder: e is %lld, expected 0 to %lld", (long long)e,
-                    (long long)layer->w->shape[0] - 1), (tn_tensor *)NULL;
+    return tni_within(layer->w->ctx, "mlp_encoder", "e", e, 0, layer->w->shape[0] - 1) ? tni_layer_part(layer->w, e) : NULL;
 }
 
 /* ---- quadratic ---------------------------------------------------------- >>layer-quadratic-impl */
@@ -28326,8 +28256,7 @@ tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tenso
     u = tn_reshape(u, 3, cube);
     cube[1] = n; cube[2] = 1;
     x = tn_reshape(x, 3, cube);
-    tn_tensor *y = u && x ? tn_matmul(ctx, u, x) : NULL;
-    y = y ? tn_reshape(y, rank, shape) : NULL;
+    tn_tensor *y = tn_reshape(u && x ? tn_matmul(ctx, u, x) : NULL, rank, shape);
     return y && layer->desc.augmented ? tn_append_one(ctx, y) : y;
 }
 
@@ -28404,7 +28333,6 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
     return v && layer->p ? tn_affine(ctx, v, layer->p, layer->pb) : v;
 }
 
-#ifndef TN_NO_SEQUENCES
 /* ---- attention ---------------------------------------------------------- >>layer-attention-impl */
 
 const char *tn_attention_kind_name(tn_attention_kind k)
@@ -28520,20 +28448,20 @@ static tn_tensor *tni_attention_split(tn_tensor *t, int64_t heads, int64_t d)
     return tn_reshape(t, 4, shape);
 }
 
+TNI_FN tn_rope_desc tni_attention_rope(const tn_attention_desc *d, int64_t first, bool norm)
+{
+    tn_rope_desc rope = {d->rope_base, d->rope_scaling, first, d->no_rope, norm, 0};
+    return rope;
+}
+
 /* All q and k of x, whose first row is at position `first`: [B,T,2s heads,d_qk], in one product. */
 TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
 {
     const tn_attention_desc *d = &layer->desc;
     const int64_t heads = layer->qk->shape[0] * d->heads;
-    int64_t       all = -1;
     tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
-    tn_tensor    *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = d->rope_base;
-    rope.scaling = d->rope_scaling;
-    rope.first = first;
-    rope.no_rotation = d->no_rope;
-    rope.norm = d->qk_norm;
+    tn_tensor    *b = tn_reshape(layer->qkb, 1, TNI_DIMS(-1));
+    const tn_rope_desc rope = tni_attention_rope(d, first, d->qk_norm);
     if (!w || (layer->qkb && !b)) return NULL;
     x = tni_attention_split(tn_affine(ctx, x, w, b), heads, d->d_qk);
     return x ? tn_rope(ctx, x, &rope) : NULL;
@@ -28558,13 +28486,12 @@ TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
 static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *layer)
 {
     const tn_dtype made = ctx->made;
-    const int64_t  one = 1;
     if (layer->desc.kind == TN_ATTENTION_DIFFERENTIAL_PLAIN) return layer->lambda;
     ctx->made = ctx->desc.dtype;
     tn_tensor *e = tn_mul(ctx, tn_slice_step(layer->lambda, 0, 0, 4, 2), tn_slice_step(layer->lambda, 0, 1, 4, 2));
     e = e ? tn_activation(ctx, tn_sum_axis(ctx, e, 1), TN_ACT_EXP) : NULL;
     e = e ? tn_sub(ctx, tn_slice(e, 0, 0, 1), tn_slice(e, 0, 1, 2)) : NULL;
-    e = e ? tn_add(ctx, e, tn_full(ctx, 1, &one, layer->desc.lambda_init)) : NULL;
+    e = e ? tn_add(ctx, e, tn_full(ctx, 1, TNI_DIMS(1), layer->desc.lambda_init)) : NULL;
     ctx->made = made;
     return e;
 }
@@ -28593,8 +28520,7 @@ static tn_tensor *tni_pattern_scores(tn_ctx *ctx, const tn_attention *layer, dou
     const int64_t H = layer->desc.heads;
     q = tn_slice(q, 2, i * H, (i + 1) * H);
     q = q ? tn_scale(ctx, tn_transpose(q, 1, 2), scale) : NULL;
-    k = q ? tn_slice(k, 2, i * H, (i + 1) * H) : NULL;
-    k = k ? tn_transpose(k, 1, 2) : NULL;
+    k = tn_transpose(q ? tn_slice(k, 2, i * H, (i + 1) * H) : NULL, 1, 2);
     return k ? tn_matmul(ctx, q, tn_transpose(k, 2, 3)) : NULL;
 }
 
@@ -28623,17 +28549,15 @@ static tn_tensor *tni_pattern_rows(tn_ctx *ctx, const tn_attend_desc *a, int64_t
     tn_tensor *y = tn_attend(ctx, one, one, one, &ones);
     ones.row_scale = TN_ROW_SCALE_NONE;
     tn_tensor *n = y ? tn_attend(ctx, one, one, one, &ones) : NULL;
-    y = n ? tn_div(ctx, y, n) : NULL;
-    return y ? tn_reshape_2d(y, T, 1) : NULL;
+    return tn_reshape_2d(n ? tn_div(ctx, y, n) : NULL, T, 1);
 }
 
 /* P / (eps + sum_j P_ij) */
 static tn_tensor *tni_pattern_by_sum(tn_ctx *ctx, tn_tensor *p, double eps)
 {
-    const int64_t one = 1;
     tn_tensor    *sum = p ? tni_mean_of_rows(ctx, p) : NULL;
     sum = sum ? tn_scale(ctx, sum, (double)p->shape[3]) : NULL;
-    sum = sum ? tn_add(ctx, sum, tn_full(ctx, 1, &one, eps)) : NULL;
+    sum = sum ? tn_add(ctx, sum, tn_full(ctx, 1, TNI_DIMS(1), eps)) : NULL;
     return sum ? tn_div(ctx, p, sum) : NULL;
 }
 
@@ -28771,9 +28695,7 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
 {
     if (!layer || !tni_alive(layer->qk) || !tni_alive(layer->v) || !tni_alive(layer->o)) return NULL;
     const tn_attention_desc *d = &layer->desc;
-    if (h < 0 || h >= d->heads)
-        return tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: h is %lld, expected 0 to %lld", (long long)h,
-                        (long long)d->heads - 1), (tn_tensor *)NULL;
+    if (!tni_within(layer->qk->ctx, "attention_head", "h", h, 0, d->heads - 1)) return NULL;
     int64_t s = layer->qk->shape[0] / 2;
     if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2)))
         return tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
@@ -28781,8 +28703,7 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
     if (part == TN_HEAD_V) return tn_slice(layer->v, 0, h * d->d_v, (h + 1) * d->d_v);
     if (part == TN_HEAD_O) return tn_slice(layer->o, 1, h * d->d_v, (h + 1) * d->d_v);
     int64_t    at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
-    tn_tensor *t = tni_layer_part(layer->qk, at);
-    return t ? tn_slice(t, 0, h * d->d_qk, (h + 1) * d->d_qk) : NULL;
+    return tn_slice(tni_layer_part(layer->qk, at), 0, h * d->d_qk, (h + 1) * d->d_qk);
 }
 
 /* ---- the KV cache of an attention layer, or its state ------------------- >>layer-attention-cache */
@@ -28831,9 +28752,8 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     if (d->bidirectional)
         return tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens "
                         "would change earlier outputs"), (tn_attention_cache *)NULL;
-    if (batch < 1 || length < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "attention cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
-                        (long long)(batch < 1 ? batch : length)), (tn_attention_cache *)NULL;
+    if (!tni_within(ctx, "attention cache", "batch", batch, 1, INT64_MAX)
+        || !tni_within(ctx, "attention cache", "length", length, 1, INT64_MAX)) return NULL;
     if (!(c = (tn_attention_cache *)tni_object(ctx, sizeof *c, "attention cache", tni_attention_cache_free))) return NULL;
     c->desc = *d;
     c->batch = batch;
@@ -28917,7 +28837,6 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     if (values && !*values) *values = own;
     return y;
 }
-#endif /* TN_NO_SEQUENCES */
 
 #ifndef TN_NO_MPS
 /* ---- TN attention ------------------------------------------------------- >>tn-attention-impl */
@@ -28927,7 +28846,7 @@ static tn_tensor *tni_shaped(tn_ctx *ctx, tn_tensor *t, int rank, int64_t s0, in
 {
     int64_t shape[4] = {s0, s1, s2, s3};
     if (t && !tn_tensor_is_contiguous(t)) t = tn_copy(ctx, t);
-    return t ? tn_reshape(t, rank, shape) : NULL;
+    return tn_reshape(t, rank, shape);
 }
 
 static tn_status tni_tna_check(tn_params *ps, const char *name, tn_tn_attention_desc *d)
@@ -28989,7 +28908,6 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
 tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_attention_desc *desc, tn_tn_attention *layer)
 {
     int64_t       shape[5], before = tn_params_count(ps);
-    const int64_t one = 1;
     int           rank = 0;
     tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention: layer or desc is NULL");
@@ -29008,7 +28926,7 @@ tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_atte
     if (whole && d.boundary == TN_BOUNDARY_VECTORS)
         whole = (layer->left = tni_layer_vector(ps, name, "left", d.bond, a)) != NULL
                 && (layer->right = tni_layer_vector(ps, name, "right", d.bond, a)) != NULL;
-    if (whole && d.residual) whole = (layer->r = tni_attention_constant(ps, name, "r", one, 1)) != NULL;
+    if (whole && d.residual) whole = (layer->r = tni_attention_constant(ps, name, "r", 1, 1)) != NULL;
     if (whole && d.bias) whole = (layer->bias = tni_attention_constant(ps, name, "bias", d.out, 0)) != NULL;
     if (whole && d.boundary == TN_BOUNDARY_DOMINANT && d.init_a.rule == TN_INIT_DEFAULT) whole = tni_tna_symmetric(layer);
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
@@ -29124,7 +29042,7 @@ static tn_tensor *tni_tna_dominant(tn_ctx *ctx, const tn_tn_attention *layer, bo
     tn_eig_result e;
     tn_eig_desc all = TNI_ZERO;
     all.left = true;
-    m = m ? tn_slice(tn_slice(m, 0, site, site + 1), 3, 0, 1) : NULL;
+    m = tn_slice(tn_slice(m, 0, site, site + 1), 3, 0, 1);
     m = tni_shaped(ctx, m, 2, d->bond, d->bond, 1, 1);
     if (!m || tn_eig(ctx, m, &all, &e) != TN_OK) return NULL;
     if (tni_tna_is_simple(ctx, &e)) v = tni_tna_eigenvector(ctx, m, &e, right);
@@ -29334,7 +29252,8 @@ tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_
 /* Zeroed numbers of A, B, vL and vR, one after the other, to be written by tni_tna_write. */
 static double *tni_tna_numbers(tni_scratch *w, const tn_tn_attention *layer)
 {
-    return tni_take_zeros(w, 1, tn_tensor_count(layer->a) + tn_tensor_count(layer->b) + 2 * layer->desc.bond);
+    return tni_take_zeros(w, 1, tni_plus(tni_plus(tn_tensor_count(layer->a), tn_tensor_count(layer->b)),
+                                         tni_area(2, layer->desc.bond)));
 }
 
 /* Writes and frees the numbers. On failure, or if v is NULL, removes the layer, whose parameters began at `before`. */
@@ -29479,7 +29398,7 @@ static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t 
         }
     tn_tensor *y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, TNI_DIMS(strings, n, 2), TN_F64, bits));
     if (y && layer->desc.out == 2) y = tn_sub(ctx, tn_slice(y, 2, 1, 2), tn_slice(y, 2, 0, 1));
-    y = y ? tn_reshape(y, 2, TNI_DIMS(strings, n)) : NULL;
+    y = tn_reshape(y, 2, TNI_DIMS(strings, n));
     if (!y || tn_read(y, TN_F64, z, strings * n) != TN_OK) return false;
     for (int64_t i = 0; i < strings * n; i++) {
         largest = fmax(largest, fabs(z[i]));
@@ -29539,7 +29458,7 @@ tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_
     if (!out) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: out is NULL");
     memset(out, 0, sizeof *out);
     if (!tni_layer_given(ctx, layer, "tn_attention_rule")) return TN_ERR_ARG;
-    if (cells == 0) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: n is %lld, expected 3 to 14", (long long)n);
+    if (!tni_within(ctx, "tn_attention_rule", "n", n, 3, 14)) return TN_ERR_ARG;
     if (layer->desc.in != 2 || layer->desc.out > 2)
         return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_rule: in is %lld and out %lld, expected 2, and 1 or 2",
                         (long long)layer->desc.in, (long long)layer->desc.out);
@@ -29747,10 +29666,7 @@ TNI_COLD_FN tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view
 
 TNI_COLD_FN tni_scope tni_scope_begin(tn_ctx *ctx)
 {
-    tni_scope s;
-    s.mark = tn_arena_mark(ctx);
-    s.recording = ctx->recording;
-    s.made = ctx->made;
+    tni_scope s = {tn_arena_mark(ctx), ctx->recording, ctx->made};
     ctx->recording = false;
     ctx->made = ctx->desc.dtype;
     return s;
@@ -29816,8 +29732,7 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
     int64_t    in[TN_CP_MAX_ORDER];
     if (!tni_is_matrix(ctx, p, "cp", "p")) return NULL;
     if (!f) return tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL"), (tn_cp *)NULL;
-    if (order < 1 || order > TN_CP_MAX_ORDER)
-        return tni_fail(ctx, TN_ERR_ARG, "cp: order is %d, expected 1 to %d", order, TN_CP_MAX_ORDER), (tn_cp *)NULL;
+    if (!tni_within(ctx, "cp", "order", order, 1, TN_CP_MAX_ORDER)) return NULL;
     for (int k = 0; k < order; k++) {
         if (!tni_is_matrix(ctx, f[k], "cp", "a factor")) return NULL;
         if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1))
@@ -30265,10 +30180,8 @@ tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
 
 tn_cp *tn_cp_fold_slot(const tn_cp *cp, int slot, const tn_tensor *e, const tn_tensor *b)
 {
-    if (!cp) return NULL;
-    if (slot >= 0 && slot < cp->order)
-        return tni_fold_takes(cp, slot, e, b, "fold_slot") ? tni_cp_fold(cp, slot, slot + 1, e, b, NULL, "fold_slot") : NULL;
-    return tni_fail(cp->ctx, TN_ERR_ARG, "fold_slot: slot is %d, expected 0 to %d", slot, cp->order - 1), (tn_cp *)NULL;
+    if (!cp || !tni_within(cp->ctx, "fold_slot", "slot", slot, 0, cp->order - 1)) return NULL;
+    return tni_fold_takes(cp, slot, e, b, "fold_slot") ? tni_cp_fold(cp, slot, slot + 1, e, b, NULL, "fold_slot") : NULL;
 }
 
 tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
@@ -30584,8 +30497,7 @@ tn_cp *tn_cp_fix(const tn_cp *cp, int slot, const tn_tensor *u)
     if (!cp) return NULL;
     if (cp->order < 2)
         return tni_fail(cp->ctx, TN_ERR_ARG, "freeze: the operator has order %d, expected 2 or more", cp->order), (tn_cp *)NULL;
-    if (slot < 0 || slot >= cp->order)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "freeze: slot is %d, expected 0 to %d", slot, cp->order - 1), (tn_cp *)NULL;
+    if (!tni_within(cp->ctx, "freeze", "slot", slot, 0, cp->order - 1)) return NULL;
     if (!tni_is_vector(cp->ctx, u, cp->in[slot], "freeze", "u")) return NULL;
     for (k = 0; k < cp->order; k++) if (k != slot) in[at++] = cp->in[k];
     tni_scope  scope = tni_scope_begin(cp->ctx);
@@ -30707,12 +30619,10 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
 {
     tn_tensor *q = NULL;
     if (!cp) return NULL;
-    if (output < 0 || output >= cp->out)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "interaction: output is %lld, expected 0 to %lld", (long long)output,
-                        (long long)cp->out - 1), (tn_tensor *)NULL;
+    if (!tni_within(cp->ctx, "interaction", "output", output, 0, cp->out - 1)) return NULL;
     tni_scope  scope = tni_scope_begin(cp->ctx);
     tn_tensor *u = tn_full(cp->ctx, 1, &cp->out, 0);
-    tn_tensor *one = u ? tn_slice(u, 0, output, output + 1) : NULL;
+    tn_tensor *one = tn_slice(u, 0, output, output + 1);
     if (one && tni_put_value(cp->ctx, tni_view(one), 1) == TN_OK) q = tn_cp_interaction(cp, u);
     tni_scope_end(cp->ctx, scope);
     return q;
@@ -31431,8 +31341,7 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t *count, tn_eigenpairs 
     if (!e) return tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
     if (!tni_cp_is_bilinear(cp, op)) return TN_ERR_SHAPE;
     if (!tni_decomp_fits(cp->ctx, op, cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
-    if (*count < 0)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "%s: count is %lld, expected 0 or more", op, (long long)*count);
+    if (!tni_within(cp->ctx, op, "count", *count, 0, INT64_MAX)) return TN_ERR_ARG;
     *count = tni_min(*count, tni_min(cp->in[0], 2 * cp->terms));
     e->constant = cp->constant;
     return TN_OK;
@@ -32313,9 +32222,8 @@ tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd
     if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "hosvd: out is NULL, expected a place for the result");
     out->error = (double)NAN;
     if (!desc) desc = &usual;
-    if (desc->rank_out < 0 || desc->rank_in < 0)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "hosvd: %s is %lld, expected 0 or more",
-                        desc->rank_out < 0 ? "rank_out" : "rank_in", (long long)tni_min(desc->rank_out, desc->rank_in));
+    if (!tni_within(cp->ctx, "hosvd", "rank_out", desc->rank_out, 0, INT64_MAX)
+        || !tni_within(cp->ctx, "hosvd", "rank_in", desc->rank_in, 0, INT64_MAX)) return TN_ERR_ARG;
     if (!desc->unsymmetrised && !tni_cp_one_input(cp, "hosvd")) return TN_ERR_SHAPE;
     tni_hosvd v = TNI_ZERO;
     v.cp = cp;
@@ -32484,7 +32392,8 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
     t->block = tni_take_f64(&w, TNI_TOP_BLOCK, TNI_TOP_BLOCK);
     t->host = tni_take_host(&w, tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right)));
     tn_status s = tni_terms_begin(&t->t, &w, cp, tni_max(1, h));
-    if (!tni_heap_begin(ctx, &t->heap, TN_ORDER_MAGNITUDE, count, "top")) s = TN_ERR_MEMORY;
+    t->heap = tni_take_heap(&w, TN_ORDER_MAGNITUDE, count);
+    if (w.failed) s = TN_ERR_MEMORY;
     if (s == TN_OK && h > 0) s = tni_terms_load(&t->t, 0, h);
     if (s == TN_OK) {
         for (k = 0; k < cp->order; k++)
@@ -32497,7 +32406,6 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
         s = tni_coefficients_store(ctx, &t->heap, cp->order + 1, shape, t->t.shift, out, "top");
         out->visited = t->blocks > 0 ? (double)(t->blocks - t->skipped) / (double)t->blocks : 0;
     }
-    tni_heap_end(ctx, &t->heap);
     return tni_scratch_end(&w, s);
 }
 
@@ -32507,7 +32415,7 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
     if (out) memset(out, 0, sizeof *out);
     if (!cp) return TN_ERR_ARG;
     if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "top: out is NULL, expected a place for the result");
-    if (k < 0) return tni_fail(cp->ctx, TN_ERR_ARG, "top: k is %lld, expected 0 or more", (long long)k);
+    if (!tni_within(cp->ctx, "top", "k", k, 0, INT64_MAX)) return TN_ERR_ARG;
     if (!unsymmetrised && !tni_cp_one_input(cp, "top")) return TN_ERR_SHAPE;
     size_t all = (size_t)cp->out;
     for (i = 0; i < cp->order; i++)
@@ -32712,8 +32620,8 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
     }
     const int64_t deep = t->layers > 1, tall = tni_max(high, wide);
     tni_scratch   w = tni_scratch_begin(t->ctx, "stack_inner");
-    double       *g = tni_take_f64(&w, deep * wide, wide), *next = tni_take_f64(&w, deep * wide, wide);
-    double       *x = tni_take_f64(&w, deep * high, wide), *y = tni_take_f64(&w, deep * high, wide);
+    double       *g = tni_take_f64(&w, tni_area(deep, wide), wide), *next = tni_take_f64(&w, tni_area(deep, wide), wide);
+    double       *x = tni_take_f64(&w, tni_area(deep, high), wide), *y = tni_take_f64(&w, tni_area(deep, high), wide);
     double       *c = tni_take_f64(&w, tall, TNI_STACK_BLOCK), *d = tni_take_f64(&w, tall, TNI_STACK_BLOCK);
     double       *e = tni_take_f64(&w, tall, TNI_STACK_BLOCK);
     tn_status     s = w.failed ? TN_ERR_MEMORY : TN_OK;
@@ -32967,11 +32875,8 @@ static tn_status tni_stack_check(tn_ctx *ctx, const tn_cp *const *a, const tn_cp
                                  const tn_cp_stack_desc *desc, tn_cp_stack_result *out)
 {
     tn_status s;
-    if (layers < 1 || layers > TNI_STACK_LAYERS)
-        return tni_fail(ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 to %d", layers, TNI_STACK_LAYERS);
-    if ((unsigned)desc->method > TN_CP_STACK_LAYER_SYMMETRISED)
-        return tni_fail(ctx, TN_ERR_ARG, "stack_inner: method is %d, expected 0 to %d", (int)desc->method,
-                        (int)TN_CP_STACK_LAYER_SYMMETRISED);
+    if (!tni_within(ctx, "stack_inner", "layers", layers, 1, TNI_STACK_LAYERS)
+        || !tni_within(ctx, "stack_inner", "method", (int)desc->method, 0, TN_CP_STACK_LAYER_SYMMETRISED)) return TN_ERR_ARG;
     out->method = desc->method != TN_CP_STACK_AUTO ? desc->method : layers <= 2 ? TN_CP_STACK_EXACT : TN_CP_STACK_SAMPLED;
     if (out->method == TN_CP_STACK_EXACT && layers > 2)
         return tni_fail(ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 or 2 for the exact method", layers);
@@ -33286,8 +33191,7 @@ tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u, const
         return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment),
                         (long long)m, (long long)m), (tn_tensor *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
-    tn_tensor *t = tni_view_of((tn_tensor *)d);
-    t = t ? tn_transpose(t, 0, 1) : NULL;
+    tn_tensor *t = tn_transpose(tni_view_of((tn_tensor *)d), 0, 1);
     tn_cp     *folded = t ? tn_cp_fold_in(cp, t, NULL) : NULL;
     tn_tensor *q = folded ? tn_cp_interaction(folded, u) : NULL;
     tn_cp_destroy(folded);
@@ -33322,14 +33226,13 @@ TNI_COLD_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, cons
 
 tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_tensor **features)
 {
-    int64_t    all = -1;
     tn_tensor *m, *last;
     if (features) *features = NULL;
     if (!tni_layer_given(ctx, layer, "mlp_modifier") || !tni_usable(ctx, layer->w, "mlp_modifier", "w")) return NULL;
     const tn_mlp_desc *d = &layer->desc;
     int64_t e = layer->w->shape[0], h = layer->w->shape[1];
     tn_tensor *w = tn_reshape_2d(layer->w, e * h, layer->w->shape[2]);
-    tn_tensor *b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    tn_tensor *b = tn_reshape(layer->b, 1, TNI_DIMS(-1));
     tn_tensor *z = w && (b || !layer->b) ? tn_affine(ctx, x, w, b) : NULL;
     if (!z) return NULL;
     if (e == 1) {
@@ -33354,7 +33257,7 @@ tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_t
 {
     tn_tensor *sum = NULL;
     if (!tni_is_real(ctx, x, "mixed_difference", "x")) return NULL;
-    if (n < 1 || n > 8) return tni_fail(ctx, TN_ERR_ARG, "mixed_difference: n is %d, expected 1 to 8", n), (tn_tensor *)NULL;
+    if (!tni_within(ctx, "mixed_difference", "n", n, 1, 8)) return NULL;
     if (!fn || !directions)
         return tni_fail(ctx, TN_ERR_ARG, "mixed_difference: %s is NULL", fn ? "directions" : "fn"), (tn_tensor *)NULL;
     for (int subset = 0; subset < 1 << n; subset++) {
@@ -33493,20 +33396,18 @@ static tn_cp *tni_units_operator(const tni_units *u, const int64_t *from, const 
 tn_cp *tn_cp_canonical(const tn_cp *cp)
 {
     tni_units u;
-    tni_heap  sizes;
     tn_cp    *to = NULL;
     if (!tni_cp_one_input(cp, "canonical")) return NULL;
-    bool        held = tni_heap_begin(cp->ctx, &sizes, TN_ORDER_LARGEST, cp->terms, "canonical");
     tni_scratch w = tni_scratch_begin(cp->ctx, "canonical");
+    tni_heap    sizes = tni_take_heap(&w, TN_ORDER_LARGEST, cp->terms);
     int64_t    *from = (int64_t *)tni_take(&w, cp->terms, sizeof *from);
-    if (tni_units_read(&u, &w, cp) == TN_OK && held && tni_units_fit(&u, "canonical")) {
+    if (tni_units_read(&u, &w, cp) == TN_OK && tni_units_fit(&u, "canonical")) {
         tni_units_sort_factors(&u);
         for (int64_t t = 0; t < cp->terms; t++) tni_heap_offer(&sizes, tni_frobenius(cp->out, u.p + t * cp->out), t);
         tni_heap_sort(&sizes);
         for (int64_t t = 0; t < cp->terms; t++) from[t] = sizes.found[t].at;
         to = tni_units_operator(&u, from, "canonical");
     }
-    tni_heap_end(cp->ctx, &sizes);
     tni_scratch_release(&w, NULL);
     return to;
 }
@@ -33850,8 +33751,7 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error)
     if (!desc) return tni_fail(cp->ctx, TN_ERR_ARG, "refit: desc is NULL"), (tn_cp *)NULL;
     if (desc->terms < 1)
         return tni_fail(cp->ctx, TN_ERR_ARG, "refit: terms is %lld, expected at least 1", (long long)desc->terms), (tn_cp *)NULL;
-    if (desc->sweeps < 0)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: sweeps is %lld, expected 0 or more", (long long)desc->sweeps), (tn_cp *)NULL;
+    if (!tni_within(cp->ctx, "refit", "sweeps", desc->sweeps, 0, INT64_MAX)) return NULL;
     if (!(desc->tol >= 0)) return tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g, expected 0 or more", desc->tol), (tn_cp *)NULL;
     if (!tni_decomp_fits(cp->ctx, "refit", cp->terms, tni_max(cp->in[0], cp->terms))) return NULL;
     tni_scratch w = tni_scratch_begin(cp->ctx, "refit");
@@ -34104,7 +34004,7 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
     int          label[52], legs[52], input[52], ins = 0, inputs = 0, i;
     bool         whole = true;
     tni_net_text t;
-    if (n < 1) return tni_fail(ctx, TN_ERR_ARG, "net_create: n is %d, expected 1 or more", n), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_create", "n", n, 1, INT64_MAX)) return NULL;
     if (!expression || !tensors)
         return tni_fail(ctx, TN_ERR_ARG, "net_create: %s is NULL", expression ? "tensors" : "the expression"), (tn_net *)NULL;
     if ((unsigned)nodes > TN_NET_REFER)
@@ -34333,7 +34233,7 @@ tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool c
 {
     tn_net *net = NULL;
     if (!layers) return tni_fail(ctx, TN_ERR_ARG, "net_from_stack: layers is NULL"), (tn_net *)NULL;
-    if (n < 1) return tni_fail(ctx, TN_ERR_ARG, "net_from_stack: n is %d, expected 1 or more", n), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_from_stack", "n", n, 1, INT64_MAX)) return NULL;
     for (int l = 0; l < n; l++) if (!tni_usable(ctx, layers[l] ? layers[l]->p : NULL, "net_from_stack", "a layer")) return NULL;
     for (int l = 0; l < n; l++) {
         bool one = carry;
@@ -34345,7 +34245,6 @@ tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool c
     return net;
 }
 
-#ifndef TN_NO_SEQUENCES
 /* The rows of a matrix of weights, with their biases, as vectors of heads: [dim(+1),1,heads,d], arena. */
 static tn_tensor *tni_net_heads(tn_ctx *ctx, tn_tensor *w, tn_tensor *b, int64_t heads, int64_t d)
 {
@@ -34361,13 +34260,9 @@ static tn_tensor *tni_net_heads(tn_ctx *ctx, tn_tensor *w, tn_tensor *b, int64_t
 static tn_tensor *tni_net_set(tn_ctx *ctx, const tn_attention *layer, int i, int64_t distance)
 {
     const tn_attention_desc *d = &layer->desc;
-    tn_tensor *w = tn_slice(layer->qk, 0, i, i + 1), *b = layer->qkb ? tn_slice(layer->qkb, 0, i, i + 1) : NULL;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = d->rope_base;
-    rope.scaling = d->rope_scaling;
-    rope.first = i < layer->qk->shape[0] / 2 ? distance : 0;
-    rope.no_rotation = d->no_rope;
-    w = w ? tn_reshape_2d(w, d->heads * d->d_qk, d->dim) : NULL;
+    tn_tensor *w = tn_slice(layer->qk, 0, i, i + 1), *b = tn_slice(layer->qkb, 0, i, i + 1);
+    const tn_rope_desc rope = tni_attention_rope(d, i < layer->qk->shape[0] / 2 ? distance : 0, false);
+    w = tn_reshape_2d(w, d->heads * d->d_qk, d->dim);
     return tn_rope(ctx, tni_net_heads(ctx, w, b, d->heads, d->d_qk), &rope);
 }
 
@@ -34430,7 +34325,6 @@ tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t di
     tni_scope_end(ctx, scope);
     return tni_net_done(net, whole, "net_from_attention");
 }
-#endif /* TN_NO_SEQUENCES */
 
 /* Bond j is label j, and the last one is the first. */
 tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
@@ -34438,7 +34332,7 @@ tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
     int  i, legs = 0, outs = 0, label[4], next;
     bool whole = true;
     if (!cores) return tni_fail(ctx, TN_ERR_ARG, "net_from_cores: cores is NULL"), (tn_net *)NULL;
-    if (n < 1) return tni_fail(ctx, TN_ERR_ARG, "net_from_cores: n is %d, expected 1 or more", n), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_from_cores", "n", n, 1, INT64_MAX)) return NULL;
     for (i = 0; i < n; i++) if (!tni_is_real(ctx, cores[i], "net_from_cores", "a core")) return NULL;
     for (i = 0; i < n; i++) {
         if (cores[i]->rank < 2 || cores[i]->rank > 4)
@@ -34545,8 +34439,7 @@ tn_tensor *tn_net_contract(const tn_net *net)
 {
     if (!net) return NULL;
     tni_scope  scope = tni_scope_begin(net->ctx);
-    tn_tensor *t = tni_net_run(net, NULL, "net_contract");
-    t = t ? tn_tensor_keep(t) : NULL;
+    tn_tensor *t = tn_tensor_keep(tni_net_run(net, NULL, "net_contract"));
     tni_scope_end(net->ctx, scope);
     return t;
 }
@@ -34573,7 +34466,7 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
         return tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s for leg %d and %s for an earlier one, expected equal axes but the last",
                         op, TNI_SHAPE(x), k, TNI_SHAPE(*lead)), false;
     if (!tn_tensor_is_contiguous(x)) x = tn_copy(ctx, x);
-    x = x ? tn_reshape_2d(x, rows, n) : NULL;
+    x = tn_reshape_2d(x, rows, n);
     if (x) tni_net_refer(q, net->nodes + k, x, label);
     return x != NULL;
 }
@@ -34841,7 +34734,7 @@ static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form 
     p.op = op;
     tni_scratch w = tni_scratch_begin(a->ctx, op);
     p.order = (int *)tni_take(&w, a->legs, sizeof *p.order);
-    p.map = (int *)tni_take(&w, a->labels + (int64_t)b->labels, sizeof *p.map);
+    p.map = (int *)tni_take(&w, tni_plus(a->labels, b->labels), sizeof *p.map);
     if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
     tni_scope scope = tni_scope_begin(a->ctx);
     to[0] = tni_net_moderate(a, op, &exponent[0]);
@@ -35023,7 +34916,7 @@ tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
-    if (count < 0) return tni_fail(net->ctx, TN_ERR_ARG, "net_eigen: count is %lld, expected 0 or more", (long long)count);
+    if (!tni_within(net->ctx, "net_eigen", "count", count, 0, INT64_MAX)) return TN_ERR_ARG;
     if (net->legs != 2 || net->in[0].input != net->in[1].input)
         return tni_fail(net->ctx, TN_ERR_SHAPE, "net_eigen: the net has %d input legs%s, expected 2 of one input", net->legs,
                         net->legs == 2 ? " of two inputs" : "");
@@ -35161,11 +35054,11 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
-    if (k < 1) return tni_fail(net->ctx, TN_ERR_ARG, "net_top: k is %lld, expected 1 or more", (long long)k);
+    if (!tni_within(net->ctx, "net_top", "k", k, 1, INT64_MAX)) return TN_ERR_ARG;
     tni_net_search f = TNI_ZERO;
     if ((s = tni_net_divide(net, &f, &total)) != TN_OK) return s;
-    if (!tni_heap_begin(net->ctx, &f.heap, TN_ORDER_MAGNITUDE, tni_min(k, total), "net_top")) return TN_ERR_MEMORY;
     tni_scratch w = tni_scratch_begin(net->ctx, "net_top");
+    f.heap = tni_take_heap(&w, TN_ORDER_MAGNITUDE, tni_min(k, total));
     f.numbers = tni_take_f64(&w, f.range, f.rest);
     s = f.numbers ? TN_OK : TN_ERR_MEMORY;
     tni_scope scope = tni_scope_begin(net->ctx);
@@ -35174,7 +35067,6 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     out->visited = 1;
     tni_scope_end(net->ctx, scope);
     for (int i = 0; i < 2; i++) tn_plan_destroy(f.plan[i]);
-    tni_heap_end(net->ctx, &f.heap);
     if (s != TN_OK) tn_coefficients_destroy(out);
     return tni_scratch_end(&w, s);
 }
@@ -35223,7 +35115,6 @@ static tn_tensor *tni_local_powers(tn_ctx *ctx, tn_tensor *x, int64_t n)
 
 tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_t dim)
 {
-    const int64_t one = 1;
     if (dim == 0) dim = 2;
     if (!tni_usable(ctx, x, "local_features", "x")) return NULL;
     if (tni_local_check(ctx, "local_features", NULL, map, dim) != TN_OK) return NULL;
@@ -35236,10 +35127,10 @@ tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_
     }
     if (map == TN_LOCAL_POWERS) return tni_local_powers(ctx, x, dim);
     if (map == TN_LOCAL_LINEAR) {
-        tn_tensor *both[2] = {tn_sub(ctx, tn_full(ctx, 1, &one, 1), x), x};
+        tn_tensor *both[2] = {tn_sub(ctx, tn_full(ctx, 1, TNI_DIMS(1), 1), x), x};
         return tn_stack(ctx, 2, both, -1);
     }
-    x = tn_sub(ctx, x, tn_full(ctx, 1, &one, 0.5));
+    x = tn_sub(ctx, x, tn_full(ctx, 1, TNI_DIMS(1), 0.5));
     if (!x || !(x = tni_local_powers(ctx, x, TNI_LOCAL_TERMS))) return NULL;
     return tn_matmul(ctx, x, tni_local_cosine(ctx));
 }
@@ -35329,7 +35220,7 @@ static tn_tensor *tni_mps_matrices(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi,
     if (m->desc.uniform) c = tn_matmul(ctx, phi, tn_reshape_2d(c, dim, bond * bond));
     else if ((c = tn_matmul(ctx, tn_transpose(phi, 0, 1), tn_reshape(c, 3, TNI_DIMS(c->shape[0], dim, bond * bond)))) != NULL)
         c = tn_copy(ctx, tn_transpose(c, 0, 1));             /* from [n,b,D D] */
-    return c ? tn_reshape(c, 4, TNI_DIMS(phi->shape[0], stop - first, bond, bond)) : NULL;
+    return tn_reshape(c, 4, TNI_DIMS(phi->shape[0], stop - first, bond, bond));
 }
 
 /* The vector v times the sites first .. stop-1, or these times v: [b,D] of unit length, and the logarithm of its scale */
@@ -35342,7 +35233,7 @@ static tn_tensor *tni_mps_state(tn_ctx *ctx, const tn_mps *m, tn_tensor *v, tn_t
     log = y ? tn_slice(log, 1, at, at + 1) : NULL;           /* of all states, the one that has passed all sites */
     y = y ? tn_copy(ctx, tn_slice(y, 1, at, at + 1)) : NULL;
     log = log ? tn_copy(ctx, log) : NULL;
-    *logs = log ? tn_reshape(log, 1, &b) : NULL;
+    *logs = tn_reshape(log, 1, &b);
     return *logs && y ? tn_reshape_2d(y, b, bond) : NULL;
 }
 
@@ -35355,9 +35246,8 @@ static tn_tensor *tni_mps_open(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int
     if (!l || !r) return NULL;
     if (!m->label) return tn_sum_axis(ctx, tn_mul(ctx, l, r), 1);
     tn_tensor *t = tn_matmul(ctx, l, tn_reshape_2d(m->label, bond, m->desc.out * bond));
-    t = t ? tn_reshape(t, 3, TNI_DIMS(b, m->desc.out, bond)) : NULL;
-    t = t ? tn_matmul(ctx, t, tn_reshape(r, 3, TNI_DIMS(b, bond, 1))) : NULL;
-    return t ? tn_reshape_2d(t, b, m->desc.out) : NULL;
+    t = tn_reshape(t, 3, TNI_DIMS(b, m->desc.out, bond));
+    return tn_reshape_2d(t ? tn_matmul(ctx, t, tn_reshape(r, 3, TNI_DIMS(b, bond, 1))) : NULL, b, m->desc.out);
 }
 
 /* Tr(L B_c R) = sum over a, b of B_c[a,b] (R L)[b,a] */
@@ -35367,12 +35257,10 @@ static tn_tensor *tni_mps_closed(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, i
     tn_tensor    *l = NULL, *r = NULL, *y;
     if (place > 0 && !(l = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, 0, place), &logs[0]))) return NULL;
     if (place < n && !(r = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, place, n), &logs[1]))) return NULL;
-    tn_tensor *k = l && r ? tn_matmul(ctx, r, l) : l ? l : r;
-    k = k ? tn_reshape_2d(k, b, bond * bond) : NULL;
+    tn_tensor *k = tn_reshape_2d(l && r ? tn_matmul(ctx, r, l) : l ? l : r, b, bond * bond);
     if (!k) return NULL;
     if (!m->label) {
-        y = tn_matmul(ctx, k, tn_reshape_2d(tn_eye(ctx, bond), bond * bond, 1));
-        return y ? tn_reshape(y, 1, &b) : NULL;
+        return tn_reshape(tn_matmul(ctx, k, tn_reshape_2d(tn_eye(ctx, bond), bond * bond, 1)), 1, &b);
     }
     y = tn_transpose(m->label, 0, 2);                        /* [b,c,a] */
     y = y ? tn_copy(ctx, tn_transpose(y, 1, 2)) : NULL;      /* [b,a,c] */
@@ -35382,8 +35270,7 @@ static tn_tensor *tni_mps_closed(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, i
 /* y e^log, with the log limited; -inf gives 0. y [b,out] or [b] */
 static tn_tensor *tni_mps_scaled(tn_ctx *ctx, tn_tensor *y, tn_tensor *log)
 {
-    const int64_t one = 1;
-    tn_tensor    *most = tn_full(ctx, 1, &one, ctx->desc.dtype == TN_F32 ? 80 : 700);
+    tn_tensor    *most = tn_full(ctx, 1, TNI_DIMS(1), ctx->desc.dtype == TN_F32 ? 80 : 700);
     log = tn_sub(ctx, most, tn_activation(ctx, tn_sub(ctx, most, log), TN_ACT_RELU));
     if ((log = tn_exp(ctx, log)) != NULL && y->rank == 2) log = tn_reshape_2d(log, log->shape[0], 1);
     return tn_mul(ctx, y, log);
@@ -35437,17 +35324,16 @@ static tn_tensor *tni_mps_unit(tn_ctx *ctx, tn_tensor *x, int64_t b, int64_t row
 static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, tn_tensor **log)
 {
     const int64_t k = e->shape[0], bond = e->shape[1], s = core ? core->shape[core->rank - 2] : 0;
-    tn_tensor    *right = core ? tn_reshape_2d(core, bond, s * bond) : NULL;
-    tn_tensor    *left = core ? tn_reshape_2d(core, bond * s, bond) : NULL;
+    tn_tensor    *right = tn_reshape_2d(core, bond, s * bond);
+    tn_tensor    *left = tn_reshape_2d(core, bond * s, bond);
     e = tn_matmul(ctx, tn_reshape_2d(e, k * bond, bond), right);
     e = e && left ? tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, TNI_DIMS(k, bond * s, bond))) : NULL;
     e = tni_mps_unit(ctx, e, 1, k > 1 ? k : bond, log);          /* k is 1 or bond^2 */
-    return e ? tn_reshape(e, 3, TNI_DIMS(k, bond, bond)) : NULL;
+    return tn_reshape(e, 3, TNI_DIMS(k, bond, bond));
 }
 
 tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
 {
-    const int64_t one = 1;
     if (!tni_layer_given(ctx, m, "mps_log_partition") || !tni_usable(ctx, m->cores, "mps_log_partition", "cores")) return NULL;
     if (m->desc.sites == 0)
         return tni_fail(ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites in the layer's "
@@ -35455,7 +35341,7 @@ tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
     tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;
     int64_t    bond = m->desc.bond, place = tni_mps_place(&m->desc, m->desc.sites);
-    tn_tensor *log = tn_full(ctx, 1, &one, 0);
+    tn_tensor *log = tn_full(ctx, 1, TNI_DIMS(1), 0);
     tn_tensor *l = m->desc.periodic ? tn_eye(ctx, bond * bond) : tni_mps_end(ctx, m, m->left);
     tn_tensor *r = m->desc.periodic ? l : tni_mps_end(ctx, m, m->right);
     if (!m->desc.periodic && l && r) {
@@ -35464,7 +35350,7 @@ tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
     }
     tn_tensor *e = m->desc.periodic || !l || !r ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
     if (!r) e = NULL;
-    e = e ? tn_reshape(e, 3, TNI_DIMS(m->desc.periodic ? bond * bond : 1, bond, bond)) : NULL;
+    e = tn_reshape(e, 3, TNI_DIMS(m->desc.periodic ? bond * bond : 1, bond, bond));
     for (int64_t j = 0; e && j <= m->desc.sites; j++) {
         if (j == place && m->label) e = tni_mps_transfer(ctx, e, m->label, &log);
         if (e && j < m->desc.sites)
@@ -35504,26 +35390,20 @@ tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
 typedef struct tni_mps_cores {
     const tn_mps *m;
     double       *cores, *label, *left, *right;
-    int64_t       bytes, place;
+    int64_t       place;
 } tni_mps_cores;
 
-static tn_status tni_mps_read(const tn_mps *m, const char *op, tni_mps_cores *c)
+static bool tni_mps_read(tni_scratch *w, const tn_mps *m, tni_mps_cores *c)
 {
-    tn_ctx *ctx = m->cores->ctx;
-    int64_t a = tn_tensor_count(m->cores), b = m->label ? tn_tensor_count(m->label) : 0, bond = m->desc.bond;
     c->m = m;
     c->place = m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
-    c->bytes = a + b + 2 * bond;
-    if (!(c->cores = tni_scratch_f64(ctx, 1, c->bytes, op))) return TN_ERR_MEMORY;
-    c->label = c->cores + a;
-    c->left = c->label + b;
-    c->right = c->left + bond;
-    for (int64_t k = 0; k < bond; k++) c->left[k] = c->right[k] = k == 0;
-    tn_status s = tn_read(m->cores, TN_F64, c->cores, a);
-    if (s == TN_OK && m->label) s = tn_read(m->label, TN_F64, c->label, b);
-    if (s == TN_OK && m->left) s = tn_read(m->left, TN_F64, c->left, bond);
-    if (s == TN_OK && m->right) s = tn_read(m->right, TN_F64, c->right, bond);
-    return s;
+    c->cores = tni_take_numbers(w, m->cores);
+    c->label = m->label ? tni_take_numbers(w, m->label) : NULL;
+    c->left = m->left ? tni_take_numbers(w, m->left) : tni_take_zeros(w, m->desc.bond, 1);
+    c->right = m->right ? tni_take_numbers(w, m->right) : tni_take_zeros(w, m->desc.bond, 1);
+    if (!w->failed && !m->left) c->left[0] = 1;
+    if (!w->failed && !m->right) c->right[0] = 1;
+    return !w->failed;
 }
 
 /* The numbers of axis k of the train, [D,n,D] */
@@ -35561,7 +35441,6 @@ tn_tt *tn_tt_from_mps(tn_ctx *ctx, const tn_mps *m)
 {
     tni_mps_cores c;
     int64_t       n;
-    double       *core = NULL;
     tn_tt        *tt = NULL;
     if (!tni_usable(ctx, m ? m->cores : NULL, "tt_from_mps", "the layer")) return NULL;
     if (m->desc.sites == 0)
@@ -35570,17 +35449,17 @@ tn_tt *tn_tt_from_mps(tn_ctx *ctx, const tn_mps *m)
     int64_t   count = m->desc.sites + (m->label != NULL);
     int64_t   wide = m->desc.periodic ? m->desc.bond : 1;
     int64_t   most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
-    tn_status s = tni_mps_read(m, "tt_from_mps", &c);
-    if (s == TN_OK && !(core = tni_scratch_f64(ctx, most, tni_area(m->desc.bond, wide), "tt_from_mps"))) s = TN_ERR_MEMORY;
-    if (s == TN_OK && !(tt = tni_tt_make(ctx, "tt_from_mps", count))) s = TN_ERR_MEMORY;
-    for (int64_t k = 0; s == TN_OK && k < count; k++) {
+    tn_status s = TN_OK;
+    tni_scratch w = tni_scratch_begin(ctx, "tt_from_mps");
+    double     *core = tni_mps_read(&w, m, &c) ? tni_take_f64(&w, most, tni_area(m->desc.bond, wide)) : NULL;
+    if (core) tt = tni_tt_make(ctx, "tt_from_mps", count);
+    for (int64_t k = 0; tt && s == TN_OK && k < count; k++) {
         const int64_t bond = m->desc.bond * wide;
         tni_mps_axis(&c, k, &n);
         tni_mps_fill(&c, k, count - 1, core);
         s = tni_tt_put(tt, "tt_from_mps", k, k == 0 ? 1 : bond, n, k == count - 1 ? 1 : bond, core);
     }
-    if (core) tni_free_f64(ctx, core, most, m->desc.bond * wide);
-    if (c.cores) tni_free_f64(ctx, c.cores, 1, c.bytes);
+    tni_scratch_release(&w, NULL);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -35642,10 +35521,9 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
     double    unused;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
-    if (count < 1 || !extents || max_bond < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more",
-                        count < 1 ? "count" : max_bond < 1 ? "max_bond" : "extents",
-                        (long long)(count < 1 ? count : max_bond < 1 ? max_bond : 0)), (tn_tt *)NULL;
+    if (!tni_within(ctx, "tt_random", "count", count, 1, INT64_MAX)
+        || !tni_within(ctx, "tt_random", "max_bond", max_bond, 1, INT64_MAX)) return NULL;
+    if (!extents) return tni_fail(ctx, TN_ERR_ARG, "tt_random: extents is NULL, expected an array"), (tn_tt *)NULL;
     for (k = 0; k < count; k++)
         if (!tni_is_extent(extents[k]))
             return tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
@@ -35679,10 +35557,8 @@ tn_tt *tn_tt_from_cp(tn_ctx *ctx, const tn_cp *cp, int64_t place)
 {
     tn_status s = TN_OK;
     if (!tni_usable(ctx, cp ? cp->p : NULL, "tt_from_cp", "the operator")) return NULL;
-    if (place < 0 || place > cp->order || cp->terms < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s",
-                        cp->terms < 1 ? "the number of terms" : "place", (long long)(cp->terms < 1 ? cp->terms : place),
-                        cp->terms < 1 ? "1 or more" : "0 to the operator's order"), (tn_tt *)NULL;
+    if (!tni_within(ctx, "tt_from_cp", "the number of terms", cp->terms, 1, INT64_MAX)
+        || !tni_within(ctx, "tt_from_cp", "place", place, 0, cp->order)) return NULL;
     int64_t most = cp->out;
     for (int64_t k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
     tni_scratch w = tni_scratch_begin(ctx, "tt_from_cp");
@@ -35800,11 +35676,7 @@ tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
     tn_tt *tt = NULL;
     if (log_norm) *log_norm = (double)NAN;
     if (!from) return NULL;
-    if (site < 0 || site >= from->count) {
-        tni_fail(from->ctx, TN_ERR_ARG, "tt_canonical: site is %lld, expected 0 to %lld", (long long)site,
-                 (long long)from->count - 1);
-        return NULL;
-    }
+    if (!tni_within(from->ctx, "tt_canonical", "site", site, 0, from->count - 1)) return NULL;
     tni_scratch w = tni_scratch_begin(from->ctx, "tt_canonical");
     tn_status   s = tni_tt_canonical(&w, from, site, &j, &norm);
     if (s == TN_OK && !(tt = tni_tt_make(from->ctx, "tt_canonical", from->count))) s = TN_ERR_MEMORY;
@@ -35968,8 +35840,7 @@ static tn_status tni_born_known(const tn_tt *tt, const char *op, int64_t known, 
                                 const void *out)
 {
     if (!tt) return TN_ERR_ARG;
-    if (known < 0 || known > most)
-        return tni_fail(tt->ctx, TN_ERR_ARG, "%s: known is %lld, expected 0 to %lld", op, (long long)known, (long long)most);
+    if (!tni_within(tt->ctx, op, "known", known, 0, most)) return TN_ERR_ARG;
     if (out && (index || known == 0)) return TN_OK;
     return tni_fail(tt->ctx, TN_ERR_ARG, "%s: %s is NULL, expected numbers", op, out ? "index" : "the result");
 }
@@ -36296,11 +36167,11 @@ static tn_status tni_fit_grow(tni_fit *f, const tni_fit_problem *a, int64_t firs
 static tn_status tni_fit_hold(tni_fit *f, tni_fit_slot *slot, int64_t n, const double *from)
 {
     if (slot->p && slot->n != n) {
-        tni_free_f64(f->ctx, slot->p, 1, slot->n);
+        tni_free(f->ctx, slot->p, (size_t)slot->n * sizeof *slot->p);
         slot->p = NULL;
     }
     slot->n = n;
-    if (!slot->p && !(slot->p = tni_scratch_f64(f->ctx, 1, n, "tt_fit"))) return TN_ERR_MEMORY;
+    if (!slot->p && !(slot->p = (double *)tni_array(f->ctx, n, sizeof *slot->p, "tt_fit"))) return TN_ERR_MEMORY;
     if (from) memcpy(slot->p, from, (size_t)n * sizeof *from);
     return TN_OK;
 }
@@ -36479,19 +36350,19 @@ static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error
 static void tni_fit_take(tni_scratch *w, tni_fit *f)
 {
     const int64_t side = f->most * f->dim, width = f->out * side, x = side * width, cap = f->d.max_bond;
-    f->phi = tni_take_f64(w, f->rows * f->sites, f->dim);
+    f->phi = tni_take_f64(w, tni_area(f->rows, f->sites), f->dim);
     f->y = tni_take_f64(w, f->rows, f->out);
     f->p = tni_take_f64(w, f->rows, side);
     f->q = tni_take_f64(w, f->rows, side);
     f->w = tni_take_f64(w, f->rows, width);
-    f->z = tni_take_f64(w, f->rows, f->out * cap);
+    f->z = tni_take_f64(w, f->rows, tni_area(f->out, cap));
     f->x = tni_take_f64(w, x, 1);
     f->g = tni_take_f64(w, x, 2);
     f->dir = tni_take_f64(w, x, 1);
     f->u = tni_take_f64(w, width, cap);
     f->v = tni_take_f64(w, width, cap);
-    f->keep = tni_take_f64(w, side + width, cap);
-    f->res = tni_take_f64(w, f->rows, 2 * f->out);
+    f->keep = tni_take_f64(w, tni_plus(side, width), cap);
+    f->res = tni_take_f64(w, f->rows, tni_area(2, f->out));
     f->s = tni_take_f64(w, side, f->out);
     f->svd = tni_take_f64(w, tni_max(tni_svd_work(side, width), tni_svd_work(width, side)), 1);
     f->r = (int64_t *)tni_take(w, f->sites + 1, sizeof *f->r);
@@ -36567,8 +36438,8 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
         if (s == TN_OK && !(tt = tni_tt_make(f->ctx, "tt_fit", from->count))) s = TN_ERR_MEMORY;
         if (s == TN_OK) s = tni_fit_end(f, tt, label, error);
         for (k = 0; k <= f->sites; k++) {
-            if (f->env[k].p) tni_free_f64(f->ctx, f->env[k].p, 1, f->env[k].n);
-            if (k < f->sites && f->core[k].p) tni_free_f64(f->ctx, f->core[k].p, 1, f->core[k].n);
+            tni_free(f->ctx, f->env[k].p, (size_t)f->env[k].n * sizeof(double));
+            if (k < f->sites) tni_free(f->ctx, f->core[k].p, (size_t)f->core[k].n * sizeof(double));
         }
     }
     tni_scratch_end(&w, s);
@@ -36681,7 +36552,7 @@ tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tenso
         if (x && left > 1) x = tn_copy(ctx, tn_transpose(x, 1, 2));
         p *= d->out[k];
     }
-    x = x ? tn_reshape(x, rank, shape) : NULL;
+    x = tn_reshape(x, rank, shape);
     return layer->b ? tn_add(ctx, x, layer->b) : x;
 }
 
@@ -36901,9 +36772,7 @@ tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int6
     if (n < 1 || n > 4096 || (d->sites > 0 && n != d->sites))
         return tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: n is %lld, expected %s%lld", (long long)n,
                         d->sites > 0 ? "" : "1 to ", (long long)(d->sites > 0 ? d->sites : 4096)), (tn_net *)NULL;
-    if (site < 0 || site >= n)
-        return tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: site is %lld, expected 0 to %lld", (long long)site,
-                        (long long)n - 1), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_from_tn_attention", "site", site, 0, n - 1)) return NULL;
     int all = (int)(d->causal ? site + 1 : n);
     int ends = d->boundary == TN_BOUNDARY_CLOSED ? 0 : 2;
     int next = all + 1;
@@ -36922,7 +36791,7 @@ tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int6
     for (int k = 0; k < ends && whole; k++) {
         tn_tensor *v = tni_tna_boundary(ctx, layer, k == 1);
         label[0] = k * all;
-        whole = tni_net_put(net, all + k, tni_net_copy(ctx, v ? tn_reshape(v, 1, &d->bond) : NULL, 1), label);
+        whole = tni_net_put(net, all + k, tni_net_copy(ctx, tn_reshape(v, 1, &d->bond), 1), label);
     }
     return tni_net_done(net, whole, "net_from_tn_attention");
 }
@@ -37293,9 +37162,10 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 {
     tn_ctx       *ctx = tn_params_ctx(ps);
-    tn_optim_desc d = TNI_ZERO;
+    tn_optim_desc d;
     int64_t       n = TNI_SCALARS;
     if (!ctx) return NULL;
+    memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (tni_optim_check(ctx, &d) != TN_OK) return NULL;
     tn_optim *o = (tn_optim *)tni_alloc(ctx, sizeof *o, "optim");
@@ -38038,9 +37908,7 @@ static tn_view tni_muon_view(tn_view like, const tn_tensor *in)
 static tn_view tni_muon_square(const tn_view *x, const tn_tensor *in)
 {
     tn_view v = tni_muon_view(*x, in);
-    v.shape[2] = v.strides[1] = v.shape[1];
-    v.strides[2] = 1;
-    v.strides[0] = v.shape[1] * v.shape[1];
+    tni_view_shape(&v, 3, TNI_DIMS(x->shape[0], x->shape[1], x->shape[1]));
     return v;
 }
 
@@ -38058,10 +37926,7 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     tn_call         c = tni_call(TN_KERNEL_MUON_BEGIN, "t", o->scalars);
     int             k;
     if (tn_tensor_count(p->value) == 0) return TN_OK;
-    whole.rank = 2;
-    whole.shape[1] *= whole.shape[2];
-    whole.strides[0] = whole.shape[1];
-    whole.strides[1] = 1;
+    tni_view_shape(&whole, 2, TNI_DIMS(x.shape[0], x.shape[1] * x.shape[2]));
     c.out[c.n_out++] = tni_muon_view(whole, o->work[0]);
     c.out[c.n_out++] = tni_muon_view(whole, p->value->grad);
     c.out[c.n_out++] = tni_muon_view(whole, o->state[i].m[0]);
@@ -38076,9 +37941,9 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     tn_view poly = tni_muon_square(&x, o->work[3]);
     for (k = 0; k < o->desc.newton_schulz && s == TN_OK; k++)
         s = k % 2 == 0 ? tni_muon_polynomial(ctx, &x, &y, &gram, &poly) : tni_muon_polynomial(ctx, &y, &x, &gram, &poly);
-    c.in[c.n_in++] = tni_flat_view(p->value);
+    tni_in_flat(&c, p->value);
     c.in[1].data = k % 2 == 0 ? x.data : y.data;
-    c.out[c.n_out++] = tni_flat_view(p->value);
+    tni_out_flat(&c, p->value);
     if (tni_shadow_holds(p->value)) c.out[c.n_out++] = tni_shadow_view(p->value);
     c.f[3] = tni_optim_decay(o, p);
     c.f[4] = tni_optim_rate(o, p);
@@ -38116,7 +37981,7 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series 
     c.out[c.n_out++] = tni_span_view(p->value, own.begin, own.count);
     c.out[c.n_out++] = tni_span_view(p->value->grad, own.begin, own.count);
     for (int k = 0; k < 2; k++)
-        if (o->state[i].m[k]) c.out[c.n_out++] = tni_flat_view(o->state[i].m[k]);
+        if (o->state[i].m[k]) tni_out_flat(&c, o->state[i].m[k]);
     if (tni_shadow_holds(p->value)) {
         c.n_out = adamw ? 5 : 4;
         c.out[c.n_out - 1] = tni_shadow_view(p->value);
@@ -40344,7 +40209,7 @@ static tn_status tni_header_text(tni_scratch *w, const void *const *order, size_
     if (t.length > TNI_SAFETENSORS_HEADER)
         return tni_fail(w->ctx, TN_ERR_ARG, "safetensors: the header has %zu bytes, expected at most 100 MB", t.length);
     *bytes = 8 + t.length + 1;
-    if (!(*text = (char *)tni_take(w, (int64_t)*bytes, 1))) return TN_ERR_MEMORY;
+    if (!(*text = (char *)tni_take(w, 1, *bytes))) return TN_ERR_MEMORY;
     tni_store_bits((uint8_t *)*text, t.length, 8);
     t.dst = *text + 8; t.bytes = t.length + 1; t.length = 0;
     tni_text_header(&t, order, n, notes, note_count, sealed);
@@ -40749,10 +40614,10 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_m
     if (s != TN_OK) return s;
     c->names.bytes = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
     for (int64_t i = 0; i < n; i++) c->names.bytes += 3 * (strlen(o->of.params->item[i]->name) + 40);
-    c->named = (tn_named_tensor *)tni_take(&w, 3 * n + 2, sizeof *c->named);
-    c->notes = (tn_metadata *)tni_take(&w, n + 6 + TNI_OPTIM_NUMBERS + note_count, sizeof *c->notes);
+    c->named = (tn_named_tensor *)tni_take(&w, tni_plus(tni_area(3, n), 2), sizeof *c->named);
+    c->notes = (tn_metadata *)tni_take(&w, tni_plus(tni_plus(n, note_count), 6 + TNI_OPTIM_NUMBERS), sizeof *c->notes);
     c->names.text = (char *)tni_take(&w, 1, c->names.bytes);
-    c->moment = (int64_t *)tni_take(&w, 3 * n + 2, sizeof *c->moment);
+    c->moment = (int64_t *)tni_take(&w, tni_plus(tni_area(3, n), 2), sizeof *c->moment);
     if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
     tni_seal seal = TNI_ZERO;
     seal.sum = &sum;
@@ -41101,7 +40966,7 @@ static tn_status tni_restored_lists(tni_restored *r)
     size_t longest = 0;
     r->born = (double *)tni_take_zeroed(&r->w, r->n, sizeof *r->born);
     r->made = (bool *)tni_take_zeroed(&r->w, r->n, sizeof *r->made);
-    r->value = (tn_tensor **)tni_take_zeroed(&r->w, 3 * r->n, sizeof *r->value);
+    r->value = (tn_tensor **)tni_take_zeroed(&r->w, tni_area(3, r->n), sizeof *r->value);
     for (int64_t i = 0; i < r->n; i++) if (strlen(r->optim->of.params->item[i]->name) > longest)
         longest = strlen(r->optim->of.params->item[i]->name);
     r->names.bytes = longest + sizeof "tensornet.born.";
@@ -42535,7 +42400,7 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
 {
     tni_encoding e;
     if (!t) return -1;
-    if (max < 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: max is %lld, expected 0 or more", (long long)max), -1;
+    if (!tni_within(t->owned.ctx, "encode", "max", max, 0, INT64_MAX)) return -1;
     if (!ids && max > 0)
         return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected memory for %lld ids", (long long)max), -1;
     if (!text && bytes > 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: text is NULL, expected %zu bytes", bytes), -1;
@@ -42621,7 +42486,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
 {
     tni_speech v;
     if (!t) return -1;
-    if (n < 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: n is %lld, expected 0 or more", (long long)n), -1;
+    if (!tni_within(t->owned.ctx, "decode", "n", n, 0, INT64_MAX)) return -1;
     if (!dst && bytes > 0)
         return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected %zu bytes", bytes), -1;
     if (!ids && n > 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: ids is NULL, expected %lld", (long long)n), -1;
@@ -43675,9 +43540,8 @@ tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, in
     if (vocab < 3 || vocab > INT32_MAX)
         return tni_fail(ctx, TN_ERR_ARG, "tokenizer: vocab is %lld, expected 3 to 2^31 - 1", (long long)vocab),
                (tn_tokenizer *)NULL;
-    if (d.min_count < 0 || d.letters < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "tokenizer: %s is %lld, expected 0 or more", d.min_count < 0 ? "min_count" : "letters",
-                        (long long)(d.min_count < 0 ? d.min_count : d.letters)), (tn_tokenizer *)NULL;
+    if (!tni_within(ctx, "tokenizer", "min_count", d.min_count, 0, INT64_MAX)
+        || !tni_within(ctx, "tokenizer", "letters", d.letters, 0, INT64_MAX)) return NULL;
     if (!(t = tni_tokenizer_new(ctx))) return NULL;
     bool ok = tni_training_begin(&r, ctx, t);
     r.min_count = d.min_count > 0 ? d.min_count : 2;
@@ -43738,8 +43602,7 @@ static tn_status tni_shard_header(tn_shard *s)
 tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
 {
     if (!ctx) return NULL;
-    if (vocab < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "token shard: vocab is %lld, expected 1 or more", (long long)vocab), (tn_shard *)NULL;
+    if (!tni_within(ctx, "token shard", "vocab", vocab, 1, INT64_MAX)) return NULL;
     tn_shard *s = (tn_shard *)tni_object(ctx, sizeof *s, "token shard", tni_shard_destroy);
     if (!s) return NULL;
     s->vocab = vocab;
@@ -43752,9 +43615,7 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
     uint8_t chunk[TNI_SHARD_CHUNK];
     int64_t k;
     if (!s) return TN_ERR_ARG;
-    if (first < 0 || first > s->count)
-        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: first is %lld, expected 0 to %lld", s->file.name.s, (long long)first,
-                        (long long)s->count);
+    if (!tni_within(s->owned.ctx, s->file.name.s, "first", first, 0, s->count)) return TN_ERR_ARG;
     if (n < 0 || n > s->count - first)
         return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: n is %lld, expected 0 to %lld from token %lld on", s->file.name.s,
                         (long long)n, (long long)(s->count - first), (long long)first);
@@ -43858,13 +43719,6 @@ static bool tni_positive_or_0(tn_ctx *ctx, const char *what, double v)
     return tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, expected 0 to 1e30", what, v), false;
 }
 
-static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t last)
-{
-    if (value >= 0 && value <= last) return true;
-    return tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %lld", what, (long long)value,
-                    (long long)last), false;
-}
-
 TNI_COLD_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
 {
     if (is) tni_fail(ctx, TN_ERR_ARG, "transformer: %s", what);
@@ -43872,12 +43726,6 @@ TNI_COLD_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
 }
 
 /* ---- blocks that differ: the desc as one block sees it ------------------- >>model-cycles */
-
-static bool tni_cycle_given(tn_ctx *ctx, const char *what, int64_t n)
-{
-    if (n >= 0 && n <= TN_MAX_CYCLE) return true;
-    return tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %d", what, (long long)n, TN_MAX_CYCLE), false;
-}
 
 static int64_t tni_lcm(int64_t a, int64_t b)
 {
@@ -43955,12 +43803,13 @@ TNI_COLD_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int
 
 static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
 {
-    return tni_enum_known(ctx, "mlp", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
-        && tni_enum_known(ctx, "attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
-        && tni_enum_known(ctx, "positions", (int64_t)d->positions, TN_POSITIONS_NONE)
-        && tni_enum_known(ctx, "norm", (int64_t)d->norm, TN_NORM_LAYER)
-        && tni_enum_known(ctx, "place", (int64_t)d->norm_place, TN_PLACE_SANDWICH)
-        && tni_enum_known(ctx, "init", (int64_t)d->init, TN_INIT_HE);
+    const char *what = "transformer";
+    return tni_within(ctx, what, "mlp", (int64_t)d->mlp, 0, (int64_t)TNI_MLP_KINDS - 1)
+        && tni_within(ctx, what, "attention", (int64_t)d->attention, 0, TN_ATTENTION_DIFFERENTIAL_PLAIN)
+        && tni_within(ctx, what, "positions", (int64_t)d->positions, 0, TN_POSITIONS_NONE)
+        && tni_within(ctx, what, "norm", (int64_t)d->norm, 0, TN_NORM_LAYER)
+        && tni_within(ctx, what, "place", (int64_t)d->norm_place, 0, TN_PLACE_SANDWICH)
+        && tni_within(ctx, what, "init", (int64_t)d->init, 0, TN_INIT_HE);
 }
 
 static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
@@ -44062,10 +43911,8 @@ static tn_status tni_transformer_alike(tn_ctx *ctx, tn_transformer_desc *d)
     tn_status    s;
     if (!tni_transformer_known(ctx, d) || !tni_transformer_numbers(ctx, d) || !tni_transformer_sound(ctx, d))
         return TN_ERR_ARG;
-    if (d->mlp_order < 0 || d->mlp_order > 64)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer: mlp_order is %lld, expected 0 to 64", (long long)d->mlp_order);
-    if (d->window < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer: window is %lld, expected 0 or more", (long long)d->window);
+    if (!tni_within(ctx, "transformer", "mlp_order", d->mlp_order, 0, 64)
+        || !tni_within(ctx, "transformer", "window", d->window, 0, INT64_MAX)) return TN_ERR_ARG;
     if (!(d->dropout >= 0 && d->dropout < 1))
         return tni_fail(ctx, TN_ERR_ARG, "transformer: dropout is %g, expected 0 <= dropout < 1", d->dropout);
     if (!tni_transformer_extents(ctx, d)) return TN_ERR_SHAPE;
@@ -44109,8 +43956,9 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
     if (!tni_extent_given(ctx, "vocab", d.vocab) || !tni_extent_given(ctx, "layers", d.layers)
         || !tni_extent_given(ctx, "dim", d.dim) || !tni_extent_given(ctx, "heads", d.heads)
         || !tni_extent_given(ctx, "context", d.context)) return TN_ERR_SHAPE;
-    if (!tni_cycle_given(ctx, "attention_count", d.attention_count) || !tni_cycle_given(ctx, "window_count", d.window_count)
-        || !tni_cycle_given(ctx, "mlp_count", d.mlp_count)) return TN_ERR_ARG;
+    if (!tni_within(ctx, "transformer", "attention_count", d.attention_count, 0, TN_MAX_CYCLE)
+        || !tni_within(ctx, "transformer", "window_count", d.window_count, 0, TN_MAX_CYCLE)
+        || !tni_within(ctx, "transformer", "mlp_count", d.mlp_count, 0, TN_MAX_CYCLE)) return TN_ERR_ARG;
     tni_cycles_tidy(&d);
     if ((s = tni_transformer_cycles(ctx, &d)) == TN_OK && out) *out = d;
     return s;
@@ -44264,10 +44112,7 @@ static void tni_points_after(tni_points *p, const tn_transformer *m, int64_t B, 
 
 int64_t tn_transformer_points(const tn_transformer *m, int64_t B, int64_t T, tn_point *points, int64_t max)
 {
-    tni_points p;
-    p.count = 0;
-    p.max = points ? max : 0;
-    p.to = points;
+    tni_points p = {0, points ? max : 0, points};
     if (!m || !m->blocks) return 0;
     tni_points_before(&p, m, B, T);
     for (int64_t l = 0; l < m->desc.layers; l++) tni_points_block(&p, m, l, B, T);
@@ -44278,10 +44123,7 @@ int64_t tn_transformer_points(const tn_transformer *m, int64_t B, int64_t T, tn_
 /* The points of block l, or with -1 those outside of all blocks. Needs no memory, for a step that allocates none. */
 TNI_COLD_FN int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *points)
 {
-    tni_points p;
-    p.count = 0;
-    p.max = TNI_BLOCK_POINTS;
-    p.to = points;
+    tni_points p = {0, TNI_BLOCK_POINTS, points};
     if (l >= 0) tni_points_block(&p, m, l, 1, 1);
     else {
         tni_points_before(&p, m, 1, 1);
@@ -44848,8 +44690,7 @@ static tn_tensor *tni_edit_mean(tn_ctx *ctx, tn_tensor *x, int axis)
     tn_tensor *sum = tn_sum_axis(ctx, x, axis);
     memcpy(shape, x->shape, sizeof shape);
     shape[0] = shape[axis] = 1;
-    sum = sum ? tn_sum_axis(ctx, sum, 0) : NULL;
-    sum = sum ? tn_reshape(sum, x->rank, shape) : NULL;
+    sum = tn_reshape(sum ? tn_sum_axis(ctx, sum, 0) : NULL, x->rank, shape);
     return sum ? tn_scale(ctx, sum, 1 / n) : NULL;
 }
 
@@ -44897,7 +44738,7 @@ tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
     int64_t    t0 = e->tokens ? e->token : 0;
     int64_t    t1 = e->tokens ? e->token + e->tokens : x->shape[tokens];
     tn_tensor *by_head = tn_slice(x, heads, h0, h1);
-    tn_tensor *part = by_head ? tn_slice(by_head, tokens, t0, t1) : NULL;
+    tn_tensor *part = tn_slice(by_head, tokens, t0, t1);
     if (!part) return NULL;
     tn_tensor *value = tni_edit_part(tni_edit_part(e->value, x, heads, h0, h1), x, tokens, t0, t1);
     tn_tensor *mean = e->mean ? tni_edit_mean(ctx, by_head, tokens) : NULL;
@@ -44923,11 +44764,8 @@ tn_tensor *tn_transformer_logit_lens(tn_ctx *ctx, const tn_transformer *m, tn_te
 
 int64_t tn_transformer_parts(const tn_transformer *m, tn_point *parts, int64_t max)
 {
-    tni_points p;
+    tni_points p = {0, parts ? max : 0, parts};
     char       head[32];
-    p.count = 0;
-    p.max = parts ? max : 0;
-    p.to = parts;
     if (!m || !m->blocks) return 0;
     tni_point_add(&p, -1, "embed", "", 0, 0, 0, 0, 0);
     for (int64_t l = 0; l < m->desc.layers; l++) {
@@ -44987,7 +44825,7 @@ static bool tni_attribution_heads(tn_ctx *ctx, const tn_transformer *m, const tn
     memcpy(shape, z->shape, sizeof shape);
     tn_tensor *back = tn_affine(ctx, to, tn_transpose(b->attn.o, 0, 1), NULL);
     back = back ? tni_row_product(ctx, z, tn_reshape(back, 4, shape)) : NULL;
-    *heads = back ? tn_reshape(back, 3, shape) : NULL;
+    *heads = tn_reshape(back, 3, shape);
     return *heads != NULL;
 }
 
@@ -46485,19 +46323,14 @@ TNI_COLD_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t
     if (!m || !m->blocks || !tni_alive(m->embed.w))
         return tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op,
                         !m ? "NULL" : m->blocks ? "destroyed" : "not initialised"), false;
-    if (block >= 0 && block < m->desc.layers) return true;
-    return tni_fail(ctx, TN_ERR_ARG, "%s: block is %lld, expected 0 to %lld", op, (long long)block,
-                    (long long)m->desc.layers - 1), false;
+    return tni_within(ctx, op, "block", block, 0, m->desc.layers - 1);
 }
 
 static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, const char *op)
 {
     if (!ctx) return false;
     if (!d) return tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op), false;
-    if (!tni_circuit_given(ctx, m, d->block, op)) return false;
-    if (d->head < 0 || d->head >= m->desc.heads)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: head is %lld, expected 0 to %lld", op, (long long)d->head,
-                        (long long)m->desc.heads - 1), false;
+    if (!tni_circuit_given(ctx, m, d->block, op) || !tni_within(ctx, op, "head", d->head, 0, m->desc.heads - 1)) return false;
     if (d->query >= 0 && d->key >= 0 && d->query <= INT32_MAX && d->key <= INT32_MAX) return true;
     return tni_fail(ctx, TN_ERR_ARG, "%s: query is %lld and key %lld, expected positions from 0 to %d", op,
                     (long long)d->query, (long long)d->key, INT32_MAX), false;
@@ -46567,7 +46400,7 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
     }
     x = x0 = tni_circuit_stream(ctx, m, position);
     if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0, NULL);
-    x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    x = tn_reshape_2d(x, m->desc.vocab, m->desc.dim);
     if (x && constant) x = tn_append_one(ctx, x);
     if (!x || d->block == 0) return x;
     return tn_matmul(ctx, x, tni_circuit_basis(ctx, m, &b->norm1, constant, normed ? d->norm_scale : 1));
@@ -46590,16 +46423,10 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     const int64_t       s = a->qk->shape[0] / 2, dq = a->desc.d_qk;
     const int64_t       at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
     tn_tensor *b = a->qkb && x && x->shape[1] > m->desc.dim ? tn_slice(a->qkb, 0, at, at + 1) : NULL;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = a->desc.rope_base;
-    rope.scaling = a->desc.rope_scaling;
-    rope.first = position;
-    rope.no_rotation = a->desc.no_rope;
-    rope.norm = a->desc.qk_norm && d->tokens && d->block == 0;
+    const tn_rope_desc rope = tni_attention_rope(&a->desc, position, a->desc.qk_norm && d->tokens && d->block == 0);
     if (b) b = tn_slice(b, 1, d->head * dq, (d->head + 1) * dq);
     x = tni_circuit_through(ctx, x, tn_attention_head(a, d->head, part), b);
-    x = x ? tn_rope(ctx, tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)), &rope) : NULL;
-    return x ? tn_reshape_2d(x, -1, dq) : NULL;
+    return tn_reshape_2d(x ? tn_rope(ctx, tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)), &rope) : NULL, -1, dq);
 }
 
 /* ---- heads -------------------------------------------------------------- >>circuits-heads */
@@ -46616,8 +46443,7 @@ TNI_COLD_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, con
     tn_tensor  *side[2][2] = {{NULL, NULL}, {NULL, NULL}};
     double      scale = a->scale;
     int         n = 0;
-    if (d->set < 0 || d->set > sets)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: set is %d, expected 0 to %d", op, d->set, sets), (tn_circuit *)NULL;
+    if (!tni_within(ctx, op, "set", d->set, 0, sets)) return NULL;
     if (tni_circuit_refused(ctx, op, d->set == 0 && tni_attention_kinds[a->kind].differential, "differential attention",
                             "its two sets are not multiplied, expected set 1 or 2")
         || tni_circuit_refused(ctx, op, a->qk_norm && d->tokens && d->block > 0, "QK-norm",
@@ -46974,8 +46800,7 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
     }
     for (int64_t h = 0; h < H && whole; h++) {
         tn_tensor **at = list + 1 + h;
-        at[H] = tni_circuit_values(ctx, m, d->block, h, x);
-        at[H] = at[H] ? tn_transpose(at[H], 0, 1) : NULL;
+        at[H] = tn_transpose(tni_circuit_values(ctx, m, d->block, h, x), 0, 1);
         at[2 * H] = tn_scale(ctx, tn_attention_head(a, h, TN_HEAD_O), m->desc.attn_scale);
         join[0] = at[H] && at[2 * H] ? tn_matmul(ctx, at[2 * H], at[H]) : NULL;
         join[1] = tn_full(ctx, 2, shape, 0);
@@ -47016,7 +46841,7 @@ static tn_status tni_circuit_block(tn_ctx *ctx, const tn_transformer *m, const t
             p[1] = tn_matmul(ctx, tn_slice(cp->f[0], 1, 0, dim), o);                        /* [H,h,d_v] */
             p[2] = tn_matmul(ctx, tn_slice(cp->f[1], 1, 0, dim), o);
             p[3] = tn_einsum(ctx, "oh,gha,khb->gkoab", 3, p);
-            out->compact = p[3] ? tn_tensor_keep(p[3]) : NULL;
+            out->compact = tn_tensor_keep(p[3]);
         }
         s = out->b && out->m && out->v && out->doubled && (out->compact || !d->compact) ? TN_OK : tn_ctx_status(ctx);
     }
@@ -47051,9 +46876,8 @@ tn_cp *tn_circuit_block_term(const tn_circuit_block *o, int64_t g, int64_t k)
     if (!o || !o->b) return NULL;
     tn_ctx *ctx = o->b->ctx;
     int64_t pair[2] = {g, k};
-    if (g < 0 || k < 0 || g > o->heads || k > o->heads)
-        return tni_fail(ctx, TN_ERR_ARG, "circuit_block_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
-                        (long long)k, (long long)o->heads), (tn_cp *)NULL;
+    if (!tni_within(ctx, "circuit_block_term", "g", g, 0, o->heads)
+        || !tni_within(ctx, "circuit_block_term", "k", k, 0, o->heads)) return NULL;
     tni_scope scope = tni_scope_begin(ctx);
     for (int i = 0; i < 2; i++) {
         f[i] = tn_slice(o->m, 0, pair[i], pair[i] + 1);
@@ -47073,7 +46897,7 @@ tn_cp *tn_circuit_block_term(const tn_circuit_block *o, int64_t g, int64_t k)
    a block needs meanwhile, some times vocab hidden units, is released before the next one. */
 static tn_tensor *tni_circuit_alone(tn_ctx *ctx, const tn_transformer *m, int64_t blocks, int64_t position)
 {
-    tn_tensor *x0 = tni_circuit_stream(ctx, m, position), *x = x0 ? tn_tensor_keep(x0) : NULL;
+    tn_tensor *x0 = tni_circuit_stream(ctx, m, position), *x = tn_tensor_keep(x0);
     for (int64_t l = 0; l < blocks && x; l++) {
         const tn_transformer_block *b = &m->blocks[l];
         const tni_scope scope = tni_scope_begin(ctx);
@@ -47098,7 +46922,7 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
     tni_scope scope = tni_scope_begin(ctx);
     x = stream = tni_circuit_alone(ctx, m, blocks, position);
     if (x && m->desc.norm_place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
-    x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    x = tn_reshape_2d(x, m->desc.vocab, m->desc.dim);
     tn_tensor *head = m->head.w;
     if (x) c = tn_circuit_create(ctx, 1, &x, &head);
     tni_scope_end(ctx, scope);
@@ -47138,7 +46962,7 @@ TNI_COLD_FN tn_tensor *tni_circuit_tokens(tn_ctx *ctx, const tn_transformer *m, 
     tn_norm    norm = m->blocks[block].norm2;
     norm.gain = norm.bias = NULL;
     if (x && !m->desc.no_norm) x = tn_norm_forward(ctx, &norm, x);
-    return x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    return tn_reshape_2d(x, m->desc.vocab, m->desc.dim);
 }
 
 tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t out)
@@ -47146,18 +46970,14 @@ tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block
     tn_cp      *cp;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, block, "circuit_pairs")) return NULL;
-    if (out < 0 || out >= m->desc.vocab)
-        return tni_fail(ctx, TN_ERR_ARG, "circuit_pairs: out is %lld, expected 0 to %lld", (long long)out,
-                        (long long)m->desc.vocab - 1), (tn_circuit *)NULL;
+    if (!tni_within(ctx, "circuit_pairs", "out", out, 0, m->desc.vocab - 1)) return NULL;
     if (tni_circuit_refused(ctx, "circuit_pairs", m->blocks[block].lambdas != NULL, "x0_residual",
                             "tokens reach the MLP in several ways")
         || !(cp = tn_circuit_mlp(ctx, m, block))) return NULL;
     tni_scope  scope = tni_scope_begin(ctx);
     tn_tensor *x = tni_circuit_tokens(ctx, m, block);
     if (x && cp->constant) x = tn_append_one(ctx, x);
-    tn_tensor *u = tn_circuit_unembedding(ctx, m);
-    u = u ? tn_slice(u, 0, out, out + 1) : NULL;
-    u = u ? tn_reshape(u, 1, &m->desc.dim) : NULL;
+    tn_tensor *u = tn_reshape(tn_slice(tn_circuit_unembedding(ctx, m), 0, out, out + 1), 1, &m->desc.dim);
     if (x && u) c = tn_circuit_interactions(ctx, cp, u, x, x);
     tni_scope_end(ctx, scope);
     tn_cp_destroy(cp);
@@ -47265,7 +47085,8 @@ static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *ou
     return tni_scratch_end(&w, s);
 }
 
-static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circuit *c, const tn_circuit_top_desc *desc)
+static tn_status tni_circuit_search_begin(tni_circuit_search *t, tni_scratch *w, const tn_circuit *c,
+                                          const tn_circuit_top_desc *desc)
 {
     if (!desc || desc->top < 1 || desc->top > INT32_MAX / 8 || (unsigned)desc->order > TN_ORDER_MAGNITUDE)
         return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top: top is %lld and order %d, expected at least 1 and a tn_order",
@@ -47276,7 +47097,8 @@ static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circui
     t->c = c;
     t->desc = *desc;
     if (c->columns == 0 || c->rows <= desc->top / c->columns) t->desc.top = c->rows * c->columns;
-    return tni_heap_begin(c->ctx, &t->best, desc->order, t->desc.top, "circuit_top") ? TN_OK : TN_ERR_MEMORY;
+    t->best = tni_take_heap(w, desc->order, t->desc.top);
+    return w->failed ? TN_ERR_MEMORY : TN_OK;
 }
 
 tn_status tn_circuit_top_many(const tn_circuit *c, int count, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
@@ -47284,21 +47106,18 @@ tn_status tn_circuit_top_many(const tn_circuit *c, int count, const tn_circuit_t
     tn_status s = TN_OK;
     if (out && count > 0) memset(out, 0, (size_t)count * sizeof *out);
     if (!c || !out) return TN_ERR_ARG;
-    if (count < 1 || count > TNI_CIRCUIT_LISTS)
-        return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top_many: count is %d, expected 1 to %d", count, TNI_CIRCUIT_LISTS);
+    if (!tni_within(c->ctx, "circuit_top_many", "count", count, 1, TNI_CIRCUIT_LISTS)) return TN_ERR_ARG;
     tni_circuit_searches t = TNI_ZERO;
+    tni_scratch w = tni_scratch_begin(c->ctx, "circuit_top");
     t.count = count;
-    for (int k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], c, desc ? &desc[k] : NULL);
+    for (int k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], &w, c, desc ? &desc[k] : NULL);
     if (s == TN_OK) s = tni_circuit_each(c, "circuit_top", tni_circuit_offer_all, &t);
     for (int k = 0; k < count && s == TN_OK; k++) {
         tni_heap_sort(&t.list[k].best);
         s = tni_circuit_found(&t.list[k], &out[k]);
     }
-    for (int k = 0; k < count; k++) {
-        if (t.list[k].best.found) tni_heap_end(c->ctx, &t.list[k].best);
-        if (s != TN_OK) tn_circuit_entries_destroy(&out[k]);
-    }
-    return s;
+    for (int k = 0; k < count && s != TN_OK; k++) tn_circuit_entries_destroy(&out[k]);
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
@@ -47325,7 +47144,7 @@ static tn_status tni_circuit_select_rows(void *user, int64_t first, int64_t coun
     tni_circuit_rows_top *t = (tni_circuit_rows_top *)user;
     for (int64_t i = 0; i < count; i++) {
         const double *row = v + i * t->c->columns;
-        tni_heap_select(&t->best, row, t->c->columns, t->top);
+        tni_heap_select(&t->best, row, t->c->columns);
         for (int64_t j = 0; j < t->top; j++) {
             t->v[(first + i) * t->top + j] = t->best.found[j].value;
             t->id[(first + i) * t->top + j] = (int32_t)t->best.found[j].at;
@@ -47345,16 +47164,15 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
     tni_circuit_rows_top t = TNI_ZERO;
     t.c = c; t.top = top;
     int64_t     n = c->rows * top;
-    bool        whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
     tni_scratch w = tni_scratch_begin(c->ctx, "circuit_top_rows");
+    t.best = tni_take_heap(&w, order, top);
     t.v = tni_take_f64(&w, n, 1);
     t.id = (int32_t *)tni_take(&w, n, sizeof *t.id);
-    tn_status s = whole && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
+    tn_status s = t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
     if (s == TN_OK) *values = tni_owned_from(c->ctx, 2, TNI_DIMS(c->rows, top), t.v);
     if (*values) *ids = tn_tensor_create(c->ctx, TN_I32, 2, TNI_DIMS(c->rows, top));
     if (s == TN_OK) s = *ids ? tn_write(*ids, TN_I32, t.id, n) : tn_ctx_status(c->ctx);
     if (s != TN_OK) { tni_drop(values); tni_drop(ids); }
-    if (whole) tni_heap_end(c->ctx, &t.best);
     return tni_scratch_end(&w, s);
 }
 
@@ -47523,7 +47341,6 @@ void tn_circuit_maximum_destroy(tn_circuit_maximum *o) { tni_result_end(o, sizeo
 static void tni_evidence_free(tni_owned *owned)
 {
     tn_circuit_evidence *e = (tn_circuit_evidence *)(void *)owned;
-    for (int64_t f = 0; f < e->desc.features && e->best; f++) if (e->best[f].found) tni_heap_end(owned->ctx, &e->best[f]);
     tni_scratch_release(&e->w, NULL);
     tni_object_free(owned, sizeof *e);
 }
@@ -47556,9 +47373,8 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
     e->drawn = tni_take_zeros(&e->w, n, d.top);
     e->drawn_at = (int32_t *)tni_take_zeroed(&e->w, d.top, sizeof *e->drawn_at);
     e->bins = tni_take_zeros(&e->w, n, d.bins);
-    bool whole = !e->w.failed;
-    for (int64_t f = 0; f < n && whole; f++) whole = tni_heap_begin(ctx, &e->best[f], d.order, d.top, op);
-    if (!whole) return tn_circuit_evidence_destroy(e), (tn_circuit_evidence *)NULL;
+    for (int64_t f = 0; f < n && !e->w.failed; f++) e->best[f] = tni_take_heap(&e->w, d.order, d.top);
+    if (e->w.failed) return tn_circuit_evidence_destroy(e), (tn_circuit_evidence *)NULL;
     return e;
 }
 
@@ -47723,7 +47539,7 @@ void tn_circuit_sparsity_destroy(tn_circuit_sparsity *o)
 static tn_tensor *tni_row_means(tn_ctx *ctx, tn_tensor *x)                      /* [..,n] -> [rows,1] */
 {
     x = x ? tn_scale(ctx, tn_sum_axis(ctx, x, -1), 1 / (double)tni_max(x->shape[x->rank - 1], 1)) : NULL;
-    return x ? tn_reshape_2d(x, -1, 1) : NULL;
+    return tn_reshape_2d(x, -1, 1);
 }
 
 /* 1/denominator of a norm: x [..,n] -> [rows,1]; a NULL norm gives ones */
@@ -47766,8 +47582,7 @@ static bool tni_frozen_bias(tn_ctx *ctx, const tn_norm *norm, tn_tensor *scale, 
     if (!b && !(norm && norm->bias)) return true;
     tn_tensor *c = tn_full(ctx, 2, TNI_DIMS(T, n), 0);
     if (b) {
-        tn_tensor *row = tni_frozen_out(ctx, norm, tn_reshape_2d(b, -1, 1));
-        row = row ? tn_reshape_2d(row, 1, -1) : NULL;
+        tn_tensor *row = tn_reshape_2d(tni_frozen_out(ctx, norm, tn_reshape_2d(b, -1, 1)), 1, -1);
         c = tn_add(ctx, c, norm ? tn_mul(ctx, scale, row) : row);
     }
     if (norm && norm->bias) c = tn_add(ctx, c, norm->bias);
@@ -47783,7 +47598,7 @@ static tn_tensor *tni_frozen_head_norm(tn_ctx *ctx, const tn_attention *layer, t
     tn_tensor *in[2] = {pattern, tni_attention_v(ctx, layer, y, NULL)};
     tn_tensor *s = tni_frozen_scale(ctx, &norm, tn_einsum(ctx, "bhts,bshv->htv", 2, in));
     if (s && layer->desc.kind == TN_ATTENTION_DIFFERENTIAL) s = tn_scale(ctx, s, 1 - layer->desc.lambda_init);
-    return s ? tn_reshape(s, 3, TNI_DIMS(layer->desc.heads, y->shape[1], 1)) : NULL;
+    return tn_reshape(s, 3, TNI_DIMS(layer->desc.heads, y->shape[1], 1));
 }
 
 /* What multiplies q.k (squared) or both products (bilinear): scale^2 c_t where t sees s. [T,T] */
@@ -47795,8 +47610,7 @@ static tn_tensor *tni_frozen_mask(tn_ctx *ctx, const tn_attention_desc *d, int64
     a.form = TN_ATTEND_FORM_QUADRATIC;
     if (a.scale == 0) a.scale = 1 / (double)d->d_qk;
     tn_tensor *ones = tn_full(ctx, 4, TNI_DIMS(1, T, 1, 1), 1);
-    units = units ? tn_attend(ctx, ones, ones, tn_reshape(units, 4, TNI_DIMS(1, T, 1, T)), &a) : NULL;
-    return units ? tn_reshape_2d(units, T, T) : NULL;
+    return tn_reshape_2d(units ? tn_attend(ctx, ones, ones, tn_reshape(units, 4, TNI_DIMS(1, T, 1, T)), &a) : NULL, T, T);
 }
 
 static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *block, tn_tensor *y,
@@ -47812,10 +47626,10 @@ static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_
     if (normed) pattern = tn_mul(ctx, pattern, tni_frozen_head_norm(ctx, layer, pattern, y));
     if (norm) pattern = tn_mul(ctx, pattern, scale);
     pattern = tn_scale(ctx, pattern, m->desc.attn_scale);
-    b->pattern = pattern ? tn_tensor_keep(tn_reshape(pattern, 3, TNI_DIMS(d->heads, y->shape[1], y->shape[1]))) : NULL;
+    b->pattern = tn_tensor_keep(tn_reshape(pattern, 3, TNI_DIMS(d->heads, y->shape[1], y->shape[1])));
     b->v = tn_tensor_keep(tn_reshape(v, 3, TNI_DIMS(d->heads, d->d_v, d->dim + 1)));
     tn_tensor *o = tni_frozen_out(ctx, norm, layer->o);
-    b->o = o ? tn_tensor_keep(tn_reshape(o, 3, TNI_DIMS(d->dim, d->heads, d->d_v))) : NULL;
+    b->o = tn_tensor_keep(tn_reshape(o, 3, TNI_DIMS(d->dim, d->heads, d->d_v)));
     if (tni_takes_form(d->kind) && !d->qk_norm && !normed && d->row_scale != TN_ROW_SCALE_SUM) {
         if (layer->qkb) qkb = tn_reshape(layer->qkb, 1, TNI_DIMS(-1));
         b->qk = tn_tensor_keep(tni_frozen_in(ctx, &block->norm1, tn_reshape_2d(layer->qk, -1, d->dim), qkb));
@@ -47833,9 +47647,9 @@ static tn_tensor *tni_frozen_encoders(tn_ctx *ctx, const tn_norm *norm, const tn
 {
     const int64_t all = mlp->w->shape[0], h = mlp->desc.hidden, n = mlp->desc.in;
     const int64_t first = mlp->desc.kind == TN_MLP_BILINEAR ? 0 : all - 1;
-    tn_tensor    *w = tn_slice(mlp->w, 0, first, all), *b = mlp->b ? tn_slice(mlp->b, 0, first, all) : NULL, *part[2];
+    tn_tensor    *w = tn_slice(mlp->w, 0, first, all), *b = tn_slice(mlp->b, 0, first, all), *part[2];
     w = w ? tni_frozen_in(ctx, norm, tn_reshape_2d(w, -1, n), b) : NULL;
-    part[0] = w ? tn_reshape(w, 3, TNI_DIMS(all - first, h, n + 1)) : NULL;
+    part[0] = tn_reshape(w, 3, TNI_DIMS(all - first, h, n + 1));
     part[1] = tn_add(ctx, tn_full(ctx, 3, TNI_DIMS(all - first, 1, n + 1), 0), tn_slice(tn_eye(ctx, n + 1), 0, n, n + 1));
     return tn_concat(ctx, 2, part, 1);
 }
@@ -47852,7 +47666,7 @@ static bool tni_frozen_mlp(tn_ctx *ctx, const tn_transformer *m, const tn_transf
     else if (norm) factor = tn_full(ctx, 2, TNI_DIMS(T, mlp->desc.hidden), 1);
     if (factor && norm) factor = tn_mul(ctx, factor, scale);
     if (mlp->desc.kind != TN_MLP_BILINEAR || norm) {
-        b->m = factor ? tn_tensor_keep(tn_reshape_2d(factor, T, -1)) : NULL;
+        b->m = tn_tensor_keep(tn_reshape_2d(factor, T, -1));
         if (!b->m) return false;
     }
     tn_tensor *p = tni_frozen_out(ctx, norm, mlp->p ? mlp->p : tn_eye(ctx, m->desc.dim));
@@ -48198,11 +48012,8 @@ static bool tni_expand_read(const tni_expansion *e, const tni_part_list *x, tn_t
 static bool tni_expand_qk(const tni_expansion *e, const tn_attention_desc *d, const tn_circuit_frozen_block *b,
                           const tni_part_list *y, int sets, tni_part_list qk[4])
 {
-    const int64_t heads = d->heads;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = d->rope_base;
-    rope.scaling = d->rope_scaling;
-    rope.no_rotation = d->no_rope;
+    const int64_t      heads = d->heads;
+    const tn_rope_desc rope = tni_attention_rope(d, 0, false);
     for (int j = 0; j < 2 * sets; j++) if (!tni_parts_make(e->ctx, &qk[j], y->count)) return false;
     for (int64_t i = 0; i < y->count; i++) {
         if (!y->at[i]) continue;
@@ -48333,23 +48144,21 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
 TNI_COLD_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
                                            double *whole)
 {
-    const int64_t t = target->position, all = -1;
+    const int64_t t = target->position;
     tn_ctx       *ctx = f->ctx;
     tn_tensor    *w = tni_target_weights(f, target, op);
     tn_tensor    *y = w ? tn_sum(ctx, tn_mul(ctx, w, tn_slice(f->logits, 0, t, t + 1))) : NULL;
     if (!y) return NULL;
     *whole = tn_item(y);
     if (f->cap) w = tn_mul(ctx, w, tn_slice(f->cap, 0, t, t + 1));
-    y = tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->norm_scale, 0, t, t + 1));
-    return y ? tn_reshape(y, 1, &all) : NULL;
+    return tn_reshape(tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->norm_scale, 0, t, t + 1)), 1, TNI_DIMS(-1));
 }
 
 /* Row i of a matrix, as a vector */
 static tn_tensor *tni_row_of(tn_tensor *x, int64_t i)
 {
     const int64_t n = x ? x->shape[1] : 0;
-    tn_tensor    *row = tn_slice(x, 0, i, i + 1);
-    return row ? tn_reshape(row, 1, &n) : NULL;
+    return tn_reshape(tn_slice(x, 0, i, i + 1), 1, &n);
 }
 
 /* Row t of each part, as one matrix [parts,n+1]; zeros where a part is NULL */
@@ -48369,7 +48178,7 @@ static tn_tensor *tni_parts_rows(const tni_expansion *e, const tni_part_list *x,
 static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tensor *u, int64_t t)
 {
     const tn_circuit_frozen_block *b = &e->f->block[e->f->layers - 1];
-    const int64_t n = e->f->model->desc.dim, encoders = b->w->shape[0], one = 1, flat = -1;
+    const int64_t n = e->f->model->desc.dim, encoders = b->w->shape[0];
     tn_ctx       *ctx = e->ctx;
     tn_tensor    *y = tni_frozen_read(ctx, x, tn_slice(b->norm2_scale, 0, t, t + 1)), *un = tn_slice(u, 0, 0, n);
     tn_tensor    *part[2], *in[3];
@@ -48377,18 +48186,17 @@ static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tenso
     part[0] = tn_einsum(ctx, "o,oh->h", 2, in);
     if (b->m) part[0] = tn_mul(ctx, part[0], tni_row_of(b->m, t));
     part[1] = b->pb ? tn_sum(ctx, tn_mul(ctx, tni_row_of(b->pb, t), un)) : tn_full(ctx, 0, NULL, 0);
-    part[1] = part[1] ? tn_reshape(part[1], 1, &one) : NULL;
+    part[1] = tn_reshape(part[1], 1, TNI_DIMS(1));
     tn_tensor *g = tn_concat(ctx, 2, part, 0);
     tn_tensor *h = tn_affine(ctx, y, tni_layer_part(b->w, 0), NULL);
     for (int64_t k = 1; k < encoders - 1 && h; k++) {
         in[0] = h; in[1] = tn_affine(ctx, y, tni_layer_part(b->w, k), NULL);
-        h = tn_einsum(ctx, "ah,bh->abh", 2, in);
-        h = h ? tn_reshape_2d(h, -1, b->w->shape[1]) : NULL;
+        h = tn_reshape_2d(tn_einsum(ctx, "ah,bh->abh", 2, in), -1, b->w->shape[1]);
     }
     in[0] = h; in[1] = g;
     if (encoders > 1) in[2] = tn_affine(ctx, y, tni_layer_part(b->w, encoders - 1), NULL);
     part[1] = encoders > 1 ? tn_einsum(ctx, "ah,h,bh->ab", 3, in) : tn_einsum(ctx, "ah,h->a", 2, in);
-    part[1] = part[1] ? tn_reshape(part[1], 1, &flat) : NULL;
+    part[1] = tn_reshape(part[1], 1, TNI_DIMS(-1));
     in[0] = x; in[1] = u;
     part[0] = tn_einsum(ctx, "an,n->a", 2, in);
     return tn_concat(ctx, 2, part, 0);
@@ -48458,16 +48266,11 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
                               tn_circuit_parts *out)
 {
     const double  most = desc && desc->max_parts > 0 ? (double)desc->max_parts : 1e6;
-    tni_expansion e;
     if (out) memset(out, 0, sizeof *out);
     if (!f || !f->ctx) return TN_ERR_ARG;
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: %s is NULL", out ? "target" : "out");
-    e.ctx = f->ctx;
-    e.f = f;
-    e.by = desc ? desc->by : TN_CIRCUIT_BY_PATH;
-    e.patterns = desc && desc->patterns;
-    if ((unsigned)e.by > TN_CIRCUIT_BY_MLPS)
-        return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: by is %d, expected 0 to 2", (int)e.by);
+    tni_expansion e = {f->ctx, f, desc ? desc->by : TN_CIRCUIT_BY_PATH, desc && desc->patterns};
+    if (!tni_within(f->ctx, "circuit_parts", "by", (int)e.by, 0, TN_CIRCUIT_BY_MLPS)) return TN_ERR_ARG;
     for (int64_t l = 0; l < f->layers; l++)
         if (e.patterns && !f->block[l].qk)
             return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: patterns is true, but block %lld has %s patterns%s, "
@@ -48481,7 +48284,7 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
     tni_scope  scope = tni_scope_begin(f->ctx);
     tn_tensor *u = tni_target_covector(f, target, "circuit_parts", &out->whole);
     u = u ? tni_expand(&e, u, target->position) : NULL;
-    out->values = u ? tn_tensor_keep(u) : NULL;
+    out->values = tn_tensor_keep(u);
     tni_scope_end(f->ctx, scope);
     if (!out->values) return tni_analysis_status(f->ctx);
     out->by = e.by;
@@ -48837,7 +48640,7 @@ static bool tni_search_run(tni_path_search *s, double *target, const tn_circuit_
 {
     int64_t hidden = 1;
     for (int64_t l = 0; l < s->layers; l++) hidden = tni_max(hidden, s->f->block[l].p->shape[1]);
-    double  *work = tni_take_f64(&s->w, tni_max(hidden + 1, s->heads * s->d_v), 1);
+    double  *work = tni_take_f64(&s->w, tni_max(hidden + 1, tni_area(s->heads, s->d_v)), 1);
     double **at = work ? (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths") : NULL;
     if (at) *at = target;
     bool done = at && tni_search_add(s, whole, -1, aim->position, s->layers, TN_CIRCUIT_TARGET);
@@ -48931,7 +48734,7 @@ static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block
     tn_tensor    *in[4], *part[2], *un = tn_slice(c, -1, 0, n);
     part[0] = tn_matmul(ctx, un, b->p);
     part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, TNI_DIMS(b->norm1_scale->shape[0], 1), 0);
-    part[1] = part[1] ? tn_reshape_2d(part[1], -1, 1) : NULL;
+    part[1] = tn_reshape_2d(part[1], -1, 1);
     in[0] = tn_concat(ctx, 2, part, 1); in[1] = b->gate; in[2] = b->w;
     c = tn_add(ctx, c, tni_frozen_read(ctx, tn_einsum(ctx, "th,eth,ehn->tn", 3, in), b->norm2_scale));
     un = tn_slice(c, -1, 0, n);
@@ -48939,7 +48742,7 @@ static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block
     part[0] = tni_frozen_read(ctx, tn_einsum(ctx, "to,ohv,hts,hvn->sn", 4, in), b->norm1_scale);
     if (b->ob) {
         tn_tensor *one = tn_sum_axis(ctx, tn_mul(ctx, un, b->ob), -1);
-        part[1] = tn_mul(ctx, tni_frozen_factors(ctx, n, 0, 1), one ? tn_reshape_2d(one, -1, 1) : NULL);
+        part[1] = tn_mul(ctx, tni_frozen_factors(ctx, n, 0, 1), tn_reshape_2d(one, -1, 1));
         c = tn_add(ctx, c, part[1]);
     }
     return tn_add(ctx, c, part[0]);
@@ -48974,7 +48777,7 @@ tn_status tn_circuit_attribute(const tn_circuit_frozen *f, const tn_circuit_targ
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_attribute: %s is NULL", out ? "target" : "out");
     tni_scope  scope = tni_scope_begin(f->ctx);
     tn_tensor *t = tni_attribute(f, target, &out->whole);
-    out->values = t ? tn_tensor_keep(t) : NULL;
+    out->values = tn_tensor_keep(t);
     tni_scope_end(f->ctx, scope);
     if (!out->values) return tni_analysis_status(f->ctx);
     out->error = tni_values_sum(out->values) - out->whole;
@@ -49048,8 +48851,7 @@ static tn_tensor *tni_ablate_normed(const tn_circuit_frozen *f, const tn_norm *n
 {
     const int64_t n = f->model->desc.dim;
     tn_ctx    *ctx = f->ctx;
-    x = tni_rows_without(ctx, tn_slice(x, 0, t, t + 1), tni_frozen_with(ctx, d, 0), 0);
-    x = x ? tn_reshape_2d(x, 2, n + 1) : NULL;
+    x = tn_reshape_2d(tni_rows_without(ctx, tn_slice(x, 0, t, t + 1), tni_frozen_with(ctx, d, 0), 0), 2, n + 1);
     r = tn_slice(r, 0, t, t + 1);
     if (x && !f->model->desc.no_norm) {
         tn_tensor *scale = tni_frozen_scale(ctx, norm, tn_slice(x, -1, 0, n));
@@ -49147,8 +48949,7 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
     if (out) memset(out, 0, sizeof *out);
     if (!p || !p->frozen || !out) return TN_ERR_ARG;
     const tn_circuit_frozen *f = p->frozen;
-    if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_ablate: count is %lld, expected 1 or more",
-                                   (long long)count);
+    if (!tni_within(f->ctx, "circuit_paths_ablate", "count", count, 1, INT64_MAX)) return TN_ERR_ARG;
     if (!tni_frozen_whole(f, "circuit_paths_ablate")) return TN_ERR_ARG;
     int64_t     max = tni_min(count, tni_max(p->count, 1));
     tni_scratch w = tni_scratch_begin(f->ctx, "circuit_paths_ablate");
@@ -49342,8 +49143,8 @@ static bool tni_bound_known(const tni_bound *b, tn_tensor *y, double *known)
     tn_tensor *in[2];
     if (!b->softmax) return true;
     tn_tensor *qk = tni_attention_qk(ctx, &b->m->blocks[0].attn, y, 0);
-    in[0] = qk ? tn_slice(tn_slice(qk, 1, c - 1, c), 2, 0, b->heads) : NULL;
-    in[1] = qk ? tn_slice(tn_slice(qk, 1, first, c), 2, b->heads, 2 * b->heads) : NULL;
+    in[0] = tn_slice(tn_slice(qk, 1, c - 1, c), 2, 0, b->heads);
+    in[1] = tn_slice(tn_slice(qk, 1, first, c), 2, b->heads, 2 * b->heads);
     tni_scratch w = tni_scratch_begin(ctx, "circuit_bound");
     tn_tensor  *s = tn_einsum(ctx, "bthd,bshd->hs", 2, in);
     double     *v = s ? tni_take_numbers(&w, s) : NULL;
@@ -49603,9 +49404,7 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
     b.c = ends->shape[1];
     b.unknown = desc ? desc->unknown : 0;
     b.dropped = desc ? desc->dropped : 0;
-    if (b.unknown < 0 || b.unknown > INT32_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: unknown is %lld, expected 0 to %d", (long long)b.unknown,
-                        (int)INT32_MAX);
+    if (!tni_within(ctx, "circuit_bound", "unknown", b.unknown, 0, INT32_MAX)) return TN_ERR_ARG;
     if (b.heads > 64)
         return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: there are %lld heads, expected at most 64", (long long)b.heads);
     if (b.heads < 64 && b.dropped >> b.heads)
@@ -49678,7 +49477,7 @@ typedef struct tni_steering {
 
 static tn_tensor *tni_steering_copy(const tni_steering *t, tn_tensor *x, int64_t copy)
 {
-    return x ? tn_slice(x, 0, copy * t->texts, (copy + 1) * t->texts) : NULL;
+    return tn_slice(x, 0, copy * t->texts, (copy + 1) * t->texts);
 }
 
 /* The copies, listed, as one tensor */
@@ -49712,8 +49511,7 @@ static tn_tensor *tni_steering_hidden(tn_ctx *ctx, const tni_steering *t, tn_ten
             c[i] = sum;
         }
     for (int64_t i = 1; i <= K && zero; i++) {
-        c[i] = tn_copy(ctx, c[i]);
-        c[i] = c[i] ? tn_reshape(c[i], zero->rank, zero->shape) : NULL;
+        c[i] = tn_reshape(tn_copy(ctx, c[i]), zero->rank, zero->shape);
     }
     c[0] = tni_steering_copy(t, x, 0);
     c[K + 1] = c[K + 2] = zero;
@@ -49791,25 +49589,21 @@ static bool tni_steering_given(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
 {
     const char *op = "circuit_steering";
     if (!tni_circuit_given(ctx, m, 0, op) || !tni_model_given(ctx, m, ids, "ids", op)) return false;
-    if (!d || !d->point) tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, d ? "point" : "the desc");
-    else if (strchr(d->point, '*') || tni_steering_held(d->point) || strcmp(d->point, "head") == 0
-             || strcmp(d->point, "logits") == 0)
-        tni_fail(ctx, TN_ERR_ARG, "%s: point is %s, expected one point before the logits that is no pattern and no scale",
-                 op, tni_quote(d->point).s);
-    else if (d->orders < 0 || d->orders > TNI_STEERING_MOST)
-        tni_fail(ctx, TN_ERR_ARG, "%s: orders is %lld, expected 0 to %d", op, (long long)d->orders, TNI_STEERING_MOST);
-    else if (ids->shape[0] < 1 || ids->shape[1] < 1)
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: ids is %s, expected at least one text and one token", op, TNI_SHAPE(ids));
-    else {
-        for (int64_t l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
-            const tn_mlp_kind kind = m->blocks[l].mlp.desc.kind;
-            if (kind == TN_MLP_BILINEAR) continue;
-            return tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others "
-                            "are no polynomial", op, (long long)l, tn_mlp_kind_name(kind)), false;
-        }
-        return true;
+    if (!d || !d->point) return tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, d ? "point" : "the desc"), false;
+    if (strchr(d->point, '*') || tni_steering_held(d->point) || strcmp(d->point, "head") == 0
+        || strcmp(d->point, "logits") == 0)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: point is %s, expected one point before the logits that is no pattern and no "
+                        "scale", op, tni_quote(d->point).s), false;
+    if (!tni_within(ctx, op, "orders", d->orders, 0, TNI_STEERING_MOST)) return false;
+    if (ids->shape[0] < 1 || ids->shape[1] < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: ids is %s, expected at least one text and one token", op, TNI_SHAPE(ids)), false;
+    for (int64_t l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
+        const tn_mlp_kind kind = m->blocks[l].mlp.desc.kind;
+        if (kind == TN_MLP_BILINEAR) continue;
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others "
+                        "are no polynomial", op, (long long)l, tn_mlp_kind_name(kind)), false;
     }
-    return false;
+    return true;
 }
 
 static double tni_steering_norm(tn_ctx *ctx, tn_tensor *x)
@@ -49841,7 +49635,6 @@ tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor
                                  tn_circuit_steering *out)
 {
     tn_tensor *c[TNI_STEERING_MOST + 4];
-    tn_tap     tap;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!ctx || !tni_steering_given(ctx, m, ids, desc)) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
@@ -49850,9 +49643,7 @@ tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     t.desc = desc;
     t.orders = out->orders = desc->orders ? desc->orders : 2;
     t.texts = ids->shape[0];
-    tap.points = "*";
-    tap.fn = tni_steering_tap;
-    tap.user = &t;
+    const tn_tap tap = {"*", tni_steering_tap, &t};
     tn_tensor *without = tni_steering_run(ctx, m, ids, NULL);
     tn_tensor *with = without ? tni_steering_run(ctx, m, ids, desc) : NULL;
     for (int64_t i = 0; i < t.orders + 4; i++) c[i] = ids;
@@ -51116,18 +50907,7 @@ TNI_COLD_FN void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, 
 
 #ifndef TN_NO_IMAGE
 /* ---- one matrix --------------------------------------------- >>image-matrix */
-/* Checks of a desc: `what` is the function that was called, `name` the field. */
-TNI_COLD_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
-{
-    if (v >= low && v <= high) return true;
-    if (high == INT64_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v,
-                        (long long)low), false;
-    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
-                    (long long)high), false;
-}
-
-/* The extents of an array, of which both are 0 or more. */
+/* Checks of a desc, as tni_within. The extents of an array, of which both are 0 or more. */
 static bool tni_figure_shape(tn_ctx *ctx, const char *what, const char *down, int64_t rows, const char *across,
                              int64_t columns)
 {
@@ -51163,9 +50943,9 @@ TNI_COLD_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis
 
 static bool tni_figure_cells(tn_ctx *ctx, const char *what, int64_t cell, int64_t size, int scale, const tni_scale *colours)
 {
-    return ctx && tni_figure_whole(ctx, what, "cell", cell, 0, 4096) && tni_figure_whole(ctx, what, "size", size, 0, 65536)
-        && tni_figure_whole(ctx, what, "scale", scale, 0, 16) && tni_figure_number(ctx, what, "clip", colours->clip, 0, 100)
-        && tni_figure_whole(ctx, what, "colours", (int64_t)colours->colours, TN_IMAGE_COLOURS_DIVERGING,
+    return ctx && tni_within(ctx, what, "cell", cell, 0, 4096) && tni_within(ctx, what, "size", size, 0, 65536)
+        && tni_within(ctx, what, "scale", scale, 0, 16) && tni_figure_number(ctx, what, "clip", colours->clip, 0, 100)
+        && tni_within(ctx, what, "colours", (int64_t)colours->colours, TN_IMAGE_COLOURS_DIVERGING,
                             TN_IMAGE_COLOURS_SEQUENTIAL)
         && tni_figure_ends(ctx, what, "", colours->low, colours->high, colours->colours == TN_IMAGE_COLOURS_DIVERGING);
 }
@@ -51376,9 +51156,9 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
 static bool tni_tiles_grid(tn_ctx *ctx, tn_image_tiles_desc *d, int64_t count)
 {
     const int64_t most = TNI_SIDE_MAX;
-    if (!tni_figure_whole(ctx, "image_tiles", "rows", d->rows, 0, most)
-        || !tni_figure_whole(ctx, "image_tiles", "columns", d->columns, 0, most)
-        || !tni_figure_whole(ctx, "image_tiles", "count", count, 0, INT64_MAX)) return false;
+    if (!tni_within(ctx, "image_tiles", "rows", d->rows, 0, most)
+        || !tni_within(ctx, "image_tiles", "columns", d->columns, 0, most)
+        || !tni_within(ctx, "image_tiles", "count", count, 0, INT64_MAX)) return false;
     int64_t rows = d->rows > 0 ? d->rows : most;
     int64_t columns = d->columns > 0 ? d->columns : most;
     if (count > rows * columns)
@@ -52026,13 +51806,13 @@ static bool tni_series_check(tn_ctx *ctx, const tn_image_series *s, int64_t k)
     tni_print(name[0], sizeof name[0], "count of series %lld", (long long)k);
     tni_print(name[1], sizeof name[1], "y of series %lld", (long long)k);
     tni_print(name[2], sizeof name[2], "low of series %lld", (long long)k);
-    if (!tni_figure_whole(ctx, "image_plot", name[0], s->count, 0, INT64_MAX)
+    if (!tni_within(ctx, "image_plot", name[0], s->count, 0, INT64_MAX)
         || !tni_figure_array(ctx, "image_plot", name[1], s->count > 0, s->y)
         || !tni_figure_array(ctx, "image_plot", name[2], s->count > 0 && s->kind == TN_IMAGE_SERIES_BAND, s->low)) return false;
     tni_print(name[0], sizeof name[0], "colour of series %lld", (long long)k);
     tni_print(name[1], sizeof name[1], "kind of series %lld", (long long)k);
-    return tni_figure_whole(ctx, "image_plot", name[0], s->colour, 0, TNI_SERIES_INKS)
-        && tni_figure_whole(ctx, "image_plot", name[1], (int64_t)s->kind, TN_IMAGE_SERIES_LINE, TN_IMAGE_SERIES_BAND);
+    return tni_within(ctx, "image_plot", name[0], s->colour, 0, TNI_SERIES_INKS)
+        && tni_within(ctx, "image_plot", name[1], (int64_t)s->kind, TN_IMAGE_SERIES_LINE, TN_IMAGE_SERIES_BAND);
 }
 
 /* Names of an axis and their number are given together, and not for a logarithmic axis, which has no place 0. */
@@ -52040,7 +51820,7 @@ static bool tni_plot_names(tn_ctx *ctx, const tn_image_plot_desc *d)
 {
     if (d->x_names && d->log_x)
         return tni_fail(ctx, TN_ERR_ARG, "image_plot: x_names are given and log_x is true, expected one of them"), false;
-    return tni_figure_whole(ctx, "image_plot", "x_name_count", d->x_name_count, d->x_names != NULL, INT64_MAX)
+    return tni_within(ctx, "image_plot", "x_name_count", d->x_name_count, d->x_names != NULL, INT64_MAX)
         && tni_figure_array(ctx, "image_plot", "x_names", d->x_name_count > 0, d->x_names);
 }
 
@@ -52053,15 +51833,15 @@ static bool tni_plot_positive(tn_ctx *ctx, const char *axis, bool log, double lo
 
 static bool tni_plot_check(tn_ctx *ctx, const tn_image_plot_desc *d, const tn_image_series *series, int64_t count)
 {
-    if (!ctx || !tni_figure_whole(ctx, "image_plot", "scale", d->scale, 0, 16)
-        || !tni_figure_whole(ctx, "image_plot", "width", d->width, 0, 65536)
-        || !tni_figure_whole(ctx, "image_plot", "height", d->height, 0, 65536)
+    if (!ctx || !tni_within(ctx, "image_plot", "scale", d->scale, 0, 16)
+        || !tni_within(ctx, "image_plot", "width", d->width, 0, 65536)
+        || !tni_within(ctx, "image_plot", "height", d->height, 0, 65536)
         || !tni_figure_ends(ctx, "image_plot", "x_", d->x_low, d->x_high, false)
         || !tni_figure_ends(ctx, "image_plot", "y_", d->y_low, d->y_high, false)
         || !tni_plot_positive(ctx, "x", d->log_x, d->x_low, d->x_high)
         || !tni_plot_positive(ctx, "y", d->log_y, d->y_low, d->y_high)
         || !tni_plot_names(ctx, d)
-        || !tni_figure_whole(ctx, "image_plot", "count", count, 0, INT64_MAX)
+        || !tni_within(ctx, "image_plot", "count", count, 0, INT64_MAX)
         || !tni_figure_array(ctx, "image_plot", "series", count > 0, series)) return false;
     for (int64_t k = 0; k < count; k++) if (!tni_series_check(ctx, &series[k], k)) return false;
     return true;

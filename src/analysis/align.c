@@ -123,20 +123,18 @@ static tn_cp *tni_units_operator(const tni_units *u, const int64_t *from, const 
 tn_cp *tn_cp_canonical(const tn_cp *cp)
 {
     tni_units u;
-    tni_heap  sizes;
     tn_cp    *to = NULL;
     if (!tni_cp_one_input(cp, "canonical")) return NULL;
-    bool        held = tni_heap_begin(cp->ctx, &sizes, TN_ORDER_LARGEST, cp->terms, "canonical");
     tni_scratch w = tni_scratch_begin(cp->ctx, "canonical");
+    tni_heap    sizes = tni_take_heap(&w, TN_ORDER_LARGEST, cp->terms);
     int64_t    *from = (int64_t *)tni_take(&w, cp->terms, sizeof *from);
-    if (tni_units_read(&u, &w, cp) == TN_OK && held && tni_units_fit(&u, "canonical")) {
+    if (tni_units_read(&u, &w, cp) == TN_OK && tni_units_fit(&u, "canonical")) {
         tni_units_sort_factors(&u);
         for (int64_t t = 0; t < cp->terms; t++) tni_heap_offer(&sizes, tni_frobenius(cp->out, u.p + t * cp->out), t);
         tni_heap_sort(&sizes);
         for (int64_t t = 0; t < cp->terms; t++) from[t] = sizes.found[t].at;
         to = tni_units_operator(&u, from, "canonical");
     }
-    tni_heap_end(cp->ctx, &sizes);
     tni_scratch_release(&w, NULL);
     return to;
 }
@@ -480,8 +478,7 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error)
     if (!desc) return tni_fail(cp->ctx, TN_ERR_ARG, "refit: desc is NULL"), (tn_cp *)NULL;
     if (desc->terms < 1)
         return tni_fail(cp->ctx, TN_ERR_ARG, "refit: terms is %lld, expected at least 1", (long long)desc->terms), (tn_cp *)NULL;
-    if (desc->sweeps < 0)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: sweeps is %lld, expected 0 or more", (long long)desc->sweeps), (tn_cp *)NULL;
+    if (!tni_within(cp->ctx, "refit", "sweeps", desc->sweeps, 0, INT64_MAX)) return NULL;
     if (!(desc->tol >= 0)) return tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g, expected 0 or more", desc->tol), (tn_cp *)NULL;
     if (!tni_decomp_fits(cp->ctx, "refit", cp->terms, tni_max(cp->in[0], cp->terms))) return NULL;
     tni_scratch w = tni_scratch_begin(cp->ctx, "refit");

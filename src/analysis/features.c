@@ -23,8 +23,7 @@ tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u, const
         return tni_fail(ctx, TN_ERR_SHAPE, "feature_interactions: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment),
                         (long long)m, (long long)m), (tn_tensor *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
-    tn_tensor *t = tni_view_of((tn_tensor *)d);
-    t = t ? tn_transpose(t, 0, 1) : NULL;
+    tn_tensor *t = tn_transpose(tni_view_of((tn_tensor *)d), 0, 1);
     tn_cp     *folded = t ? tn_cp_fold_in(cp, t, NULL) : NULL;
     tn_tensor *q = folded ? tn_cp_interaction(folded, u) : NULL;
     tn_cp_destroy(folded);
@@ -59,14 +58,13 @@ TNI_COLD_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, cons
 
 tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_tensor **features)
 {
-    int64_t    all = -1;
     tn_tensor *m, *last;
     if (features) *features = NULL;
     if (!tni_layer_given(ctx, layer, "mlp_modifier") || !tni_usable(ctx, layer->w, "mlp_modifier", "w")) return NULL;
     const tn_mlp_desc *d = &layer->desc;
     int64_t e = layer->w->shape[0], h = layer->w->shape[1];
     tn_tensor *w = tn_reshape_2d(layer->w, e * h, layer->w->shape[2]);
-    tn_tensor *b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    tn_tensor *b = tn_reshape(layer->b, 1, TNI_DIMS(-1));
     tn_tensor *z = w && (b || !layer->b) ? tn_affine(ctx, x, w, b) : NULL;
     if (!z) return NULL;
     if (e == 1) {
@@ -91,7 +89,7 @@ tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_t
 {
     tn_tensor *sum = NULL;
     if (!tni_is_real(ctx, x, "mixed_difference", "x")) return NULL;
-    if (n < 1 || n > 8) return tni_fail(ctx, TN_ERR_ARG, "mixed_difference: n is %d, expected 1 to 8", n), (tn_tensor *)NULL;
+    if (!tni_within(ctx, "mixed_difference", "n", n, 1, 8)) return NULL;
     if (!fn || !directions)
         return tni_fail(ctx, TN_ERR_ARG, "mixed_difference: %s is NULL", fn ? "directions" : "fn"), (tn_tensor *)NULL;
     for (int subset = 0; subset < 1 << n; subset++) {

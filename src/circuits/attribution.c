@@ -18,7 +18,7 @@ static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block
     tn_tensor    *in[4], *part[2], *un = tn_slice(c, -1, 0, n);
     part[0] = tn_matmul(ctx, un, b->p);
     part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, TNI_DIMS(b->norm1_scale->shape[0], 1), 0);
-    part[1] = part[1] ? tn_reshape_2d(part[1], -1, 1) : NULL;
+    part[1] = tn_reshape_2d(part[1], -1, 1);
     in[0] = tn_concat(ctx, 2, part, 1); in[1] = b->gate; in[2] = b->w;
     c = tn_add(ctx, c, tni_frozen_read(ctx, tn_einsum(ctx, "th,eth,ehn->tn", 3, in), b->norm2_scale));
     un = tn_slice(c, -1, 0, n);
@@ -26,7 +26,7 @@ static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block
     part[0] = tni_frozen_read(ctx, tn_einsum(ctx, "to,ohv,hts,hvn->sn", 4, in), b->norm1_scale);
     if (b->ob) {
         tn_tensor *one = tn_sum_axis(ctx, tn_mul(ctx, un, b->ob), -1);
-        part[1] = tn_mul(ctx, tni_frozen_factors(ctx, n, 0, 1), one ? tn_reshape_2d(one, -1, 1) : NULL);
+        part[1] = tn_mul(ctx, tni_frozen_factors(ctx, n, 0, 1), tn_reshape_2d(one, -1, 1));
         c = tn_add(ctx, c, part[1]);
     }
     return tn_add(ctx, c, part[0]);
@@ -61,7 +61,7 @@ tn_status tn_circuit_attribute(const tn_circuit_frozen *f, const tn_circuit_targ
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_attribute: %s is NULL", out ? "target" : "out");
     tni_scope  scope = tni_scope_begin(f->ctx);
     tn_tensor *t = tni_attribute(f, target, &out->whole);
-    out->values = t ? tn_tensor_keep(t) : NULL;
+    out->values = tn_tensor_keep(t);
     tni_scope_end(f->ctx, scope);
     if (!out->values) return tni_analysis_status(f->ctx);
     out->error = tni_values_sum(out->values) - out->whole;
@@ -135,8 +135,7 @@ static tn_tensor *tni_ablate_normed(const tn_circuit_frozen *f, const tn_norm *n
 {
     const int64_t n = f->model->desc.dim;
     tn_ctx    *ctx = f->ctx;
-    x = tni_rows_without(ctx, tn_slice(x, 0, t, t + 1), tni_frozen_with(ctx, d, 0), 0);
-    x = x ? tn_reshape_2d(x, 2, n + 1) : NULL;
+    x = tn_reshape_2d(tni_rows_without(ctx, tn_slice(x, 0, t, t + 1), tni_frozen_with(ctx, d, 0), 0), 2, n + 1);
     r = tn_slice(r, 0, t, t + 1);
     if (x && !f->model->desc.no_norm) {
         tn_tensor *scale = tni_frozen_scale(ctx, norm, tn_slice(x, -1, 0, n));
@@ -234,8 +233,7 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
     if (out) memset(out, 0, sizeof *out);
     if (!p || !p->frozen || !out) return TN_ERR_ARG;
     const tn_circuit_frozen *f = p->frozen;
-    if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_ablate: count is %lld, expected 1 or more",
-                                   (long long)count);
+    if (!tni_within(f->ctx, "circuit_paths_ablate", "count", count, 1, INT64_MAX)) return TN_ERR_ARG;
     if (!tni_frozen_whole(f, "circuit_paths_ablate")) return TN_ERR_ARG;
     int64_t     max = tni_min(count, tni_max(p->count, 1));
     tni_scratch w = tni_scratch_begin(f->ctx, "circuit_paths_ablate");

@@ -163,8 +163,8 @@ static bool tni_bound_known(const tni_bound *b, tn_tensor *y, double *known)
     tn_tensor *in[2];
     if (!b->softmax) return true;
     tn_tensor *qk = tni_attention_qk(ctx, &b->m->blocks[0].attn, y, 0);
-    in[0] = qk ? tn_slice(tn_slice(qk, 1, c - 1, c), 2, 0, b->heads) : NULL;
-    in[1] = qk ? tn_slice(tn_slice(qk, 1, first, c), 2, b->heads, 2 * b->heads) : NULL;
+    in[0] = tn_slice(tn_slice(qk, 1, c - 1, c), 2, 0, b->heads);
+    in[1] = tn_slice(tn_slice(qk, 1, first, c), 2, b->heads, 2 * b->heads);
     tni_scratch w = tni_scratch_begin(ctx, "circuit_bound");
     tn_tensor  *s = tn_einsum(ctx, "bthd,bshd->hs", 2, in);
     double     *v = s ? tni_take_numbers(&w, s) : NULL;
@@ -424,9 +424,7 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
     b.c = ends->shape[1];
     b.unknown = desc ? desc->unknown : 0;
     b.dropped = desc ? desc->dropped : 0;
-    if (b.unknown < 0 || b.unknown > INT32_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: unknown is %lld, expected 0 to %d", (long long)b.unknown,
-                        (int)INT32_MAX);
+    if (!tni_within(ctx, "circuit_bound", "unknown", b.unknown, 0, INT32_MAX)) return TN_ERR_ARG;
     if (b.heads > 64)
         return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: there are %lld heads, expected at most 64", (long long)b.heads);
     if (b.heads < 64 && b.dropped >> b.heads)

@@ -284,8 +284,7 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
     }
     for (int64_t h = 0; h < H && whole; h++) {
         tn_tensor **at = list + 1 + h;
-        at[H] = tni_circuit_values(ctx, m, d->block, h, x);
-        at[H] = at[H] ? tn_transpose(at[H], 0, 1) : NULL;
+        at[H] = tn_transpose(tni_circuit_values(ctx, m, d->block, h, x), 0, 1);
         at[2 * H] = tn_scale(ctx, tn_attention_head(a, h, TN_HEAD_O), m->desc.attn_scale);
         join[0] = at[H] && at[2 * H] ? tn_matmul(ctx, at[2 * H], at[H]) : NULL;
         join[1] = tn_full(ctx, 2, shape, 0);
@@ -326,7 +325,7 @@ static tn_status tni_circuit_block(tn_ctx *ctx, const tn_transformer *m, const t
             p[1] = tn_matmul(ctx, tn_slice(cp->f[0], 1, 0, dim), o);                        /* [H,h,d_v] */
             p[2] = tn_matmul(ctx, tn_slice(cp->f[1], 1, 0, dim), o);
             p[3] = tn_einsum(ctx, "oh,gha,khb->gkoab", 3, p);
-            out->compact = p[3] ? tn_tensor_keep(p[3]) : NULL;
+            out->compact = tn_tensor_keep(p[3]);
         }
         s = out->b && out->m && out->v && out->doubled && (out->compact || !d->compact) ? TN_OK : tn_ctx_status(ctx);
     }
@@ -361,9 +360,8 @@ tn_cp *tn_circuit_block_term(const tn_circuit_block *o, int64_t g, int64_t k)
     if (!o || !o->b) return NULL;
     tn_ctx *ctx = o->b->ctx;
     int64_t pair[2] = {g, k};
-    if (g < 0 || k < 0 || g > o->heads || k > o->heads)
-        return tni_fail(ctx, TN_ERR_ARG, "circuit_block_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
-                        (long long)k, (long long)o->heads), (tn_cp *)NULL;
+    if (!tni_within(ctx, "circuit_block_term", "g", g, 0, o->heads)
+        || !tni_within(ctx, "circuit_block_term", "k", k, 0, o->heads)) return NULL;
     tni_scope scope = tni_scope_begin(ctx);
     for (int i = 0; i < 2; i++) {
         f[i] = tn_slice(o->m, 0, pair[i], pair[i] + 1);

@@ -170,7 +170,6 @@ void tn_circuit_maximum_destroy(tn_circuit_maximum *o) { tni_result_end(o, sizeo
 static void tni_evidence_free(tni_owned *owned)
 {
     tn_circuit_evidence *e = (tn_circuit_evidence *)(void *)owned;
-    for (int64_t f = 0; f < e->desc.features && e->best; f++) if (e->best[f].found) tni_heap_end(owned->ctx, &e->best[f]);
     tni_scratch_release(&e->w, NULL);
     tni_object_free(owned, sizeof *e);
 }
@@ -203,9 +202,8 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
     e->drawn = tni_take_zeros(&e->w, n, d.top);
     e->drawn_at = (int32_t *)tni_take_zeroed(&e->w, d.top, sizeof *e->drawn_at);
     e->bins = tni_take_zeros(&e->w, n, d.bins);
-    bool whole = !e->w.failed;
-    for (int64_t f = 0; f < n && whole; f++) whole = tni_heap_begin(ctx, &e->best[f], d.order, d.top, op);
-    if (!whole) return tn_circuit_evidence_destroy(e), (tn_circuit_evidence *)NULL;
+    for (int64_t f = 0; f < n && !e->w.failed; f++) e->best[f] = tni_take_heap(&e->w, d.order, d.top);
+    if (e->w.failed) return tn_circuit_evidence_destroy(e), (tn_circuit_evidence *)NULL;
     return e;
 }
 

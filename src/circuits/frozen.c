@@ -17,7 +17,7 @@
 static tn_tensor *tni_row_means(tn_ctx *ctx, tn_tensor *x)                      /* [..,n] -> [rows,1] */
 {
     x = x ? tn_scale(ctx, tn_sum_axis(ctx, x, -1), 1 / (double)tni_max(x->shape[x->rank - 1], 1)) : NULL;
-    return x ? tn_reshape_2d(x, -1, 1) : NULL;
+    return tn_reshape_2d(x, -1, 1);
 }
 
 /* 1/denominator of a norm: x [..,n] -> [rows,1]; a NULL norm gives ones */
@@ -60,8 +60,7 @@ static bool tni_frozen_bias(tn_ctx *ctx, const tn_norm *norm, tn_tensor *scale, 
     if (!b && !(norm && norm->bias)) return true;
     tn_tensor *c = tn_full(ctx, 2, TNI_DIMS(T, n), 0);
     if (b) {
-        tn_tensor *row = tni_frozen_out(ctx, norm, tn_reshape_2d(b, -1, 1));
-        row = row ? tn_reshape_2d(row, 1, -1) : NULL;
+        tn_tensor *row = tn_reshape_2d(tni_frozen_out(ctx, norm, tn_reshape_2d(b, -1, 1)), 1, -1);
         c = tn_add(ctx, c, norm ? tn_mul(ctx, scale, row) : row);
     }
     if (norm && norm->bias) c = tn_add(ctx, c, norm->bias);
@@ -77,7 +76,7 @@ static tn_tensor *tni_frozen_head_norm(tn_ctx *ctx, const tn_attention *layer, t
     tn_tensor *in[2] = {pattern, tni_attention_v(ctx, layer, y, NULL)};
     tn_tensor *s = tni_frozen_scale(ctx, &norm, tn_einsum(ctx, "bhts,bshv->htv", 2, in));
     if (s && layer->desc.kind == TN_ATTENTION_DIFFERENTIAL) s = tn_scale(ctx, s, 1 - layer->desc.lambda_init);
-    return s ? tn_reshape(s, 3, TNI_DIMS(layer->desc.heads, y->shape[1], 1)) : NULL;
+    return tn_reshape(s, 3, TNI_DIMS(layer->desc.heads, y->shape[1], 1));
 }
 
 /* What multiplies q.k (squared) or both products (bilinear): scale^2 c_t where t sees s. [T,T] */
@@ -89,8 +88,7 @@ static tn_tensor *tni_frozen_mask(tn_ctx *ctx, const tn_attention_desc *d, int64
     a.form = TN_ATTEND_FORM_QUADRATIC;
     if (a.scale == 0) a.scale = 1 / (double)d->d_qk;
     tn_tensor *ones = tn_full(ctx, 4, TNI_DIMS(1, T, 1, 1), 1);
-    units = units ? tn_attend(ctx, ones, ones, tn_reshape(units, 4, TNI_DIMS(1, T, 1, T)), &a) : NULL;
-    return units ? tn_reshape_2d(units, T, T) : NULL;
+    return tn_reshape_2d(units ? tn_attend(ctx, ones, ones, tn_reshape(units, 4, TNI_DIMS(1, T, 1, T)), &a) : NULL, T, T);
 }
 
 static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *block, tn_tensor *y,
@@ -106,10 +104,10 @@ static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_
     if (normed) pattern = tn_mul(ctx, pattern, tni_frozen_head_norm(ctx, layer, pattern, y));
     if (norm) pattern = tn_mul(ctx, pattern, scale);
     pattern = tn_scale(ctx, pattern, m->desc.attn_scale);
-    b->pattern = pattern ? tn_tensor_keep(tn_reshape(pattern, 3, TNI_DIMS(d->heads, y->shape[1], y->shape[1]))) : NULL;
+    b->pattern = tn_tensor_keep(tn_reshape(pattern, 3, TNI_DIMS(d->heads, y->shape[1], y->shape[1])));
     b->v = tn_tensor_keep(tn_reshape(v, 3, TNI_DIMS(d->heads, d->d_v, d->dim + 1)));
     tn_tensor *o = tni_frozen_out(ctx, norm, layer->o);
-    b->o = o ? tn_tensor_keep(tn_reshape(o, 3, TNI_DIMS(d->dim, d->heads, d->d_v))) : NULL;
+    b->o = tn_tensor_keep(tn_reshape(o, 3, TNI_DIMS(d->dim, d->heads, d->d_v)));
     if (tni_takes_form(d->kind) && !d->qk_norm && !normed && d->row_scale != TN_ROW_SCALE_SUM) {
         if (layer->qkb) qkb = tn_reshape(layer->qkb, 1, TNI_DIMS(-1));
         b->qk = tn_tensor_keep(tni_frozen_in(ctx, &block->norm1, tn_reshape_2d(layer->qk, -1, d->dim), qkb));
@@ -127,9 +125,9 @@ static tn_tensor *tni_frozen_encoders(tn_ctx *ctx, const tn_norm *norm, const tn
 {
     const int64_t all = mlp->w->shape[0], h = mlp->desc.hidden, n = mlp->desc.in;
     const int64_t first = mlp->desc.kind == TN_MLP_BILINEAR ? 0 : all - 1;
-    tn_tensor    *w = tn_slice(mlp->w, 0, first, all), *b = mlp->b ? tn_slice(mlp->b, 0, first, all) : NULL, *part[2];
+    tn_tensor    *w = tn_slice(mlp->w, 0, first, all), *b = tn_slice(mlp->b, 0, first, all), *part[2];
     w = w ? tni_frozen_in(ctx, norm, tn_reshape_2d(w, -1, n), b) : NULL;
-    part[0] = w ? tn_reshape(w, 3, TNI_DIMS(all - first, h, n + 1)) : NULL;
+    part[0] = tn_reshape(w, 3, TNI_DIMS(all - first, h, n + 1));
     part[1] = tn_add(ctx, tn_full(ctx, 3, TNI_DIMS(all - first, 1, n + 1), 0), tn_slice(tn_eye(ctx, n + 1), 0, n, n + 1));
     return tn_concat(ctx, 2, part, 1);
 }
@@ -146,7 +144,7 @@ static bool tni_frozen_mlp(tn_ctx *ctx, const tn_transformer *m, const tn_transf
     else if (norm) factor = tn_full(ctx, 2, TNI_DIMS(T, mlp->desc.hidden), 1);
     if (factor && norm) factor = tn_mul(ctx, factor, scale);
     if (mlp->desc.kind != TN_MLP_BILINEAR || norm) {
-        b->m = factor ? tn_tensor_keep(tn_reshape_2d(factor, T, -1)) : NULL;
+        b->m = tn_tensor_keep(tn_reshape_2d(factor, T, -1));
         if (!b->m) return false;
     }
     tn_tensor *p = tni_frozen_out(ctx, norm, mlp->p ? mlp->p : tn_eye(ctx, m->desc.dim));

@@ -82,19 +82,14 @@ TNI_COLD_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t
     if (!m || !m->blocks || !tni_alive(m->embed.w))
         return tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op,
                         !m ? "NULL" : m->blocks ? "destroyed" : "not initialised"), false;
-    if (block >= 0 && block < m->desc.layers) return true;
-    return tni_fail(ctx, TN_ERR_ARG, "%s: block is %lld, expected 0 to %lld", op, (long long)block,
-                    (long long)m->desc.layers - 1), false;
+    return tni_within(ctx, op, "block", block, 0, m->desc.layers - 1);
 }
 
 static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, const char *op)
 {
     if (!ctx) return false;
     if (!d) return tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op), false;
-    if (!tni_circuit_given(ctx, m, d->block, op)) return false;
-    if (d->head < 0 || d->head >= m->desc.heads)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: head is %lld, expected 0 to %lld", op, (long long)d->head,
-                        (long long)m->desc.heads - 1), false;
+    if (!tni_circuit_given(ctx, m, d->block, op) || !tni_within(ctx, op, "head", d->head, 0, m->desc.heads - 1)) return false;
     if (d->query >= 0 && d->key >= 0 && d->query <= INT32_MAX && d->key <= INT32_MAX) return true;
     return tni_fail(ctx, TN_ERR_ARG, "%s: query is %lld and key %lld, expected positions from 0 to %d", op,
                     (long long)d->query, (long long)d->key, INT32_MAX), false;
@@ -164,7 +159,7 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
     }
     x = x0 = tni_circuit_stream(ctx, m, position);
     if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0, NULL);
-    x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    x = tn_reshape_2d(x, m->desc.vocab, m->desc.dim);
     if (x && constant) x = tn_append_one(ctx, x);
     if (!x || d->block == 0) return x;
     return tn_matmul(ctx, x, tni_circuit_basis(ctx, m, &b->norm1, constant, normed ? d->norm_scale : 1));
@@ -187,16 +182,10 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     const int64_t       s = a->qk->shape[0] / 2, dq = a->desc.d_qk;
     const int64_t       at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
     tn_tensor *b = a->qkb && x && x->shape[1] > m->desc.dim ? tn_slice(a->qkb, 0, at, at + 1) : NULL;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = a->desc.rope_base;
-    rope.scaling = a->desc.rope_scaling;
-    rope.first = position;
-    rope.no_rotation = a->desc.no_rope;
-    rope.norm = a->desc.qk_norm && d->tokens && d->block == 0;
+    const tn_rope_desc rope = tni_attention_rope(&a->desc, position, a->desc.qk_norm && d->tokens && d->block == 0);
     if (b) b = tn_slice(b, 1, d->head * dq, (d->head + 1) * dq);
     x = tni_circuit_through(ctx, x, tn_attention_head(a, d->head, part), b);
-    x = x ? tn_rope(ctx, tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)), &rope) : NULL;
-    return x ? tn_reshape_2d(x, -1, dq) : NULL;
+    return tn_reshape_2d(x ? tn_rope(ctx, tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)), &rope) : NULL, -1, dq);
 }
 
 /* ---- heads -------------------------------------------------------------- >>circuits-heads */
@@ -213,8 +202,7 @@ TNI_COLD_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, con
     tn_tensor  *side[2][2] = {{NULL, NULL}, {NULL, NULL}};
     double      scale = a->scale;
     int         n = 0;
-    if (d->set < 0 || d->set > sets)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: set is %d, expected 0 to %d", op, d->set, sets), (tn_circuit *)NULL;
+    if (!tni_within(ctx, op, "set", d->set, 0, sets)) return NULL;
     if (tni_circuit_refused(ctx, op, d->set == 0 && tni_attention_kinds[a->kind].differential, "differential attention",
                             "its two sets are not multiplied, expected set 1 or 2")
         || tni_circuit_refused(ctx, op, a->qk_norm && d->tokens && d->block > 0, "QK-norm",

@@ -82,11 +82,8 @@ static bool tni_expand_read(const tni_expansion *e, const tni_part_list *x, tn_t
 static bool tni_expand_qk(const tni_expansion *e, const tn_attention_desc *d, const tn_circuit_frozen_block *b,
                           const tni_part_list *y, int sets, tni_part_list qk[4])
 {
-    const int64_t heads = d->heads;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = d->rope_base;
-    rope.scaling = d->rope_scaling;
-    rope.no_rotation = d->no_rope;
+    const int64_t      heads = d->heads;
+    const tn_rope_desc rope = tni_attention_rope(d, 0, false);
     for (int j = 0; j < 2 * sets; j++) if (!tni_parts_make(e->ctx, &qk[j], y->count)) return false;
     for (int64_t i = 0; i < y->count; i++) {
         if (!y->at[i]) continue;
@@ -217,23 +214,21 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
 TNI_COLD_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
                                            double *whole)
 {
-    const int64_t t = target->position, all = -1;
+    const int64_t t = target->position;
     tn_ctx       *ctx = f->ctx;
     tn_tensor    *w = tni_target_weights(f, target, op);
     tn_tensor    *y = w ? tn_sum(ctx, tn_mul(ctx, w, tn_slice(f->logits, 0, t, t + 1))) : NULL;
     if (!y) return NULL;
     *whole = tn_item(y);
     if (f->cap) w = tn_mul(ctx, w, tn_slice(f->cap, 0, t, t + 1));
-    y = tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->norm_scale, 0, t, t + 1));
-    return y ? tn_reshape(y, 1, &all) : NULL;
+    return tn_reshape(tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->norm_scale, 0, t, t + 1)), 1, TNI_DIMS(-1));
 }
 
 /* Row i of a matrix, as a vector */
 static tn_tensor *tni_row_of(tn_tensor *x, int64_t i)
 {
     const int64_t n = x ? x->shape[1] : 0;
-    tn_tensor    *row = tn_slice(x, 0, i, i + 1);
-    return row ? tn_reshape(row, 1, &n) : NULL;
+    return tn_reshape(tn_slice(x, 0, i, i + 1), 1, &n);
 }
 
 /* Row t of each part, as one matrix [parts,n+1]; zeros where a part is NULL */
@@ -253,7 +248,7 @@ static tn_tensor *tni_parts_rows(const tni_expansion *e, const tni_part_list *x,
 static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tensor *u, int64_t t)
 {
     const tn_circuit_frozen_block *b = &e->f->block[e->f->layers - 1];
-    const int64_t n = e->f->model->desc.dim, encoders = b->w->shape[0], one = 1, flat = -1;
+    const int64_t n = e->f->model->desc.dim, encoders = b->w->shape[0];
     tn_ctx       *ctx = e->ctx;
     tn_tensor    *y = tni_frozen_read(ctx, x, tn_slice(b->norm2_scale, 0, t, t + 1)), *un = tn_slice(u, 0, 0, n);
     tn_tensor    *part[2], *in[3];
@@ -261,18 +256,17 @@ static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tenso
     part[0] = tn_einsum(ctx, "o,oh->h", 2, in);
     if (b->m) part[0] = tn_mul(ctx, part[0], tni_row_of(b->m, t));
     part[1] = b->pb ? tn_sum(ctx, tn_mul(ctx, tni_row_of(b->pb, t), un)) : tn_full(ctx, 0, NULL, 0);
-    part[1] = part[1] ? tn_reshape(part[1], 1, &one) : NULL;
+    part[1] = tn_reshape(part[1], 1, TNI_DIMS(1));
     tn_tensor *g = tn_concat(ctx, 2, part, 0);
     tn_tensor *h = tn_affine(ctx, y, tni_layer_part(b->w, 0), NULL);
     for (int64_t k = 1; k < encoders - 1 && h; k++) {
         in[0] = h; in[1] = tn_affine(ctx, y, tni_layer_part(b->w, k), NULL);
-        h = tn_einsum(ctx, "ah,bh->abh", 2, in);
-        h = h ? tn_reshape_2d(h, -1, b->w->shape[1]) : NULL;
+        h = tn_reshape_2d(tn_einsum(ctx, "ah,bh->abh", 2, in), -1, b->w->shape[1]);
     }
     in[0] = h; in[1] = g;
     if (encoders > 1) in[2] = tn_affine(ctx, y, tni_layer_part(b->w, encoders - 1), NULL);
     part[1] = encoders > 1 ? tn_einsum(ctx, "ah,h,bh->ab", 3, in) : tn_einsum(ctx, "ah,h->a", 2, in);
-    part[1] = part[1] ? tn_reshape(part[1], 1, &flat) : NULL;
+    part[1] = tn_reshape(part[1], 1, TNI_DIMS(-1));
     in[0] = x; in[1] = u;
     part[0] = tn_einsum(ctx, "an,n->a", 2, in);
     return tn_concat(ctx, 2, part, 0);
@@ -342,16 +336,11 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
                               tn_circuit_parts *out)
 {
     const double  most = desc && desc->max_parts > 0 ? (double)desc->max_parts : 1e6;
-    tni_expansion e;
     if (out) memset(out, 0, sizeof *out);
     if (!f || !f->ctx) return TN_ERR_ARG;
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: %s is NULL", out ? "target" : "out");
-    e.ctx = f->ctx;
-    e.f = f;
-    e.by = desc ? desc->by : TN_CIRCUIT_BY_PATH;
-    e.patterns = desc && desc->patterns;
-    if ((unsigned)e.by > TN_CIRCUIT_BY_MLPS)
-        return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: by is %d, expected 0 to 2", (int)e.by);
+    tni_expansion e = {f->ctx, f, desc ? desc->by : TN_CIRCUIT_BY_PATH, desc && desc->patterns};
+    if (!tni_within(f->ctx, "circuit_parts", "by", (int)e.by, 0, TN_CIRCUIT_BY_MLPS)) return TN_ERR_ARG;
     for (int64_t l = 0; l < f->layers; l++)
         if (e.patterns && !f->block[l].qk)
             return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: patterns is true, but block %lld has %s patterns%s, "
@@ -365,7 +354,7 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
     tni_scope  scope = tni_scope_begin(f->ctx);
     tn_tensor *u = tni_target_covector(f, target, "circuit_parts", &out->whole);
     u = u ? tni_expand(&e, u, target->position) : NULL;
-    out->values = u ? tn_tensor_keep(u) : NULL;
+    out->values = tn_tensor_keep(u);
     tni_scope_end(f->ctx, scope);
     if (!out->values) return tni_analysis_status(f->ctx);
     out->by = e.by;

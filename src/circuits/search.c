@@ -281,7 +281,7 @@ static bool tni_search_run(tni_path_search *s, double *target, const tn_circuit_
 {
     int64_t hidden = 1;
     for (int64_t l = 0; l < s->layers; l++) hidden = tni_max(hidden, s->f->block[l].p->shape[1]);
-    double  *work = tni_take_f64(&s->w, tni_max(hidden + 1, s->heads * s->d_v), 1);
+    double  *work = tni_take_f64(&s->w, tni_max(hidden + 1, tni_area(s->heads, s->d_v)), 1);
     double **at = work ? (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths") : NULL;
     if (at) *at = target;
     bool done = at && tni_search_add(s, whole, -1, aim->position, s->layers, TN_CIRCUIT_TARGET);

@@ -4,18 +4,7 @@
 
 #ifndef TN_NO_IMAGE
 /* ---- one matrix --------------------------------------------- >>image-matrix */
-/* Checks of a desc: `what` is the function that was called, `name` the field. */
-TNI_COLD_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
-{
-    if (v >= low && v <= high) return true;
-    if (high == INT64_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v,
-                        (long long)low), false;
-    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
-                    (long long)high), false;
-}
-
-/* The extents of an array, of which both are 0 or more. */
+/* Checks of a desc, as tni_within. The extents of an array, of which both are 0 or more. */
 static bool tni_figure_shape(tn_ctx *ctx, const char *what, const char *down, int64_t rows, const char *across,
                              int64_t columns)
 {
@@ -51,9 +40,9 @@ TNI_COLD_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis
 
 static bool tni_figure_cells(tn_ctx *ctx, const char *what, int64_t cell, int64_t size, int scale, const tni_scale *colours)
 {
-    return ctx && tni_figure_whole(ctx, what, "cell", cell, 0, 4096) && tni_figure_whole(ctx, what, "size", size, 0, 65536)
-        && tni_figure_whole(ctx, what, "scale", scale, 0, 16) && tni_figure_number(ctx, what, "clip", colours->clip, 0, 100)
-        && tni_figure_whole(ctx, what, "colours", (int64_t)colours->colours, TN_IMAGE_COLOURS_DIVERGING,
+    return ctx && tni_within(ctx, what, "cell", cell, 0, 4096) && tni_within(ctx, what, "size", size, 0, 65536)
+        && tni_within(ctx, what, "scale", scale, 0, 16) && tni_figure_number(ctx, what, "clip", colours->clip, 0, 100)
+        && tni_within(ctx, what, "colours", (int64_t)colours->colours, TN_IMAGE_COLOURS_DIVERGING,
                             TN_IMAGE_COLOURS_SEQUENTIAL)
         && tni_figure_ends(ctx, what, "", colours->low, colours->high, colours->colours == TN_IMAGE_COLOURS_DIVERGING);
 }
@@ -264,9 +253,9 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
 static bool tni_tiles_grid(tn_ctx *ctx, tn_image_tiles_desc *d, int64_t count)
 {
     const int64_t most = TNI_SIDE_MAX;
-    if (!tni_figure_whole(ctx, "image_tiles", "rows", d->rows, 0, most)
-        || !tni_figure_whole(ctx, "image_tiles", "columns", d->columns, 0, most)
-        || !tni_figure_whole(ctx, "image_tiles", "count", count, 0, INT64_MAX)) return false;
+    if (!tni_within(ctx, "image_tiles", "rows", d->rows, 0, most)
+        || !tni_within(ctx, "image_tiles", "columns", d->columns, 0, most)
+        || !tni_within(ctx, "image_tiles", "count", count, 0, INT64_MAX)) return false;
     int64_t rows = d->rows > 0 ? d->rows : most;
     int64_t columns = d->columns > 0 ? d->columns : most;
     if (count > rows * columns)

@@ -243,10 +243,10 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_m
     if (s != TN_OK) return s;
     c->names.bytes = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
     for (int64_t i = 0; i < n; i++) c->names.bytes += 3 * (strlen(o->of.params->item[i]->name) + 40);
-    c->named = (tn_named_tensor *)tni_take(&w, 3 * n + 2, sizeof *c->named);
-    c->notes = (tn_metadata *)tni_take(&w, n + 6 + TNI_OPTIM_NUMBERS + note_count, sizeof *c->notes);
+    c->named = (tn_named_tensor *)tni_take(&w, tni_plus(tni_area(3, n), 2), sizeof *c->named);
+    c->notes = (tn_metadata *)tni_take(&w, tni_plus(tni_plus(n, note_count), 6 + TNI_OPTIM_NUMBERS), sizeof *c->notes);
     c->names.text = (char *)tni_take(&w, 1, c->names.bytes);
-    c->moment = (int64_t *)tni_take(&w, 3 * n + 2, sizeof *c->moment);
+    c->moment = (int64_t *)tni_take(&w, tni_plus(tni_area(3, n), 2), sizeof *c->moment);
     if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
     tni_seal seal = TNI_ZERO;
     seal.sum = &sum;
@@ -595,7 +595,7 @@ static tn_status tni_restored_lists(tni_restored *r)
     size_t longest = 0;
     r->born = (double *)tni_take_zeroed(&r->w, r->n, sizeof *r->born);
     r->made = (bool *)tni_take_zeroed(&r->w, r->n, sizeof *r->made);
-    r->value = (tn_tensor **)tni_take_zeroed(&r->w, 3 * r->n, sizeof *r->value);
+    r->value = (tn_tensor **)tni_take_zeroed(&r->w, tni_area(3, r->n), sizeof *r->value);
     for (int64_t i = 0; i < r->n; i++) if (strlen(r->optim->of.params->item[i]->name) > longest)
         longest = strlen(r->optim->of.params->item[i]->name);
     r->names.bytes = longest + sizeof "tensornet.born.";

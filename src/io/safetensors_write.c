@@ -140,7 +140,7 @@ static tn_status tni_header_text(tni_scratch *w, const void *const *order, size_
     if (t.length > TNI_SAFETENSORS_HEADER)
         return tni_fail(w->ctx, TN_ERR_ARG, "safetensors: the header has %zu bytes, expected at most 100 MB", t.length);
     *bytes = 8 + t.length + 1;
-    if (!(*text = (char *)tni_take(w, (int64_t)*bytes, 1))) return TN_ERR_MEMORY;
+    if (!(*text = (char *)tni_take(w, 1, *bytes))) return TN_ERR_MEMORY;
     tni_store_bits((uint8_t *)*text, t.length, 8);
     t.dst = *text + 8; t.bytes = t.length + 1; t.length = 0;
     tni_text_header(&t, order, n, notes, note_count, sealed);

@@ -1,4 +1,4 @@
-#if TNI_SEQUENCES
+#if TNI_SCANS
 #if TNI_BITS == 32
 /* ---- scan_states of many chains, a chain in each lane, see >>op-scan ------- >>pass-scan-lanes
    A task is TNI_W chains. Numbers of theirs lie side by side, [number,chain], and a state times a core,
@@ -205,6 +205,50 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
     }
 }
 
+/* The reciprocals of n norms, and the sums of what arrives at this logarithm and at later ones; a norm of 0 ends them. */
+TNI_FAST void TNI_T(scan_lanes_sums)(bool reverse, int64_t n, double *sums, TNI_REAL *norms, TNI_REAL *later)
+{
+    for (int64_t k = n - 1; k >= 0; k--) {
+        TNI_REAL *norm = norms + (reverse ? n - 1 - k : k) * TNI_W, *sum = later + (norm - norms);
+        for (int64_t i = 0; i < TNI_W; i++) {
+            sums[i] = norm[i] == 0 ? 0 : sums[i] + (double)sum[i];
+            sum[i] = (TNI_REAL)sums[i];
+            norm[i] = norm[i] == 0 ? 0 : 1 / norm[i];
+        }
+    }
+}
+
+/* adjoint += x, and its product with the state */
+TNI_FAST TNI_V TNI_T(scan_lanes_last)(int64_t d, TNI_REAL *adjoint, const TNI_REAL *x, const TNI_REAL *state)
+{
+    TNI_V dot = TNI_SET((TNI_REAL)0);
+    for (int64_t f = 0; f < d; f++) {
+        const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W) + TNI_LOAD(x + f * TNI_W, TNI_W);
+        TNI_STORE(adjoint + f * TNI_W, sum, TNI_W);
+        dot = TNI_FMA(sum, TNI_LOAD(state + f * TNI_W, TNI_W), dot);
+    }
+    return dot;
+}
+
+/* The gradient of the features of a site instead of them. */
+TNI_FAST void TNI_T(scan_lanes_dphi)(const tni_scans *p, const TNI_REAL *t, const TNI_REAL *earlier, TNI_REAL *features)
+{
+    const int64_t d = p->s.d, S = p->features, next = p->transposed ? S : 1;
+    for (int64_t j = 0; j < S; j++) {
+        TNI_V sum = TNI_SET((TNI_REAL)0);
+        for (int64_t f = 0; f < d; f++)
+            sum = TNI_FMA(TNI_LOAD(t + (p->transposed ? j : j * d) * TNI_W + f * next * TNI_W, TNI_W),
+                          TNI_LOAD(earlier + f * TNI_W, TNI_W), sum);
+        TNI_STORE(features + j * TNI_W, sum, TNI_W);
+    }
+}
+
+/* The n numbers of a lane that begin at `from`. */
+TNI_FAST void TNI_T(scan_lanes_store)(bool add, int64_t n, const TNI_REAL *from, TNI_REAL *to)
+{
+    for (int64_t j = 0; j < n; j++) to[j] = add ? to[j] + from[j * TNI_W] : from[j * TNI_W];
+}
+
 TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worker)
 {
     const tni_scans   *p = (const tni_scans *)arg;
@@ -219,7 +263,6 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
     TNI_REAL          *states = t + tni_max(S, 1) * d * TNI_W, *given = states + (block + 1) * d * TNI_W;
     TNI_REAL          *phi = given + block * d * TNI_W, *norms = phi + block * S * TNI_W, *later = norms + block * TNI_W;
     double             sums[TNI_W];
-    int64_t            f;
     for (int64_t i = 0; i < TNI_W; i++) sums[i] = 0;
     memset(x, 0, sizeof *x * (size_t)(d * TNI_W));
     for (int64_t end = s.states; end > 0; end -= block) {
@@ -234,14 +277,7 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
         TNI_T(scan_to_lanes)(dlog + place, s.states, chains, n, later);
         if (end > from)
             TNI_T(scan_to_lanes)((const TNI_REAL *)p->phi->data + site * S, s.n * S, chains, (end - from) * S, phi);
-        for (int64_t k = end - 1; k >= begin; k--) {
-            TNI_REAL *norm = norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W, *sum = later + (norm - norms);
-            for (int64_t i = 0; i < TNI_W; i++) {
-                sums[i] = norm[i] == 0 ? 0 : sums[i] + (double)sum[i];
-                sum[i] = (TNI_REAL)sums[i];
-                norm[i] = norm[i] == 0 ? 0 : 1 / norm[i];
-            }
-        }
+        TNI_T(scan_lanes_sums)(s.reverse, n, sums, norms, later);
         TNI_V dot = TNI_SET((TNI_REAL)0);
         for (int64_t k = end - 1; k >= begin; k--) {
             const int64_t   at = s.reverse ? end - 1 - k : k - begin;
@@ -249,14 +285,9 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
             const TNI_REAL *earlier = now + (s.reverse ? d : -d) * TNI_W;
             TNI_REAL       *adjoint = given + at * d * TNI_W, *features = phi + (s.reverse ? at : k - from) * S * TNI_W;
             const TNI_V     by = TNI_LOAD(norms + at * TNI_W, TNI_W);
-            if (k == end - 1)
-                for (dot = TNI_SET((TNI_REAL)0), f = 0; f < d; f++) {
-                    const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W) + TNI_LOAD(x + f * TNI_W, TNI_W);
-                    TNI_STORE(adjoint + f * TNI_W, sum, TNI_W);
-                    dot = TNI_FMA(sum, TNI_LOAD(now + f * TNI_W, TNI_W), dot);
-                }
+            if (k == end - 1) dot = TNI_T(scan_lanes_last)(d, adjoint, x, now);
             TNI_V along = TNI_LOAD(later + at * TNI_W, TNI_W) - dot;
-            for (f = 0; f < d; f++) {
+            for (int64_t f = 0; f < d; f++) {
                 const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W);
                 TNI_STORE(adjoint + f * TNI_W, TNI_FMA(TNI_LOAD(now + f * TNI_W, TNI_W), along, sum) * by, TNI_W);
             }
@@ -271,21 +302,11 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
             if (k > begin)
                 dot = TNI_T(scan_lanes_combine)(true, p, t, features, earlier, adjoint + (s.reverse ? d : -d) * TNI_W);
             else TNI_T(scan_lanes_combine)(false, p, t, features, NULL, x);
-            for (int64_t j = 0; dphi && j < S; j++) {
-                const int64_t next = p->transposed ? S : 1;
-                TNI_V         sum = TNI_SET((TNI_REAL)0);
-                for (f = 0; f < d; f++)
-                    sum = TNI_FMA(TNI_LOAD(t + (p->transposed ? j : j * d) * TNI_W + f * next * TNI_W, TNI_W),
-                                  TNI_LOAD(earlier + f * TNI_W, TNI_W), sum);
-                TNI_STORE(features + j * TNI_W, sum, TNI_W);
-            }
+            if (dphi) TNI_T(scan_lanes_dphi)(p, t, earlier, features);
         }
         TNI_T(scan_from_lanes)(given, z + place * d, s.states * d, chains, n * d);
-        for (int64_t i = 0; dphi && i < chains && end > from; i++) {
-            TNI_REAL *to = dphi + (site + i * s.n) * S;
-            for (int64_t j = 0; j < (end - from) * S; j++)
-                to[j] = c->accumulate ? to[j] + phi[j * TNI_W + i] : phi[j * TNI_W + i];
-        }
+        for (int64_t i = 0; dphi && i < chains && end > from; i++)
+            TNI_T(scan_lanes_store)(c->accumulate, (end - from) * S, phi + i, dphi + (site + i * s.n) * S);
     }
 }
 

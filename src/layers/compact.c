@@ -65,8 +65,7 @@ typedef struct tni_compacting {
 static tn_status tni_compact_check(const tni_compacting *k, const tn_tensor *w)
 {
     tn_ctx *ctx = w->ctx;
-    if ((unsigned)k->kind > TN_WEIGHT_INT8)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: kind is %d, expected 0 to %d", k->what, (int)k->kind, (int)TN_WEIGHT_INT8);
+    if (!tni_within(ctx, k->what, "kind", (int)k->kind, 0, TN_WEIGHT_INT8)) return TN_ERR_ARG;
     if (w->base || !(w->flags & TNI_OWNED))
         return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %s, expected a parameter or a tensor of tn_tensor_create", k->what, k->name,
                         w->base ? "a view" : "an arena tensor");

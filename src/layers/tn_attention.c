@@ -13,7 +13,7 @@ static tn_tensor *tni_shaped(tn_ctx *ctx, tn_tensor *t, int rank, int64_t s0, in
 {
     int64_t shape[4] = {s0, s1, s2, s3};
     if (t && !tn_tensor_is_contiguous(t)) t = tn_copy(ctx, t);
-    return t ? tn_reshape(t, rank, shape) : NULL;
+    return tn_reshape(t, rank, shape);
 }
 
 static tn_status tni_tna_check(tn_params *ps, const char *name, tn_tn_attention_desc *d)
@@ -75,7 +75,6 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
 tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_attention_desc *desc, tn_tn_attention *layer)
 {
     int64_t       shape[5], before = tn_params_count(ps);
-    const int64_t one = 1;
     int           rank = 0;
     tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention: layer or desc is NULL");
@@ -94,7 +93,7 @@ tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_atte
     if (whole && d.boundary == TN_BOUNDARY_VECTORS)
         whole = (layer->left = tni_layer_vector(ps, name, "left", d.bond, a)) != NULL
                 && (layer->right = tni_layer_vector(ps, name, "right", d.bond, a)) != NULL;
-    if (whole && d.residual) whole = (layer->r = tni_attention_constant(ps, name, "r", one, 1)) != NULL;
+    if (whole && d.residual) whole = (layer->r = tni_attention_constant(ps, name, "r", 1, 1)) != NULL;
     if (whole && d.bias) whole = (layer->bias = tni_attention_constant(ps, name, "bias", d.out, 0)) != NULL;
     if (whole && d.boundary == TN_BOUNDARY_DOMINANT && d.init_a.rule == TN_INIT_DEFAULT) whole = tni_tna_symmetric(layer);
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
@@ -210,7 +209,7 @@ static tn_tensor *tni_tna_dominant(tn_ctx *ctx, const tn_tn_attention *layer, bo
     tn_eig_result e;
     tn_eig_desc all = TNI_ZERO;
     all.left = true;
-    m = m ? tn_slice(tn_slice(m, 0, site, site + 1), 3, 0, 1) : NULL;
+    m = tn_slice(tn_slice(m, 0, site, site + 1), 3, 0, 1);
     m = tni_shaped(ctx, m, 2, d->bond, d->bond, 1, 1);
     if (!m || tn_eig(ctx, m, &all, &e) != TN_OK) return NULL;
     if (tni_tna_is_simple(ctx, &e)) v = tni_tna_eigenvector(ctx, m, &e, right);

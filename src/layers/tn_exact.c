@@ -10,7 +10,8 @@
 /* Zeroed numbers of A, B, vL and vR, one after the other, to be written by tni_tna_write. */
 static double *tni_tna_numbers(tni_scratch *w, const tn_tn_attention *layer)
 {
-    return tni_take_zeros(w, 1, tn_tensor_count(layer->a) + tn_tensor_count(layer->b) + 2 * layer->desc.bond);
+    return tni_take_zeros(w, 1, tni_plus(tni_plus(tn_tensor_count(layer->a), tn_tensor_count(layer->b)),
+                                         tni_area(2, layer->desc.bond)));
 }
 
 /* Writes and frees the numbers. On failure, or if v is NULL, removes the layer, whose parameters began at `before`. */
@@ -155,7 +156,7 @@ static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t 
         }
     tn_tensor *y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, TNI_DIMS(strings, n, 2), TN_F64, bits));
     if (y && layer->desc.out == 2) y = tn_sub(ctx, tn_slice(y, 2, 1, 2), tn_slice(y, 2, 0, 1));
-    y = y ? tn_reshape(y, 2, TNI_DIMS(strings, n)) : NULL;
+    y = tn_reshape(y, 2, TNI_DIMS(strings, n));
     if (!y || tn_read(y, TN_F64, z, strings * n) != TN_OK) return false;
     for (int64_t i = 0; i < strings * n; i++) {
         largest = fmax(largest, fabs(z[i]));
@@ -215,7 +216,7 @@ tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_
     if (!out) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: out is NULL");
     memset(out, 0, sizeof *out);
     if (!tni_layer_given(ctx, layer, "tn_attention_rule")) return TN_ERR_ARG;
-    if (cells == 0) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: n is %lld, expected 3 to 14", (long long)n);
+    if (!tni_within(ctx, "tn_attention_rule", "n", n, 3, 14)) return TN_ERR_ARG;
     if (layer->desc.in != 2 || layer->desc.out > 2)
         return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_rule: in is %lld and out %lld, expected 2, and 1 or 2",
                         (long long)layer->desc.in, (long long)layer->desc.out);

@@ -114,8 +114,7 @@ static tn_tensor *tni_edit_mean(tn_ctx *ctx, tn_tensor *x, int axis)
     tn_tensor *sum = tn_sum_axis(ctx, x, axis);
     memcpy(shape, x->shape, sizeof shape);
     shape[0] = shape[axis] = 1;
-    sum = sum ? tn_sum_axis(ctx, sum, 0) : NULL;
-    sum = sum ? tn_reshape(sum, x->rank, shape) : NULL;
+    sum = tn_reshape(sum ? tn_sum_axis(ctx, sum, 0) : NULL, x->rank, shape);
     return sum ? tn_scale(ctx, sum, 1 / n) : NULL;
 }
 
@@ -163,7 +162,7 @@ tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
     int64_t    t0 = e->tokens ? e->token : 0;
     int64_t    t1 = e->tokens ? e->token + e->tokens : x->shape[tokens];
     tn_tensor *by_head = tn_slice(x, heads, h0, h1);
-    tn_tensor *part = by_head ? tn_slice(by_head, tokens, t0, t1) : NULL;
+    tn_tensor *part = tn_slice(by_head, tokens, t0, t1);
     if (!part) return NULL;
     tn_tensor *value = tni_edit_part(tni_edit_part(e->value, x, heads, h0, h1), x, tokens, t0, t1);
     tn_tensor *mean = e->mean ? tni_edit_mean(ctx, by_head, tokens) : NULL;
@@ -189,11 +188,8 @@ tn_tensor *tn_transformer_logit_lens(tn_ctx *ctx, const tn_transformer *m, tn_te
 
 int64_t tn_transformer_parts(const tn_transformer *m, tn_point *parts, int64_t max)
 {
-    tni_points p;
+    tni_points p = {0, parts ? max : 0, parts};
     char       head[32];
-    p.count = 0;
-    p.max = parts ? max : 0;
-    p.to = parts;
     if (!m || !m->blocks) return 0;
     tni_point_add(&p, -1, "embed", "", 0, 0, 0, 0, 0);
     for (int64_t l = 0; l < m->desc.layers; l++) {
@@ -253,7 +249,7 @@ static bool tni_attribution_heads(tn_ctx *ctx, const tn_transformer *m, const tn
     memcpy(shape, z->shape, sizeof shape);
     tn_tensor *back = tn_affine(ctx, to, tn_transpose(b->attn.o, 0, 1), NULL);
     back = back ? tni_row_product(ctx, z, tn_reshape(back, 4, shape)) : NULL;
-    *heads = back ? tn_reshape(back, 3, shape) : NULL;
+    *heads = tn_reshape(back, 3, shape);
     return *heads != NULL;
 }
 

@@ -61,9 +61,7 @@ tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int6
     if (n < 1 || n > 4096 || (d->sites > 0 && n != d->sites))
         return tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: n is %lld, expected %s%lld", (long long)n,
                         d->sites > 0 ? "" : "1 to ", (long long)(d->sites > 0 ? d->sites : 4096)), (tn_net *)NULL;
-    if (site < 0 || site >= n)
-        return tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: site is %lld, expected 0 to %lld", (long long)site,
-                        (long long)n - 1), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_from_tn_attention", "site", site, 0, n - 1)) return NULL;
     int all = (int)(d->causal ? site + 1 : n);
     int ends = d->boundary == TN_BOUNDARY_CLOSED ? 0 : 2;
     int next = all + 1;
@@ -82,7 +80,7 @@ tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int6
     for (int k = 0; k < ends && whole; k++) {
         tn_tensor *v = tni_tna_boundary(ctx, layer, k == 1);
         label[0] = k * all;
-        whole = tni_net_put(net, all + k, tni_net_copy(ctx, v ? tn_reshape(v, 1, &d->bond) : NULL, 1), label);
+        whole = tni_net_put(net, all + k, tni_net_copy(ctx, tn_reshape(v, 1, &d->bond), 1), label);
     }
     return tni_net_done(net, whole, "net_from_tn_attention");
 }

@@ -88,7 +88,7 @@ tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tenso
         if (x && left > 1) x = tn_copy(ctx, tn_transpose(x, 1, 2));
         p *= d->out[k];
     }
-    x = x ? tn_reshape(x, rank, shape) : NULL;
+    x = tn_reshape(x, rank, shape);
     return layer->b ? tn_add(ctx, x, layer->b) : x;
 }
 

@@ -14,26 +14,20 @@
 typedef struct tni_mps_cores {
     const tn_mps *m;
     double       *cores, *label, *left, *right;
-    int64_t       bytes, place;
+    int64_t       place;
 } tni_mps_cores;
 
-static tn_status tni_mps_read(const tn_mps *m, const char *op, tni_mps_cores *c)
+static bool tni_mps_read(tni_scratch *w, const tn_mps *m, tni_mps_cores *c)
 {
-    tn_ctx *ctx = m->cores->ctx;
-    int64_t a = tn_tensor_count(m->cores), b = m->label ? tn_tensor_count(m->label) : 0, bond = m->desc.bond;
     c->m = m;
     c->place = m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
-    c->bytes = a + b + 2 * bond;
-    if (!(c->cores = tni_scratch_f64(ctx, 1, c->bytes, op))) return TN_ERR_MEMORY;
-    c->label = c->cores + a;
-    c->left = c->label + b;
-    c->right = c->left + bond;
-    for (int64_t k = 0; k < bond; k++) c->left[k] = c->right[k] = k == 0;
-    tn_status s = tn_read(m->cores, TN_F64, c->cores, a);
-    if (s == TN_OK && m->label) s = tn_read(m->label, TN_F64, c->label, b);
-    if (s == TN_OK && m->left) s = tn_read(m->left, TN_F64, c->left, bond);
-    if (s == TN_OK && m->right) s = tn_read(m->right, TN_F64, c->right, bond);
-    return s;
+    c->cores = tni_take_numbers(w, m->cores);
+    c->label = m->label ? tni_take_numbers(w, m->label) : NULL;
+    c->left = m->left ? tni_take_numbers(w, m->left) : tni_take_zeros(w, m->desc.bond, 1);
+    c->right = m->right ? tni_take_numbers(w, m->right) : tni_take_zeros(w, m->desc.bond, 1);
+    if (!w->failed && !m->left) c->left[0] = 1;
+    if (!w->failed && !m->right) c->right[0] = 1;
+    return !w->failed;
 }
 
 /* The numbers of axis k of the train, [D,n,D] */
@@ -71,7 +65,6 @@ tn_tt *tn_tt_from_mps(tn_ctx *ctx, const tn_mps *m)
 {
     tni_mps_cores c;
     int64_t       n;
-    double       *core = NULL;
     tn_tt        *tt = NULL;
     if (!tni_usable(ctx, m ? m->cores : NULL, "tt_from_mps", "the layer")) return NULL;
     if (m->desc.sites == 0)
@@ -80,17 +73,17 @@ tn_tt *tn_tt_from_mps(tn_ctx *ctx, const tn_mps *m)
     int64_t   count = m->desc.sites + (m->label != NULL);
     int64_t   wide = m->desc.periodic ? m->desc.bond : 1;
     int64_t   most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
-    tn_status s = tni_mps_read(m, "tt_from_mps", &c);
-    if (s == TN_OK && !(core = tni_scratch_f64(ctx, most, tni_area(m->desc.bond, wide), "tt_from_mps"))) s = TN_ERR_MEMORY;
-    if (s == TN_OK && !(tt = tni_tt_make(ctx, "tt_from_mps", count))) s = TN_ERR_MEMORY;
-    for (int64_t k = 0; s == TN_OK && k < count; k++) {
+    tn_status s = TN_OK;
+    tni_scratch w = tni_scratch_begin(ctx, "tt_from_mps");
+    double     *core = tni_mps_read(&w, m, &c) ? tni_take_f64(&w, most, tni_area(m->desc.bond, wide)) : NULL;
+    if (core) tt = tni_tt_make(ctx, "tt_from_mps", count);
+    for (int64_t k = 0; tt && s == TN_OK && k < count; k++) {
         const int64_t bond = m->desc.bond * wide;
         tni_mps_axis(&c, k, &n);
         tni_mps_fill(&c, k, count - 1, core);
         s = tni_tt_put(tt, "tt_from_mps", k, k == 0 ? 1 : bond, n, k == count - 1 ? 1 : bond, core);
     }
-    if (core) tni_free_f64(ctx, core, most, m->desc.bond * wide);
-    if (c.cores) tni_free_f64(ctx, c.cores, 1, c.bytes);
+    tni_scratch_release(&w, NULL);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -152,10 +145,9 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
     double    unused;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
-    if (count < 1 || !extents || max_bond < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more",
-                        count < 1 ? "count" : max_bond < 1 ? "max_bond" : "extents",
-                        (long long)(count < 1 ? count : max_bond < 1 ? max_bond : 0)), (tn_tt *)NULL;
+    if (!tni_within(ctx, "tt_random", "count", count, 1, INT64_MAX)
+        || !tni_within(ctx, "tt_random", "max_bond", max_bond, 1, INT64_MAX)) return NULL;
+    if (!extents) return tni_fail(ctx, TN_ERR_ARG, "tt_random: extents is NULL, expected an array"), (tn_tt *)NULL;
     for (k = 0; k < count; k++)
         if (!tni_is_extent(extents[k]))
             return tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
@@ -189,10 +181,8 @@ tn_tt *tn_tt_from_cp(tn_ctx *ctx, const tn_cp *cp, int64_t place)
 {
     tn_status s = TN_OK;
     if (!tni_usable(ctx, cp ? cp->p : NULL, "tt_from_cp", "the operator")) return NULL;
-    if (place < 0 || place > cp->order || cp->terms < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s",
-                        cp->terms < 1 ? "the number of terms" : "place", (long long)(cp->terms < 1 ? cp->terms : place),
-                        cp->terms < 1 ? "1 or more" : "0 to the operator's order"), (tn_tt *)NULL;
+    if (!tni_within(ctx, "tt_from_cp", "the number of terms", cp->terms, 1, INT64_MAX)
+        || !tni_within(ctx, "tt_from_cp", "place", place, 0, cp->order)) return NULL;
     int64_t most = cp->out;
     for (int64_t k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
     tni_scratch w = tni_scratch_begin(ctx, "tt_from_cp");
@@ -310,11 +300,7 @@ tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
     tn_tt *tt = NULL;
     if (log_norm) *log_norm = (double)NAN;
     if (!from) return NULL;
-    if (site < 0 || site >= from->count) {
-        tni_fail(from->ctx, TN_ERR_ARG, "tt_canonical: site is %lld, expected 0 to %lld", (long long)site,
-                 (long long)from->count - 1);
-        return NULL;
-    }
+    if (!tni_within(from->ctx, "tt_canonical", "site", site, 0, from->count - 1)) return NULL;
     tni_scratch w = tni_scratch_begin(from->ctx, "tt_canonical");
     tn_status   s = tni_tt_canonical(&w, from, site, &j, &norm);
     if (s == TN_OK && !(tt = tni_tt_make(from->ctx, "tt_canonical", from->count))) s = TN_ERR_MEMORY;

@@ -184,7 +184,7 @@ static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form 
     p.op = op;
     tni_scratch w = tni_scratch_begin(a->ctx, op);
     p.order = (int *)tni_take(&w, a->legs, sizeof *p.order);
-    p.map = (int *)tni_take(&w, a->labels + (int64_t)b->labels, sizeof *p.map);
+    p.map = (int *)tni_take(&w, tni_plus(a->labels, b->labels), sizeof *p.map);
     if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
     tni_scope scope = tni_scope_begin(a->ctx);
     to[0] = tni_net_moderate(a, op, &exponent[0]);

@@ -121,7 +121,7 @@ tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
-    if (count < 0) return tni_fail(net->ctx, TN_ERR_ARG, "net_eigen: count is %lld, expected 0 or more", (long long)count);
+    if (!tni_within(net->ctx, "net_eigen", "count", count, 0, INT64_MAX)) return TN_ERR_ARG;
     if (net->legs != 2 || net->in[0].input != net->in[1].input)
         return tni_fail(net->ctx, TN_ERR_SHAPE, "net_eigen: the net has %d input legs%s, expected 2 of one input", net->legs,
                         net->legs == 2 ? " of two inputs" : "");
@@ -259,11 +259,11 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
-    if (k < 1) return tni_fail(net->ctx, TN_ERR_ARG, "net_top: k is %lld, expected 1 or more", (long long)k);
+    if (!tni_within(net->ctx, "net_top", "k", k, 1, INT64_MAX)) return TN_ERR_ARG;
     tni_net_search f = TNI_ZERO;
     if ((s = tni_net_divide(net, &f, &total)) != TN_OK) return s;
-    if (!tni_heap_begin(net->ctx, &f.heap, TN_ORDER_MAGNITUDE, tni_min(k, total), "net_top")) return TN_ERR_MEMORY;
     tni_scratch w = tni_scratch_begin(net->ctx, "net_top");
+    f.heap = tni_take_heap(&w, TN_ORDER_MAGNITUDE, tni_min(k, total));
     f.numbers = tni_take_f64(&w, f.range, f.rest);
     s = f.numbers ? TN_OK : TN_ERR_MEMORY;
     tni_scope scope = tni_scope_begin(net->ctx);
@@ -272,7 +272,6 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     out->visited = 1;
     tni_scope_end(net->ctx, scope);
     for (int i = 0; i < 2; i++) tn_plan_destroy(f.plan[i]);
-    tni_heap_end(net->ctx, &f.heap);
     if (s != TN_OK) tn_coefficients_destroy(out);
     return tni_scratch_end(&w, s);
 }

@@ -1,7 +1,7 @@
 #include "core/inner.h"
 #include "tensor/inner.h"
 #include "ops/inner.h"
-#include "layers/layers.h"
+#include "layers/inner.h"
 #include "operator/inner.h"
 #include "network/inner.h"
 
@@ -64,7 +64,7 @@ tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool c
 {
     tn_net *net = NULL;
     if (!layers) return tni_fail(ctx, TN_ERR_ARG, "net_from_stack: layers is NULL"), (tn_net *)NULL;
-    if (n < 1) return tni_fail(ctx, TN_ERR_ARG, "net_from_stack: n is %d, expected 1 or more", n), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_from_stack", "n", n, 1, INT64_MAX)) return NULL;
     for (int l = 0; l < n; l++) if (!tni_usable(ctx, layers[l] ? layers[l]->p : NULL, "net_from_stack", "a layer")) return NULL;
     for (int l = 0; l < n; l++) {
         bool one = carry;
@@ -76,7 +76,6 @@ tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool c
     return net;
 }
 
-#ifndef TN_NO_SEQUENCES
 /* The rows of a matrix of weights, with their biases, as vectors of heads: [dim(+1),1,heads,d], arena. */
 static tn_tensor *tni_net_heads(tn_ctx *ctx, tn_tensor *w, tn_tensor *b, int64_t heads, int64_t d)
 {
@@ -92,13 +91,9 @@ static tn_tensor *tni_net_heads(tn_ctx *ctx, tn_tensor *w, tn_tensor *b, int64_t
 static tn_tensor *tni_net_set(tn_ctx *ctx, const tn_attention *layer, int i, int64_t distance)
 {
     const tn_attention_desc *d = &layer->desc;
-    tn_tensor *w = tn_slice(layer->qk, 0, i, i + 1), *b = layer->qkb ? tn_slice(layer->qkb, 0, i, i + 1) : NULL;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = d->rope_base;
-    rope.scaling = d->rope_scaling;
-    rope.first = i < layer->qk->shape[0] / 2 ? distance : 0;
-    rope.no_rotation = d->no_rope;
-    w = w ? tn_reshape_2d(w, d->heads * d->d_qk, d->dim) : NULL;
+    tn_tensor *w = tn_slice(layer->qk, 0, i, i + 1), *b = tn_slice(layer->qkb, 0, i, i + 1);
+    const tn_rope_desc rope = tni_attention_rope(d, i < layer->qk->shape[0] / 2 ? distance : 0, false);
+    w = tn_reshape_2d(w, d->heads * d->d_qk, d->dim);
     return tn_rope(ctx, tni_net_heads(ctx, w, b, d->heads, d->d_qk), &rope);
 }
 
@@ -161,7 +156,6 @@ tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t di
     tni_scope_end(ctx, scope);
     return tni_net_done(net, whole, "net_from_attention");
 }
-#endif /* TN_NO_SEQUENCES */
 
 /* Bond j is label j, and the last one is the first. */
 tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
@@ -169,7 +163,7 @@ tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
     int  i, legs = 0, outs = 0, label[4], next;
     bool whole = true;
     if (!cores) return tni_fail(ctx, TN_ERR_ARG, "net_from_cores: cores is NULL"), (tn_net *)NULL;
-    if (n < 1) return tni_fail(ctx, TN_ERR_ARG, "net_from_cores: n is %d, expected 1 or more", n), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_from_cores", "n", n, 1, INT64_MAX)) return NULL;
     for (i = 0; i < n; i++) if (!tni_is_real(ctx, cores[i], "net_from_cores", "a core")) return NULL;
     for (i = 0; i < n; i++) {
         if (cores[i]->rank < 2 || cores[i]->rank > 4)

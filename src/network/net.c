@@ -230,7 +230,7 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
     int          label[52], legs[52], input[52], ins = 0, inputs = 0, i;
     bool         whole = true;
     tni_net_text t;
-    if (n < 1) return tni_fail(ctx, TN_ERR_ARG, "net_create: n is %d, expected 1 or more", n), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_create", "n", n, 1, INT64_MAX)) return NULL;
     if (!expression || !tensors)
         return tni_fail(ctx, TN_ERR_ARG, "net_create: %s is NULL", expression ? "tensors" : "the expression"), (tn_net *)NULL;
     if ((unsigned)nodes > TN_NET_REFER)

@@ -83,8 +83,7 @@ tn_tensor *tn_net_contract(const tn_net *net)
 {
     if (!net) return NULL;
     tni_scope  scope = tni_scope_begin(net->ctx);
-    tn_tensor *t = tni_net_run(net, NULL, "net_contract");
-    t = t ? tn_tensor_keep(t) : NULL;
+    tn_tensor *t = tn_tensor_keep(tni_net_run(net, NULL, "net_contract"));
     tni_scope_end(net->ctx, scope);
     return t;
 }
@@ -111,7 +110,7 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
         return tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s for leg %d and %s for an earlier one, expected equal axes but the last",
                         op, TNI_SHAPE(x), k, TNI_SHAPE(*lead)), false;
     if (!tn_tensor_is_contiguous(x)) x = tn_copy(ctx, x);
-    x = x ? tn_reshape_2d(x, rows, n) : NULL;
+    x = tn_reshape_2d(x, rows, n);
     if (x) tni_net_refer(q, net->nodes + k, x, label);
     return x != NULL;
 }

@@ -476,8 +476,7 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t *count, tn_eigenpairs 
     if (!e) return tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
     if (!tni_cp_is_bilinear(cp, op)) return TN_ERR_SHAPE;
     if (!tni_decomp_fits(cp->ctx, op, cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
-    if (*count < 0)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "%s: count is %lld, expected 0 or more", op, (long long)*count);
+    if (!tni_within(cp->ctx, op, "count", *count, 0, INT64_MAX)) return TN_ERR_ARG;
     *count = tni_min(*count, tni_min(cp->in[0], 2 * cp->terms));
     e->constant = cp->constant;
     return TN_OK;

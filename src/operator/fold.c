@@ -112,10 +112,8 @@ tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
 
 tn_cp *tn_cp_fold_slot(const tn_cp *cp, int slot, const tn_tensor *e, const tn_tensor *b)
 {
-    if (!cp) return NULL;
-    if (slot >= 0 && slot < cp->order)
-        return tni_fold_takes(cp, slot, e, b, "fold_slot") ? tni_cp_fold(cp, slot, slot + 1, e, b, NULL, "fold_slot") : NULL;
-    return tni_fail(cp->ctx, TN_ERR_ARG, "fold_slot: slot is %d, expected 0 to %d", slot, cp->order - 1), (tn_cp *)NULL;
+    if (!cp || !tni_within(cp->ctx, "fold_slot", "slot", slot, 0, cp->order - 1)) return NULL;
+    return tni_fold_takes(cp, slot, e, b, "fold_slot") ? tni_cp_fold(cp, slot, slot + 1, e, b, NULL, "fold_slot") : NULL;
 }
 
 tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
@@ -431,8 +429,7 @@ tn_cp *tn_cp_fix(const tn_cp *cp, int slot, const tn_tensor *u)
     if (!cp) return NULL;
     if (cp->order < 2)
         return tni_fail(cp->ctx, TN_ERR_ARG, "freeze: the operator has order %d, expected 2 or more", cp->order), (tn_cp *)NULL;
-    if (slot < 0 || slot >= cp->order)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "freeze: slot is %d, expected 0 to %d", slot, cp->order - 1), (tn_cp *)NULL;
+    if (!tni_within(cp->ctx, "freeze", "slot", slot, 0, cp->order - 1)) return NULL;
     if (!tni_is_vector(cp->ctx, u, cp->in[slot], "freeze", "u")) return NULL;
     for (k = 0; k < cp->order; k++) if (k != slot) in[at++] = cp->in[k];
     tni_scope  scope = tni_scope_begin(cp->ctx);

@@ -105,12 +105,10 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
 {
     tn_tensor *q = NULL;
     if (!cp) return NULL;
-    if (output < 0 || output >= cp->out)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "interaction: output is %lld, expected 0 to %lld", (long long)output,
-                        (long long)cp->out - 1), (tn_tensor *)NULL;
+    if (!tni_within(cp->ctx, "interaction", "output", output, 0, cp->out - 1)) return NULL;
     tni_scope  scope = tni_scope_begin(cp->ctx);
     tn_tensor *u = tn_full(cp->ctx, 1, &cp->out, 0);
-    tn_tensor *one = u ? tn_slice(u, 0, output, output + 1) : NULL;
+    tn_tensor *one = tn_slice(u, 0, output, output + 1);
     if (one && tni_put_value(cp->ctx, tni_view(one), 1) == TN_OK) q = tn_cp_interaction(cp, u);
     tni_scope_end(cp->ctx, scope);
     return q;

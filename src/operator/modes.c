@@ -316,9 +316,8 @@ tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd
     if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "hosvd: out is NULL, expected a place for the result");
     out->error = (double)NAN;
     if (!desc) desc = &usual;
-    if (desc->rank_out < 0 || desc->rank_in < 0)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "hosvd: %s is %lld, expected 0 or more",
-                        desc->rank_out < 0 ? "rank_out" : "rank_in", (long long)tni_min(desc->rank_out, desc->rank_in));
+    if (!tni_within(cp->ctx, "hosvd", "rank_out", desc->rank_out, 0, INT64_MAX)
+        || !tni_within(cp->ctx, "hosvd", "rank_in", desc->rank_in, 0, INT64_MAX)) return TN_ERR_ARG;
     if (!desc->unsymmetrised && !tni_cp_one_input(cp, "hosvd")) return TN_ERR_SHAPE;
     tni_hosvd v = TNI_ZERO;
     v.cp = cp;

@@ -151,10 +151,7 @@ TNI_COLD_FN tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view
 
 TNI_COLD_FN tni_scope tni_scope_begin(tn_ctx *ctx)
 {
-    tni_scope s;
-    s.mark = tn_arena_mark(ctx);
-    s.recording = ctx->recording;
-    s.made = ctx->made;
+    tni_scope s = {tn_arena_mark(ctx), ctx->recording, ctx->made};
     ctx->recording = false;
     ctx->made = ctx->desc.dtype;
     return s;
@@ -220,8 +217,7 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
     int64_t    in[TN_CP_MAX_ORDER];
     if (!tni_is_matrix(ctx, p, "cp", "p")) return NULL;
     if (!f) return tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL"), (tn_cp *)NULL;
-    if (order < 1 || order > TN_CP_MAX_ORDER)
-        return tni_fail(ctx, TN_ERR_ARG, "cp: order is %d, expected 1 to %d", order, TN_CP_MAX_ORDER), (tn_cp *)NULL;
+    if (!tni_within(ctx, "cp", "order", order, 1, TN_CP_MAX_ORDER)) return NULL;
     for (int k = 0; k < order; k++) {
         if (!tni_is_matrix(ctx, f[k], "cp", "a factor")) return NULL;
         if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1))

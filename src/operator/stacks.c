@@ -76,8 +76,8 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
     }
     const int64_t deep = t->layers > 1, tall = tni_max(high, wide);
     tni_scratch   w = tni_scratch_begin(t->ctx, "stack_inner");
-    double       *g = tni_take_f64(&w, deep * wide, wide), *next = tni_take_f64(&w, deep * wide, wide);
-    double       *x = tni_take_f64(&w, deep * high, wide), *y = tni_take_f64(&w, deep * high, wide);
+    double       *g = tni_take_f64(&w, tni_area(deep, wide), wide), *next = tni_take_f64(&w, tni_area(deep, wide), wide);
+    double       *x = tni_take_f64(&w, tni_area(deep, high), wide), *y = tni_take_f64(&w, tni_area(deep, high), wide);
     double       *c = tni_take_f64(&w, tall, TNI_STACK_BLOCK), *d = tni_take_f64(&w, tall, TNI_STACK_BLOCK);
     double       *e = tni_take_f64(&w, tall, TNI_STACK_BLOCK);
     tn_status     s = w.failed ? TN_ERR_MEMORY : TN_OK;
@@ -331,11 +331,8 @@ static tn_status tni_stack_check(tn_ctx *ctx, const tn_cp *const *a, const tn_cp
                                  const tn_cp_stack_desc *desc, tn_cp_stack_result *out)
 {
     tn_status s;
-    if (layers < 1 || layers > TNI_STACK_LAYERS)
-        return tni_fail(ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 to %d", layers, TNI_STACK_LAYERS);
-    if ((unsigned)desc->method > TN_CP_STACK_LAYER_SYMMETRISED)
-        return tni_fail(ctx, TN_ERR_ARG, "stack_inner: method is %d, expected 0 to %d", (int)desc->method,
-                        (int)TN_CP_STACK_LAYER_SYMMETRISED);
+    if (!tni_within(ctx, "stack_inner", "layers", layers, 1, TNI_STACK_LAYERS)
+        || !tni_within(ctx, "stack_inner", "method", (int)desc->method, 0, TN_CP_STACK_LAYER_SYMMETRISED)) return TN_ERR_ARG;
     out->method = desc->method != TN_CP_STACK_AUTO ? desc->method : layers <= 2 ? TN_CP_STACK_EXACT : TN_CP_STACK_SAMPLED;
     if (out->method == TN_CP_STACK_EXACT && layers > 2)
         return tni_fail(ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 or 2 for the exact method", layers);

@@ -145,7 +145,8 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
     t->block = tni_take_f64(&w, TNI_TOP_BLOCK, TNI_TOP_BLOCK);
     t->host = tni_take_host(&w, tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right)));
     tn_status s = tni_terms_begin(&t->t, &w, cp, tni_max(1, h));
-    if (!tni_heap_begin(ctx, &t->heap, TN_ORDER_MAGNITUDE, count, "top")) s = TN_ERR_MEMORY;
+    t->heap = tni_take_heap(&w, TN_ORDER_MAGNITUDE, count);
+    if (w.failed) s = TN_ERR_MEMORY;
     if (s == TN_OK && h > 0) s = tni_terms_load(&t->t, 0, h);
     if (s == TN_OK) {
         for (k = 0; k < cp->order; k++)
@@ -158,7 +159,6 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
         s = tni_coefficients_store(ctx, &t->heap, cp->order + 1, shape, t->t.shift, out, "top");
         out->visited = t->blocks > 0 ? (double)(t->blocks - t->skipped) / (double)t->blocks : 0;
     }
-    tni_heap_end(ctx, &t->heap);
     return tni_scratch_end(&w, s);
 }
 
@@ -168,7 +168,7 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
     if (out) memset(out, 0, sizeof *out);
     if (!cp) return TN_ERR_ARG;
     if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "top: out is NULL, expected a place for the result");
-    if (k < 0) return tni_fail(cp->ctx, TN_ERR_ARG, "top: k is %lld, expected 0 or more", (long long)k);
+    if (!tni_within(cp->ctx, "top", "k", k, 0, INT64_MAX)) return TN_ERR_ARG;
     if (!unsymmetrised && !tni_cp_one_input(cp, "top")) return TN_ERR_SHAPE;
     size_t all = (size_t)cp->out;
     for (i = 0; i < cp->order; i++)

@@ -49,7 +49,7 @@ static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *c
                             TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis), false;
         if (!stacked && t[k]->shape[axis] > INT64_MAX - all)
             return tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d sum to 2^63 or more, expected less", op, axis),
-                            false;
+                   false;
         all += stacked ? 1 : t[k]->shape[axis];
     }
     return true;
@@ -221,11 +221,8 @@ static tn_view tni_axis_view(const tn_tensor *t, int64_t outer, int64_t n, int64
 /* A contiguous tensor as a table of n rows. */
 static tn_view tni_table_view(const tn_tensor *t, int64_t n, int64_t columns)
 {
-    tn_view v = tni_flat_view(t);
-    v.rank = 2;
-    v.shape[0] = n;
-    v.shape[1] = v.strides[0] = columns;
-    v.strides[1] = 1;
+    tn_view v = tni_view(t);
+    tni_view_shape(&v, 2, TNI_DIMS(n, columns));
     return v;
 }
 
@@ -248,7 +245,7 @@ static void tni_gather_backward(tn_ctx *ctx, const tni_node *node)
     tn_tensor *dy = tni_axis_first(ctx, node->out->grad, outer, n, inner);
     tn_tensor *dx = outer == 1 ? tni_grad_to_add(node->in[0]) : tn_tensor_3d(ctx, TN_REAL, v, outer, inner);
     if (!dy || !dx || (outer > 1 && tni_fill(dx, 0) != TN_OK)) return;
-    c.in[c.n_in++] = tni_flat_view(node->saved[0]);
+    tni_in_flat(&c, node->saved[0]);
     c.in[c.n_in++] = tni_table_view(dy, n, outer * inner);
     c.out[c.n_out++] = tni_table_view(dx, v, outer * inner);
     if (tni_run(ctx, &c) != TN_OK || outer == 1) return;
@@ -280,7 +277,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     tn_call c = tni_call(TN_KERNEL_EMBED, "");
     c.i[0] = 1;
     c.in[c.n_in++] = tni_table_view(table, v, outer * inner);
-    c.in[c.n_in++] = tni_flat_view(ids);
+    tni_in_flat(&c, ids);
     c.out[c.n_out++] = tni_table_view(rows, n, outer * inner);
     tni_out(&c, ctx->fault);
     if (tni_run(ctx, &c) != TN_OK) return NULL;

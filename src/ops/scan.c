@@ -4,7 +4,6 @@
 #include "ops/inner.h"
 #include "ops/pass.h"
 
-#ifndef TN_NO_SEQUENCES
 /* ---- scan ---------------------------------------------------- >>op-scan
    The states x_0, x_1, ... of a chain, each divided by its norm:
      x_0 = the boundary v, or the first matrix;   x_k = y_(k-1) M, or M y_(k-1) with reverse
@@ -392,7 +391,7 @@ tn_tensor *tn_scan_blocks(tn_ctx *ctx, tn_tensor *m, int64_t length, bool revers
     if (!tni_is_real(ctx, m, "scan_blocks", "m") || !tni_scan_matrices(ctx, m, "scan_blocks")) return NULL;
     if (length < 1)
         return tni_fail(ctx, TN_ERR_ARG, "scan_blocks: length is %lld, expected at least 1", (long long)length),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     if (m->shape[1] / length < 2) return tn_scan(ctx, m, reverse, logs);
     tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;                            /* logarithms and products as exact as those of tn_scan */
@@ -448,7 +447,6 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
     return tni_scan_run(ctx, &c, extent, reverse, tni_scan_states_backward, v, cores, phi, logs);
 }
 #endif
-#endif /* TN_NO_SEQUENCES */
 
 #define TNI_AGAIN "ops/scan.c"
 #include "ops/again.h"

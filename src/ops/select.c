@@ -34,7 +34,7 @@ tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
     if (!(x = tni_contiguous(ctx, x, "argmax", "x"))) return NULL;
     if (x->rank < 1 || x->shape[x->rank - 1] == 0)
         return tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x)),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     tn_tensor *y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
     if (!y) return NULL;
     tn_call c = tni_call(TN_KERNEL_ARGMAX, "r:f", x, y);
@@ -60,11 +60,11 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 static void tni_topk_rows(tni_heap *best, const double *v, int64_t outer, int64_t n, int64_t inner, double *row,
                           int32_t *ids, int32_t *places)
 {
-    int64_t k = best->max;
+    int64_t k = best->k;
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < inner; i++) {
             for (int64_t j = 0; j < n; j++) row[j] = v[(o * n + j) * inner + i];
-            tni_heap_select(best, row, n, k);
+            tni_heap_select(best, row, n);
             for (int64_t j = 0; j < k; j++) {
                 int64_t at = best->found[j].at;
                 ids[(o * k + j) * inner + i] = (int32_t)at;

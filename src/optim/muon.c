@@ -73,9 +73,7 @@ static tn_view tni_muon_view(tn_view like, const tn_tensor *in)
 static tn_view tni_muon_square(const tn_view *x, const tn_tensor *in)
 {
     tn_view v = tni_muon_view(*x, in);
-    v.shape[2] = v.strides[1] = v.shape[1];
-    v.strides[2] = 1;
-    v.strides[0] = v.shape[1] * v.shape[1];
+    tni_view_shape(&v, 3, TNI_DIMS(x->shape[0], x->shape[1], x->shape[1]));
     return v;
 }
 
@@ -93,10 +91,7 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     tn_call         c = tni_call(TN_KERNEL_MUON_BEGIN, "t", o->scalars);
     int             k;
     if (tn_tensor_count(p->value) == 0) return TN_OK;
-    whole.rank = 2;
-    whole.shape[1] *= whole.shape[2];
-    whole.strides[0] = whole.shape[1];
-    whole.strides[1] = 1;
+    tni_view_shape(&whole, 2, TNI_DIMS(x.shape[0], x.shape[1] * x.shape[2]));
     c.out[c.n_out++] = tni_muon_view(whole, o->work[0]);
     c.out[c.n_out++] = tni_muon_view(whole, p->value->grad);
     c.out[c.n_out++] = tni_muon_view(whole, o->state[i].m[0]);
@@ -111,9 +106,9 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     tn_view poly = tni_muon_square(&x, o->work[3]);
     for (k = 0; k < o->desc.newton_schulz && s == TN_OK; k++)
         s = k % 2 == 0 ? tni_muon_polynomial(ctx, &x, &y, &gram, &poly) : tni_muon_polynomial(ctx, &y, &x, &gram, &poly);
-    c.in[c.n_in++] = tni_flat_view(p->value);
+    tni_in_flat(&c, p->value);
     c.in[1].data = k % 2 == 0 ? x.data : y.data;
-    c.out[c.n_out++] = tni_flat_view(p->value);
+    tni_out_flat(&c, p->value);
     if (tni_shadow_holds(p->value)) c.out[c.n_out++] = tni_shadow_view(p->value);
     c.f[3] = tni_optim_decay(o, p);
     c.f[4] = tni_optim_rate(o, p);

@@ -175,9 +175,10 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 {
     tn_ctx       *ctx = tn_params_ctx(ps);
-    tn_optim_desc d = TNI_ZERO;
+    tn_optim_desc d;
     int64_t       n = TNI_SCALARS;
     if (!ctx) return NULL;
+    memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (tni_optim_check(ctx, &d) != TN_OK) return NULL;
     tn_optim *o = (tn_optim *)tni_alloc(ctx, sizeof *o, "optim");

@@ -34,7 +34,7 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series 
     c.out[c.n_out++] = tni_span_view(p->value, own.begin, own.count);
     c.out[c.n_out++] = tni_span_view(p->value->grad, own.begin, own.count);
     for (int k = 0; k < 2; k++)
-        if (o->state[i].m[k]) c.out[c.n_out++] = tni_flat_view(o->state[i].m[k]);
+        if (o->state[i].m[k]) tni_out_flat(&c, o->state[i].m[k]);
     if (tni_shadow_holds(p->value)) {
         c.n_out = adamw ? 5 : 4;
         c.out[c.n_out - 1] = tni_shadow_view(p->value);

@@ -370,9 +370,8 @@ tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, in
     if (vocab < 3 || vocab > INT32_MAX)
         return tni_fail(ctx, TN_ERR_ARG, "tokenizer: vocab is %lld, expected 3 to 2^31 - 1", (long long)vocab),
                (tn_tokenizer *)NULL;
-    if (d.min_count < 0 || d.letters < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "tokenizer: %s is %lld, expected 0 or more", d.min_count < 0 ? "min_count" : "letters",
-                        (long long)(d.min_count < 0 ? d.min_count : d.letters)), (tn_tokenizer *)NULL;
+    if (!tni_within(ctx, "tokenizer", "min_count", d.min_count, 0, INT64_MAX)
+        || !tni_within(ctx, "tokenizer", "letters", d.letters, 0, INT64_MAX)) return NULL;
     if (!(t = tni_tokenizer_new(ctx))) return NULL;
     bool ok = tni_training_begin(&r, ctx, t);
     r.min_count = d.min_count > 0 ? d.min_count : 2;

@@ -55,7 +55,7 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
 {
     tni_encoding e;
     if (!t) return -1;
-    if (max < 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: max is %lld, expected 0 or more", (long long)max), -1;
+    if (!tni_within(t->owned.ctx, "encode", "max", max, 0, INT64_MAX)) return -1;
     if (!ids && max > 0)
         return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected memory for %lld ids", (long long)max), -1;
     if (!text && bytes > 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: text is NULL, expected %zu bytes", bytes), -1;
@@ -141,7 +141,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
 {
     tni_speech v;
     if (!t) return -1;
-    if (n < 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: n is %lld, expected 0 or more", (long long)n), -1;
+    if (!tni_within(t->owned.ctx, "decode", "n", n, 0, INT64_MAX)) return -1;
     if (!dst && bytes > 0)
         return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected %zu bytes", bytes), -1;
     if (!ids && n > 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: ids is NULL, expected %lld", (long long)n), -1;
