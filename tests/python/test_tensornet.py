@@ -834,6 +834,8 @@ class Loading(Base):
             np.testing.assert_allclose(m.operator.apply(x).numpy(), logits, atol=1e-9)
             self.assertEqual((m.kind, m.tokenizer), ("network of bilinear layers", None))
             self.assertEqual(m.tensors["embed.weight"].shape, (24, 784))
+            m.ctx.reset()
+            np.testing.assert_allclose(m(x).numpy(), logits, atol=1e-9)
             self.assertIn("embed > blocks.0 > head, residual", repr(m))
             with self.fails("there is no tensor head; there are embed.weight", error=KeyError):
                 m.tensors["head"]

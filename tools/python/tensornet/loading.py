@@ -67,6 +67,7 @@ class Network:
         def layer(name, w, v, bias=None):
             h = w.shape[0]
             wb, vb = (bias.reshape(2, h)[i] for i in (0, 1)) if bias is not None and bias.count() == 2 * h else (None, None)
+            w, v, wb, vb = (t if t is None else t.keep() for t in (w, v, wb, vb))       # no views, which reset() would end
             return Layer(name, w, v, any_of(name, ".p", ".p.weight"), wb, vb, any_of(name, ".pb", ".p.bias"))
         self.layers, self.residual = [], residual
         for name, shape in tensors.shapes.items():

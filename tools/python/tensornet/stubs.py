@@ -27,7 +27,7 @@ TENSORS = {"Tensor": "reshape transpose squeeze astype sum mean var std max min 
                      "__getitem__ __neg__ __pos__ __abs__ __pow__ __rpow__ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ "
                      "__truediv__ __rtruediv__ __matmul__ __rmatmul__ __floordiv__ __mod__",
            "np.ndarray": "__lt__ __le__ __gt__ __ge__ __array__ numpy", "int": "__len__ __index__ __int__", "float": "__float__",
-           "Any": "tolist any all item", "Iterator[Tensor]": "__iter__", "bool": "__contains__"}
+           "Any": "tolist any all item __dlpack__ __dlpack_device__", "None": "__setitem__", "Iterator[Tensor]": "__iter__", "bool": "__contains__"}
 RESULTS = {name: kind for kind, names in TENSORS.items() for name in names.split()}
 ATTRIBUTES = {"shape": "tuple[int, ...]", "ndim": "int", "size": "int", "T": "Tensor", "mT": "Tensor", "ctx": "Context"}
 
