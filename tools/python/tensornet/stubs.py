@@ -60,7 +60,9 @@ def class_stub(kind):
     for member, value in sorted(vars(kind).items()):
         shown = not member.startswith("_") or member in RESULTS or member in ("__init__", "__enter__", "__exit__")
         if isinstance(value, property) and shown:
-            lines.append(f"    @property\n    def {member}(self) -> {ATTRIBUTES.get(member, 'Any')}: ...")
+            kind_of = inspect.signature(value.fget).return_annotation
+            kind_of = ATTRIBUTES.get(member, "Any" if kind_of is inspect.Signature.empty else kind_of.__name__)
+            lines.append(f"    @property\n    def {member}(self) -> {kind_of}: ...")
         elif inspect.isfunction(value) and shown and python(member) not in (getattr(kind, "kinds", None) or {}):
             lines.append(stub_of(member, value, "    "))
     parent = "" if kind.__base__ is object else f"({kind.__base__.__name__})"
