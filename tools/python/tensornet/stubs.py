@@ -26,7 +26,7 @@ INTERNAL = "class_name look_at_params look_at_transformer png svg freeze encode 
 TENSORS = {"Tensor": "reshape transpose squeeze astype sum mean var std max min argmax argmin round flatten ravel swapaxes "
                      "__getitem__ __neg__ __pos__ __abs__ __pow__ __rpow__ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ "
                      "__truediv__ __rtruediv__ __matmul__ __rmatmul__ __floordiv__ __mod__",
-           "np.ndarray": "__lt__ __le__ __gt__ __ge__ __array__ numpy", "int": "__len__ __index__ __int__", "float": "__float__",
+           "np.ndarray": "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __array__ numpy", "int": "__len__ __index__ __int__", "float": "__float__",
            "Any": "tolist any all item __dlpack__ __dlpack_device__", "None": "__setitem__", "Iterator[Tensor]": "__iter__", "bool": "__contains__"}
 RESULTS = {name: kind for kind, names in TENSORS.items() for name in names.split()}
 ATTRIBUTES = {"shape": "tuple[int, ...]", "ndim": "int", "size": "int", "T": "Tensor", "mT": "Tensor", "ctx": "Context"}
@@ -45,7 +45,7 @@ def stub_of(name, function, indent=""):
         if not p.name.startswith("_") or p.kind is p.VAR_POSITIONAL:
             shown.append(p.replace(annotation=kind, default=value))
     text = re.sub(r"\btensornet(\.\w+)*\.(?=\w)", "", str(signature.replace(parameters=shown))).replace("numpy.", "np.")
-    return f"{indent}def {name}{text}: ..."
+    return f"{indent}def {name}{text}: ..." + "  # type: ignore[override]" * (name in ("__eq__", "__ne__"))
 
 
 def class_stub(kind):
@@ -56,7 +56,7 @@ def class_stub(kind):
         one = got(base, stars)
         many = extents and base != "char" or (kind.c_name, field) in COUNTED
         lines.append(f"    {python(field)}: {f'list[{one}]' if many else one}")
-    lines += [f"    {field}: {annotation.__name__}" for field, annotation in vars(kind).get("__annotations__", {}).items()]
+    lines += [f"    {field}: {annotation.__name__}" for field, annotation in getattr(kind, "__annotations__", {}).items()]
     for member, value in sorted(vars(kind).items()):
         shown = not member.startswith("_") or member in RESULTS or member in ("__init__", "__enter__", "__exit__")
         if isinstance(value, property) and shown:
