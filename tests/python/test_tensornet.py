@@ -89,8 +89,8 @@ class Declarations(unittest.TestCase):
         names = {*classes, *(node.name for node in stub.body if isinstance(node, ast.FunctionDef)),
                  *(node.target.id for node in stub.body if isinstance(node, ast.AnnAssign))}
         here = {name for name, value in vars(tn).items() if name[0] != "_" and not inspect.ismodule(value)}
-        self.assertEqual(here - names, {"class_name", "enums", "header", "classes", "encode", "decode", "freeze", "png", "points",
-                                        "svg", "top_many", "look_at_params", "look_at_transformer"})
+        self.assertEqual(here - names, {"class_name", "enums", "header", "classes", "encode", "decode", "png", "points", "svg",
+                                        "top_many", "look_at_params", "look_at_transformer"})
         checked = 0
         for kind in tn.classes.values():
             methods = {node.name: node for node in classes[kind.__name__].body if isinstance(node, ast.FunctionDef)}
@@ -783,6 +783,22 @@ class Arguments(Base):
             param.frozen = True
         param.lr_scale = 2
         self.assertEqual(param.lr_scale, 2)
+
+    def test_parameters(self):
+        """A mapping of names to tensors; layers are called"""
+        params = self.ctx.params_create()
+        self.assertTrue(params)
+        a, b = params.linear_init("a", in_=2, out=3), params.mlp_init("b", in_=2, hidden=3)
+        self.assertEqual((list(params), len(params)), (["a.w", "b.w", "b.p"], 3))
+        np.testing.assert_array_equal(params["b.w"].numpy(), b.w.numpy())
+        self.assertEqual({name: t.shape for name, t in params.items()}, {"a.w": (3, 2), "b.w": (2, 3, 2), "b.p": (2, 3)})
+        self.assertEqual(("a.w" in params, "c" in params, 5 in params), (True, False, False))
+        for name in ("c", 5, None):
+            with self.fails("there are a.w, b.w", error=KeyError):
+                params[name]
+        np.testing.assert_array_equal(a(BITS).numpy(), a.forward(BITS).numpy())
+        model = params.transformer_init("m", vocab=5, layers=1, dim=4, heads=1, context=4)
+        np.testing.assert_array_equal(model([[1, 2]]).numpy(), model.forward([[1, 2]]).numpy())
 
     def test_copies(self):
         for o in (self.ctx.eye(2), self.ctx, self.ctx.params_create(), self.ctx.cp_from_tensor(np.ones((2, 2, 2)))):
