@@ -22,13 +22,12 @@ version=$(awk '/^#define TN_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", dot, 
 library=build/lib/libtensornet.so.$version
 sanitizer=
 if [ "$step" = asan ]; then
-    library=build/asan/libtensornet.so
     # Python itself frees little of its own memory at its end; its allocator would hide what is read beyond an array.
     sanitizer="env LD_PRELOAD=$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc
                ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1"
 fi
 
-# A copy, because a build leaves files behind; the network is out of order.
+# A copy, because a build leaves files behind; the network is out of order. The stub is made without sanitizers.
 mkdir -p "$folder/tree/tools/python"
 cp tensornet.h "$folder/tree"
 cp -r tools/python/*.* tools/python/tensornet "$folder/tree/tools/python"
@@ -37,6 +36,7 @@ command=$(command -v "$PWD/build/gcc/tn" || command -v "$PWD/build/clang/tn" || 
 TENSORNET_LIBRARY=$PWD/$library TENSORNET_COMMAND=$command PIP_INDEX_URL=http://127.0.0.1:9 "$python" -m pip install --disable-pip-version-check -q \
     --no-build-isolation --no-deps --root-user-action=ignore --target "$folder/site" "$folder/tree/tools/python" \
     > "$folder/log" 2>&1 || { cat "$folder/log"; fail "pip install"; }
+[ "$step" != asan ] || cp build/asan/libtensornet.so "$folder/site/tensornet"
 export PYTHONPATH="$folder/site" PYTHONDONTWRITEBYTECODE=1
 
 case $step in
