@@ -236,7 +236,7 @@ def config_beside(folder):
         return path, {}
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TensornetError(f"load: {path}: {error}", Status.ERR_FORMAT) from None
     return path, config if isinstance(config, dict) else {}
 
