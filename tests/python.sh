@@ -44,6 +44,9 @@ package | asan)
     for name in "libtensornet.so libtensornet.so.${version%.*}" "libtensornet.so.${version%.*} libtensornet.so.$version"; do
         [ "$(readlink "build/lib/${name% *}")" = "${name#* }" ] || fail "${name% *} does not lead to ${name#* }"
     done
+    grep -q '^Tag: py3-none-' "$folder/site/tensornet-$version.dist-info/WHEEL" || fail "the wheel is not for every Python 3"
+    [ -s "$folder/site/tensornet/__init__.pyi" ] || fail "the wheel has no stub"
+    [ -z "$command" ] || [ "$("$folder/site/bin/tn" --version)" = "tn $version" ] || fail "the wheel has no command of its version"
     cc -std=c99 -I. tests/python/program.c -o "$folder/program" -Lbuild/lib -ltensornet
     export LD_LIBRARY_PATH="$PWD/build/lib"
     "$folder/program" > "$folder/said"
