@@ -856,6 +856,19 @@ class Loading(Base):
             with self.fails("there is no tensor head; there are embed.weight", error=KeyError):
                 m.tensors["head"]
 
+    def test_residual(self):
+        """Nothing in a file says it but a note, so that a network without one says that it does not know"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.safetensors")
+            for words, given, residual, asks in (("", None, False, True), ("", True, True, False), ("", False, False, False),
+                                                 ("one layer, residual", None, True, False),
+                                                 ("no residual", None, False, False), ("residual", False, False, False)):
+                self.ctx.safetensors_write(path, [dict(name="blocks.0.weight", tensor=np.ones((4, 2)))],
+                                           [dict(key="model", value=words)])
+                m = tn.load(path, ctx=self.ctx, residual=given)
+                self.assertEqual((m.model.residual, "residual=True" in repr(m)), (residual, asks), words)
+                self.assertEqual(m([[1.0, 2]]).numpy().tolist(), [[10.0, 11.0] if residual else [9.0, 9.0]])
+
     def test_network_of_this_library(self):
         """Two layers with biases, as the layers themselves compute them"""
         params, x = self.ctx.params_create(), np.random.default_rng(1).normal(size=(5, 3))
@@ -979,7 +992,9 @@ class Loading(Base):
                 return os.path.join(folder, name)
             self.fails_with("expected model.safetensors", folder)
             self.fails_with("no such file or folder", at("nothing"))
-            for name, words in (("m.pt", "save_file"), ("m.gguf", "quantised"), ("m.npz", "np.save"), ("m.txt", "")):
+            for name, words in (("m.pt", "save_file"), ("m.gguf", "quantised"), ("m.npz", "np.save"),
+                                ("m.txt", "expected a folder, a .safetensors file or a .npy file"),
+                                ("tokenizer.json", "the model's file or folder")):
                 open(at(name), "w").close()
                 self.fails_with(words, at(name))
             self.fails_with("m.pt is of PyTorch: .*save_file", folder)
