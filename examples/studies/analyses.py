@@ -22,15 +22,10 @@ SIDE = int(N ** 0.5)
 
 
 # [
-def open_net(ctx, path):
-    params = ctx.params_create()
-    stack = (params.linear_init("embed", in_=N, out=H), params.mlp_init("mlp", in_=H, hidden=H, no_projection=True),
-             params.linear_init("unembed", in_=H, out=OUT))
-    return params.load(path) or ctx.cp_from_stack(*stack)
 def open_models(ctx, paths):
     params = ctx.params_create()
     lm = params.transformer_init("", **LANGUAGE)
-    return params.load(paths[2]) or (open_net(ctx, paths[0]), open_net(ctx, paths[1]), lm)
+    return params.load(paths[2]) or (*(tn.load(path, ctx).operator for path in paths[:2]), lm)
 def classes_see(ctx, a, b, lm, x, y, ids):                                  # 1
     e = a.eigen_all(1)
     return e.values, ctx.image_tiles_of(e.vectors.reshape((OUT, SIDE, SIDE)), rows=2, columns=5)

@@ -13,8 +13,10 @@ notebook = nbformat.read(path, as_version=4)
 
 
 def kinds(cell):
-    """What the outputs of a cell are, without their numbers and words, which differ between processors"""
-    return [one.output_type + " " + " ".join(sorted(one.get("data", {}))) for one in cell.get("outputs", [])]
+    """What the outputs of a cell are, without their numbers and words, which differ between processors; a library that was
+    compiled without a writer of PNG shows an SVG"""
+    return [one.output_type + " " + re.sub("image/[a-z+]+", "picture", " ".join(sorted(one.get("data", {}))))
+            for one in cell.get("outputs", [])]
 
 
 def join(cell):

@@ -89,8 +89,8 @@ class Declarations(unittest.TestCase):
         names = {*classes, *(node.name for node in stub.body if isinstance(node, ast.FunctionDef)),
                  *(node.target.id for node in stub.body if isinstance(node, ast.AnnAssign))}
         here = {name for name, value in vars(tn).items() if name[0] != "_" and not inspect.ismodule(value)}
-        self.assertEqual(here - names, {"class_name", "enums", "header", "classes", "encode", "decode", "freeze", "png", "points",
-                                        "svg", "top_many", "look_at_params", "look_at_transformer"})
+        self.assertEqual(here - names, {"class_name", "enums", "header", "classes", "encode", "decode", "png", "points", "svg",
+                                        "top_many", "look_at_params", "look_at_transformer"})
         checked = 0
         for kind in tn.classes.values():
             methods = {node.name: node for node in classes[kind.__name__].body if isinstance(node, ast.FunctionDef)}
@@ -784,6 +784,22 @@ class Arguments(Base):
         param.lr_scale = 2
         self.assertEqual(param.lr_scale, 2)
 
+    def test_parameters(self):
+        """A mapping of names to tensors; layers are called"""
+        params = self.ctx.params_create()
+        self.assertTrue(params)
+        a, b = params.linear_init("a", in_=2, out=3), params.mlp_init("b", in_=2, hidden=3)
+        self.assertEqual((list(params), len(params)), (["a.w", "b.w", "b.p"], 3))
+        np.testing.assert_array_equal(params["b.w"].numpy(), b.w.numpy())
+        self.assertEqual({name: t.shape for name, t in params.items()}, {"a.w": (3, 2), "b.w": (2, 3, 2), "b.p": (2, 3)})
+        self.assertEqual(("a.w" in params, "c" in params, 5 in params), (True, False, False))
+        for name in ("c", 5, None):
+            with self.fails("there are a.w, b.w", error=KeyError):
+                params[name]
+        np.testing.assert_array_equal(a(BITS).numpy(), a.forward(BITS).numpy())
+        model = params.transformer_init("m", vocab=5, layers=1, dim=4, heads=1, context=4)
+        np.testing.assert_array_equal(model([[1, 2]]).numpy(), model.forward([[1, 2]]).numpy())
+
     def test_copies(self):
         for o in (self.ctx.eye(2), self.ctx, self.ctx.params_create(), self.ctx.cp_from_tensor(np.ones((2, 2, 2)))):
             for call in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -834,9 +850,24 @@ class Loading(Base):
             np.testing.assert_allclose(m.operator.apply(x).numpy(), logits, atol=1e-9)
             self.assertEqual((m.kind, m.tokenizer), ("network of bilinear layers", None))
             self.assertEqual(m.tensors["embed.weight"].shape, (24, 784))
+            m.ctx.reset()
+            np.testing.assert_allclose(m(x).numpy(), logits, atol=1e-9)
             self.assertIn("embed > blocks.0 > head, residual", repr(m))
             with self.fails("there is no tensor head; there are embed.weight", error=KeyError):
                 m.tensors["head"]
+
+    def test_residual(self):
+        """Nothing in a file says it but a note, so that a network without one says that it does not know"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.safetensors")
+            for words, given, residual, asks in (("", None, False, True), ("", True, True, False), ("", False, False, False),
+                                                 ("one layer, residual", None, True, False),
+                                                 ("no residual", None, False, False), ("residual", False, False, False)):
+                self.ctx.safetensors_write(path, [dict(name="blocks.0.weight", tensor=np.ones((4, 2)))],
+                                           [dict(key="model", value=words)])
+                m = tn.load(path, ctx=self.ctx, residual=given)
+                self.assertEqual((m.model.residual, "residual=True" in repr(m)), (residual, asks), words)
+                self.assertEqual(m([[1.0, 2]]).numpy().tolist(), [[10.0, 11.0] if residual else [9.0, 9.0]])
 
     def test_network_of_this_library(self):
         """Two layers with biases, as the layers themselves compute them"""
@@ -961,7 +992,9 @@ class Loading(Base):
                 return os.path.join(folder, name)
             self.fails_with("expected model.safetensors", folder)
             self.fails_with("no such file or folder", at("nothing"))
-            for name, words in (("m.pt", "save_file"), ("m.gguf", "quantised"), ("m.npz", "np.save"), ("m.txt", "")):
+            for name, words in (("m.pt", "save_file"), ("m.gguf", "quantised"), ("m.npz", "np.save"),
+                                ("m.txt", "expected a folder, a .safetensors file or a .npy file"),
+                                ("tokenizer.json", "the model's file or folder")):
                 open(at(name), "w").close()
                 self.fails_with(words, at(name))
             self.fails_with("m.pt is of PyTorch: .*save_file", folder)
@@ -1134,8 +1167,9 @@ class Calls(Base):
         self.assertIn("a &lt;b&gt;", image._repr_svg_())
         self.assertIsNone(image._repr_png_())
         large = self.ctx.image_matrix_of(np.random.default_rng(1).normal(size=(50, 50)))
-        self.assertIsNone(large._repr_svg_())
-        self.assertEqual(large._repr_png_()[:4], b"\x89PNG")
+        self.assertEqual((large._repr_svg_() or "")[:4], "" if large._repr_png_() else "<svg")
+        with mock.patch.dict(tn.look.__globals__, LARGE=1 << 30):
+            self.assertEqual((large._repr_svg_()[:4], large._repr_png_()), ("<svg", None))
         with tempfile.TemporaryDirectory() as folder:
             command = os.path.join(folder, "tn")
             with open(command, "w") as file:

@@ -13,14 +13,14 @@ Functions have their names of C without tn_ and the name of the object that they
 cp.fold_in(e, b). Numbers of elements are not given, nor the context where an object has one. help() of a function shows the
 header's comment. A failed call raises TensornetError; enumerations are tn.ATTEND_SQUARED, tn.AttendKind.SQUARED or "squared".
 What C cannot see, such as the length of an array, is checked before the call: ValueError, TypeError or OverflowError.
+
+tn.load(path) reads a model; tensors have NumPy's indices, operators and reductions; params["layer.w"] is a parameter's tensor.
 """
 import ctypes
-import fnmatch
-import re
 
 import numpy as np
 
-from . import arrays, functions, objects, reprs, tensors
+from . import arrays, functions, objects, params, reprs, tensors
 from .abi import class_name, enums, header, version as __version__
 from .look import Page, look, look_at_params, look_at_transformer, png, svg
 from .objects import Context, Object, Params, Status, Tensor, TensornetError, classes
@@ -29,23 +29,6 @@ globals().update({class_name(name): kind for name, kind in {**classes, **enums}.
 globals().update({name[len("TN_"):]: enum(value) for c_name, enum in enums.items()
                   for name, value in header["enums"][c_name].items()})
 globals().update({name[len("TN_"):]: value for name, value in header["constants"].items()})
-
-
-# ---- parameters
-
-def freeze(self, pattern: str) -> int:
-    ctx, text = self._ctx, arrays.text(pattern, "freeze: pattern").decode(errors="replace")
-    with ctx._lock:
-        params = [self.at(i) for i in range(self.count())]
-        fits = [fnmatch.fnmatchcase(p.name, re.sub(r"([?[])", r"[\1]", text + "*" * ("*" not in text))) for p in params]
-        freed = {p.value._fields().grad for p, one in zip(params, fits) if one} - {None}
-        ending = [grad for grad in list(ctx._gradients.values()) if grad._at in freed]
-        for grad in ending:
-            ctx._check_views(grad)
-        count = self._freeze(pattern)
-        for grad in ending:
-            grad._at = None
-    return count
 
 
 # ---- texts
@@ -69,8 +52,7 @@ globals().update(functions.attach())
 Context.tensor_from = tensors.tensor_from
 tensors.attach()
 reprs.attach()
-freeze.__doc__ = Params.freeze.__doc__ + "\n\nIt ends the objects of these gradients; BufferError while an array looks at one."
-Params._freeze, Params.freeze = Params.freeze, freeze
+params.attach()
 Tokenizer = classes["tn_tokenizer"]
 Tokenizer._encode, Tokenizer.encode = Tokenizer.encode, encode
 Tokenizer._decode, Tokenizer.decode = Tokenizer.decode, decode

@@ -57,18 +57,20 @@ class Array(dict):
 
 class Network:
     """Bilinear layers of a file, `layers`, with `embed` before and `head` after them; these and the biases may be None.
-    `residual`: whether a layer's input is added to its output. Known names are those of this library, X.w [2,h,d] or
+    `residual`: whether a layer's input is added to its output; `said`: whether the file or the caller says that. Known names are those of this library, X.w [2,h,d] or
     [h,d] beside X.v, and of github.com/tdooms/bilinear-decomposition, blocks.K.weight [2h,d]."""
 
-    def __init__(self, tensors, residual):
+    def __init__(self, tensors, residual, words):
         def any_of(name, *ends):
             return next((tensors[name + end] for end in ends if name + end in tensors), None)
 
         def layer(name, w, v, bias=None):
             h = w.shape[0]
             wb, vb = (bias.reshape(2, h)[i] for i in (0, 1)) if bias is not None and bias.count() == 2 * h else (None, None)
+            w, v, wb, vb = (t if t is None else t.keep() for t in (w, v, wb, vb))       # no views, which reset() would end
             return Layer(name, w, v, any_of(name, ".p", ".p.weight"), wb, vb, any_of(name, ".pb", ".p.bias"))
-        self.layers, self.residual = [], residual
+        self.layers, self.said = [], residual is not None or "residual" in words
+        self.residual = "residual" in words and "no residual" not in words if residual is None else residual
         for name, shape in tensors.shapes.items():
             stacked, own = re.fullmatch(r"(blocks\.\d+)\.weight", name), re.fullmatch(r"(.+)(\.w(\.weight)?)", name)
             if own and len(shape) == 3 and shape[0] == 2:
@@ -117,7 +119,9 @@ class Network:
     def __repr__(self):
         names = [*(["embed"] if self.embed is not None else []), *(one.name for one in self.layers),
                  *(["head"] if self.head is not None else [])]
-        return f"<Network {' > '.join(names)}{', residual' * self.residual}>"
+        square = all((one.w if one.p is None else one.p).shape[0] == one.w.shape[1] for one in self.layers)
+        unsaid = "; nothing says whether layers are added to their inputs: residual=True does" * (square and not self.said)
+        return f"<Network {' > '.join(names)}{', residual' * self.residual}{unsaid}>"
 
 
 class Model:
@@ -180,7 +184,7 @@ class Model:
     def look(self, out: str = None, show: bool = False, **options) -> Page:
         """The page of `tn look`, which a notebook shows; out: a file to write; show: open it in a browser. Options are those
         of the command, as keywords: text="once upon a time", data="images.npy" """
-        if isinstance(self.model, Network):
+        if isinstance(self.model, Network) and self.model.said:
             options.setdefault("residual", "yes" if self.model.residual else "no")
         page = self.model.look(self.tokenizer, **options) if self._foreign else look(self.path, **options)
         if out:
@@ -235,7 +239,7 @@ def config_beside(folder):
         return path, {}
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TensornetError(f"load: {path}: {error}", Status.ERR_FORMAT) from None
     return path, config if isinstance(config, dict) else {}
 
@@ -298,6 +302,30 @@ def foreign_model(ctx, file, config, kind, tensors, tokenizer):
     return dict(model=model, params=params, tokenizer=tokenizer, foreign=True)
 
 
+def file_of(ctx, path):
+    """The file that holds the tensors of a path; what cannot be one is refused by its name"""
+    if not path.exists():
+        fail(path, "there is no such file or folder")
+    if path.is_dir():
+        return weights_of(ctx, path)
+    if path.suffix in OTHERS:
+        fail(path, f"expected .safetensors or .npy: {WRITE[OTHERS[path.suffix]]}")
+    if path.name in ("config.json", "tokenizer.json"):
+        fail(path, "it belongs to a model: expected the model's file or folder")
+    if path.suffix == ".safetensors":
+        ctx.checkpoint_check(path)
+    return path
+
+
+def tensors_of(ctx, file):
+    try:
+        return Tensors(ctx.safetensors_open(file))
+    except TensornetError as error:
+        if file.suffix in (".safetensors", ".json") or error.status != Status.ERR_FORMAT:
+            raise
+        fail(file, f"expected a folder, a .safetensors file or a .npy file ({error})")
+
+
 def load(path, ctx: Context = None, tokenizer: str = None, residual: bool = None, **desc) -> Model:
     """What `path` holds, as a Model: the folder of a run, or its newest checkpoint; a checkpoint or any .safetensors file;
     a folder of Hugging Face's transformers (GPT-2, Llama, Mistral, Qwen2); a network of bilinear layers in the layout of
@@ -306,28 +334,17 @@ def load(path, ctx: Context = None, tokenizer: str = None, residual: bool = None
     tokenizer: a tokenizer.json, if it is not beside the model. residual: whether the layers of a network are added to their
     inputs, which its file may not say. The numbers go to a context of their own, or to `ctx`; keywords are those of Context:
     tn.load(path, dtype="f64"). Parameters are frozen: params.thaw("") makes them trainable."""
-    path = Path(os.fspath(path))
-    if not path.exists():
-        fail(path, "there is no such file or folder")
-    ctx = ctx or Context(**desc)
-    where = path if path.is_dir() else path.parent
-    config, said = config_beside(where)
-    kind = said.get("model_type")
-    if path.suffix in OTHERS:
-        fail(path, f"expected .safetensors or .npy: {WRITE[OTHERS[path.suffix]]}")
-    if path.suffix == ".npy":
-        return Model(path, "array", ctx, Array(path.stem, ctx.npy_load(path).keep()))
-    file = weights_of(ctx, path) if path.is_dir() else path
-    if file is path and path.suffix == ".safetensors":
-        ctx.checkpoint_check(path)
-    tensors = Tensors(ctx.safetensors_open(file))
-    own = tensors._file.metadata("tn.model")
-    if own or "embed.w" in tensors and config.exists():
+    path, ctx = Path(os.fspath(path)), ctx or Context(**desc)
+    file = file_of(ctx, path)
+    if file.suffix == ".npy":
+        return Model(path, "array", ctx, Array(file.stem, ctx.npy_load(file).keep()))
+    tensors, (config, said) = tensors_of(ctx, file), config_beside(file.parent)
+    kind, words = said.get("model_type"), tensors._file.metadata("model") or ""
+    if tensors._file.metadata("tn.model") or "embed.w" in tensors and config.exists():
         return Model(path, "language model", ctx, tensors, **own_model(ctx, file, tensors, tokenizer))
     if kind and kind != "tensornet":
         return Model(path, "language model", ctx, tensors, **foreign_model(ctx, file, config, kind, tensors, tokenizer))
-    words = tensors._file.metadata("model") or ""
-    network = Network(tensors, "residual" in words and "no residual" not in words if residual is None else residual)
+    network = Network(tensors, residual, words)
     if network.layers:
         return Model(path, "network of bilinear layers", ctx, tensors, network)
     return Model(path, "tensors", ctx, tensors)

@@ -89,11 +89,20 @@ def saved(image, end):
         return path.read_bytes()
 
 
+def pictures(image):
+    """A picture as SVG and as PNG, one of which is None: with many parts a PNG is smaller, which some libraries cannot write"""
+    text, raster = saved(image, "svg").decode(), None
+    if len(text) > LARGE:
+        try:
+            raster = saved(image, "png")
+        except TensornetError:                              # it was compiled without stb_image_write.h
+            pass
+    return None if raster else text, raster
+
+
 def svg(image):
-    """A picture as a notebook shows it, if it has few parts; one with many is a PNG, which is smaller"""
-    text = saved(image, "svg")
-    return text.decode() if len(text) < LARGE else None
+    return pictures(image)[0]
 
 
 def png(image):
-    return saved(image, "png") if svg(image) is None else None
+    return pictures(image)[1]

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 '''
 # Functions of the module that became methods, or serve it.
-INTERNAL = "class_name look_at_params look_at_transformer png svg freeze encode decode top_many points".split()
+INTERNAL = "class_name look_at_params look_at_transformer png svg encode decode top_many points".split()
 # Results of methods of tensors that have no annotation.
 TENSORS = {"Tensor": "reshape transpose squeeze astype sum mean var std max min argmax argmin round flatten ravel swapaxes "
                      "__getitem__ __neg__ __pos__ __abs__ __pow__ __rpow__ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ "
                      "__truediv__ __rtruediv__ __matmul__ __rmatmul__ __floordiv__ __mod__",
-           "np.ndarray": "__lt__ __le__ __gt__ __ge__ __array__ numpy", "int": "__len__ __index__ __int__", "float": "__float__",
-           "Any": "tolist any all item", "Iterator[Tensor]": "__iter__", "bool": "__contains__"}
+           "np.ndarray": "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __array__ numpy", "int": "__len__ __index__ __int__", "float": "__float__",
+           "Any": "tolist any all item __dlpack__ __dlpack_device__", "None": "__setitem__", "Iterator[Tensor]": "__iter__", "bool": "__contains__", "Iterator[str]": "keys", "Iterator[tuple[str, Tensor]]": "items"}
 RESULTS = {name: kind for kind, names in TENSORS.items() for name in names.split()}
 ATTRIBUTES = {"shape": "tuple[int, ...]", "ndim": "int", "size": "int", "T": "Tensor", "mT": "Tensor", "ctx": "Context"}
 
@@ -44,8 +44,8 @@ def stub_of(name, function, indent=""):
         value = p.default if p.default is p.empty or type(p.default) in (bool, int, float, str, type(None)) else Name("...")
         if not p.name.startswith("_") or p.kind is p.VAR_POSITIONAL:
             shown.append(p.replace(annotation=kind, default=value))
-    text = re.sub(r"\btensornet(\.\w+)*\.(?=\w)", "", str(signature.replace(parameters=shown))).replace("numpy.", "np.")
-    return f"{indent}def {name}{text}: ..."
+    text = re.sub(r"\btensornet(\.\w+)*\.(?=\w)", "", str(signature.replace(parameters=shown))).replace("numpy.", "np.").replace("collections.abc.", "")
+    return f"{indent}def {name}{text}: ..." + "  # type: ignore[override]" * (name in ("__eq__", "__ne__"))
 
 
 def class_stub(kind):
@@ -56,11 +56,13 @@ def class_stub(kind):
         one = got(base, stars)
         many = extents and base != "char" or (kind.c_name, field) in COUNTED
         lines.append(f"    {python(field)}: {f'list[{one}]' if many else one}")
-    lines += [f"    {field}: {annotation.__name__}" for field, annotation in vars(kind).get("__annotations__", {}).items()]
+    lines += [f"    {field}: {annotation.__name__}" for field, annotation in getattr(kind, "__annotations__", {}).items()]
     for member, value in sorted(vars(kind).items()):
-        shown = not member.startswith("_") or member in RESULTS or member in ("__init__", "__enter__", "__exit__")
+        shown = not member.startswith("_") or member in RESULTS or member in ("__init__", "__call__", "__enter__", "__exit__")
         if isinstance(value, property) and shown:
-            lines.append(f"    @property\n    def {member}(self) -> {ATTRIBUTES.get(member, 'Any')}: ...")
+            kind_of = inspect.signature(value.fget).return_annotation
+            kind_of = ATTRIBUTES.get(member, "Any" if kind_of is inspect.Signature.empty else kind_of.__name__)
+            lines.append(f"    @property\n    def {member}(self) -> {kind_of}: ...")
         elif inspect.isfunction(value) and shown and python(member) not in (getattr(kind, "kinds", None) or {}):
             lines.append(stub_of(member, value, "    "))
     parent = "" if kind.__base__ is object else f"({kind.__base__.__name__})"
