@@ -144,6 +144,7 @@ whenFilled({
         equal("compare: similarity", Number(all("#compare tbody tr")[2].querySelector(".num").dataset.value),
             expected.similarity);
         equal("compare: other columns", all("#compare tbody tr").map(row => row.lastChild.textContent).join(), "4,–,4,–");
+        press(one("#compare .picker [role=radio]"), "Home");
         const lines = all("#compare .line").map(line => line.getAttribute("d")).join();
         press(one("#compare .picker [role=radio]"), "End");
         check("compare: another spectrum", all("#compare .line").map(line => line.getAttribute("d")).join() !== lines,

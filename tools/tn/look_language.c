@@ -50,7 +50,7 @@ static void curve_of_log(page *p, const char *path)
     size_t      bytes;
     char       *text = read_file(path, BY_NAME, &bytes);
     const char *at = text, *end = text + bytes;
-    double     *x = NULL, *y = NULL, *held = NULL;
+    double     *x = NULL, *y = NULL, *held = NULL, grams[2] = {NAN, NAN};
     int64_t     n = 0, kept = 0;
     while (at < end) {
         const char  *stop = (const char *)memchr(at, '\n', (size_t)(end - at));
@@ -63,6 +63,10 @@ static void curve_of_log(page *p, const char *path)
             x[n] = step, y[n] = loss, held[n++] = NAN;
         }
         if (n && !isnan(other)) held[n - 1] = other;
+        for (int k = 0; k < 2; k++) {
+            const double loss_of_grams = json_number(at, stop ? stop : end, k ? "fivegram" : "trigram");
+            if (!isnan(loss_of_grams)) grams[k] = loss_of_grams;
+        }
         at = stop ? stop + 1 : end;
     }
     int64_t bin = n ? (n - 1) / CURVE_POINTS + 1 : 1;
@@ -83,6 +87,15 @@ static void curve_of_log(page *p, const char *path)
             page_open(p, NULL, '{');
             page_text(p, "name", k ? "held out" : "training");
             page_vector(p, "y", ARRAY_F32, kept, k ? held : y);
+            page_close(p, '}');
+        }
+        page_close(p, ']');
+        page_open(p, "rules", '[');
+        for (int k = 0; k < 2; k++) {
+            if (isnan(grams[k])) continue;
+            page_open(p, NULL, '{');
+            page_number(p, "y", grams[k]);
+            page_text(p, "label", k ? "5-grams" : "trigrams");
             page_close(p, '}');
         }
         page_close(p, ']');
@@ -546,12 +559,20 @@ static void head_matrix(page *p, const subject *s, const char *key, bool ov, int
     }
     tn_circuit_destroy(some);
     tn_circuit_destroy(all);
+    /* Softmax ignores what is added to a whole row, so its mean says nothing. */
+    const bool centred = !ov && v && s->m.net.blocks[block].attn.desc.kind == TN_ATTENTION_SOFTMAX;
+    for (int64_t i = 0; i < n && centred; i++) {
+        double mean = 0;
+        for (int64_t k = 0; k < n; k++) mean += v[i * n + k] / (double)n;
+        for (int64_t k = 0; k < n; k++) v[i * n + k] -= mean;
+    }
     if (refused(s, ov ? "The tables OV of heads are left out" : "The tables QK of some heads are left out")) return;
     int64_t shape[2] = {n, n};
     page_open(p, key, '{');
     page_text(p, "of", "dense");
     page_numbers(p, "values", ARRAY_Q8, 2, shape, v);
     page_flag(p, "symmetric", false);
+    page_flag(p, "centred", centred);
     page_text(p, "rownames", "common");
     page_text(p, "colnames", "common");
     page_text(p, "row_label", ov ? "logit of" : "query");

@@ -56,7 +56,7 @@ const card = (one, pick, gone) => tn.h("button", { type: "button", role: "radio"
 const detail = (one, name, gone) => tn.h("div", { class: "detail" },
     one.vector && tn.page.pixels ? tn.large(one.vector, `eigenvector ${one.k} of ${tn.plain(name)}, large`) : null,
     tn.h("div", { class: "facts" },
-        tn.h("h3", {}, `Eigenvector ${one.k} of `, tn.token(name)),
+        tn.h("h3", {}, `Eigenvector ${one.k} for “`, tn.token(name), "”"),
         gone ? tn.h("p", { text: "It is ablated, and adds nothing." })
             : tn.h("p", {}, "eigenvalue ", tn.number(one.value, 6), tn.h("span", { class: "soft" }, " · ", tn.percent(one.share),
                 " of the sum of magnitudes shown")),
