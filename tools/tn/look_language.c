@@ -362,6 +362,72 @@ static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp 
 
 /* ---- interaction matrices between tokens ------------------------------------------------------------------------------- */
 
+typedef struct focused { double norm, place; int32_t id; const double *row; } focused;
+
+static int by_focus(const void *a, const void *b)
+{
+    const double x = ((const focused *)a)->norm, y = ((const focused *)b)->norm;
+    return (x < y) - (x > y);
+}
+
+static int by_eigenvector(const void *a, const void *b)
+{
+    const double x = ((const focused *)a)->place, y = ((const focused *)b)->place;
+    return (x < y) - (x > y);
+}
+
+/* What a matrix between tokens shows at first: the words with the largest rows for an output, in the order of their place along
+   its first eigenvector, so that words that do the same stand together. */
+static void put_focus(page *p, const subject *s, const tn_cp *cp, int64_t output)
+{
+    enum { AMONG = 256, MOST = 40 };
+    int64_t       count, shape[2];
+    const int64_t n = cp->in[0];
+    int32_t      *words = whole_words(s, AMONG, &count);
+    tn_cp        *one = some_outputs(cp, &output, 1);
+    tn_eigenpairs e;
+    if (count < 8 || tn_cp_eigen_all(one, 1, &e) != TN_OK) {
+        free(taken_error(s->m.ctx));
+        tn_cp_destroy(one);
+        free(words);
+        return;
+    }
+    tn_tensor *x = token_vectors(s, words, count), *q = tn_cp_interaction_of(one, 0);
+    check_ctx(s->m.ctx, "pairs of tokens");
+    double  *rows = with_ones(x, cp->constant, shape), *m = numbers_in(q), *v = numbers_in(e.vectors);
+    focused *list = (focused *)allocate((size_t)count, sizeof *list);
+    for (int64_t i = 0; i < count; i++) {
+        list[i].id = words[i];
+        list[i].row = rows + i * n;
+        for (int64_t k = 0; k < n; k++) {
+            double sum = 0;
+            for (int64_t j = 0; j < n; j++) sum += m[k * n + j] * list[i].row[j];
+            list[i].norm += sum * sum;
+            list[i].place += v[k] * list[i].row[k];
+        }
+    }
+    qsort(list, (size_t)count, sizeof *list, by_focus);
+    shape[0] = count < MOST ? count : MOST;
+    qsort(list, (size_t)shape[0], sizeof *list, by_eigenvector);
+    double *kept = (double *)allocate((size_t)(shape[0] * n), sizeof *kept);
+    for (int64_t i = 0; i < shape[0]; i++) memcpy(kept + i * n, list[i].row, (size_t)n * sizeof *kept);
+    page_open(p, "focus", '{');
+    page_numbers(p, "embed", ARRAY_Q8, 2, shape, kept);
+    page_open(p, "names", '[');
+    for (int64_t i = 0; i < shape[0]; i++) page_text(p, NULL, s->names[list[i].id]);
+    page_close(p, ']');
+    page_close(p, '}');
+    tn_eigenpairs_destroy(&e);
+    tn_tensor_destroy(x);
+    tn_cp_destroy(one);
+    free(kept);
+    free(list);
+    free(rows);
+    free(m);
+    free(v);
+    free(words);
+}
+
 /* first: the output of at[0,outputs) that is seen first. */
 static void token_matrix_section(page *p, const subject *s, int64_t block, const tn_cp *cp, const int64_t *at, int64_t outputs,
                                  int64_t first, tn_tensor *x, const stored *embed, const int32_t *ids)
@@ -391,6 +457,7 @@ static void token_matrix_section(page *p, const subject *s, int64_t block, const
         page_close(p, ']');
     }
     for (int64_t i = 0; i < outputs; i++) if (at[i] == first) page_number(p, "start", (double)i);
+    put_focus(p, s, cp, first);
     page_text(p, "output_label", "token whose logit");
     page_text(p, "row_label", "token");
     page_text(p, "column_label", "token");
@@ -496,6 +563,11 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
         int64_t  wide = s->m.desc.vocab < COMMON_OUTPUTS ? s->m.desc.vocab : COMMON_OUTPUTS;
         int64_t *common = (int64_t *)allocate((size_t)wide, sizeof *common);
         for (int64_t i = 0; i < wide; i++) common[i] = s->common[i];
+        for (int64_t o = 0, last = wide; o < outputs; o++) {            /* with those that are shown elsewhere */
+            int64_t i = 0;
+            while (i < wide && common[i] != at[o]) i++;
+            if (i == wide && last > 0) common[--last] = at[o];
+        }
         qsort(common, (size_t)wide, sizeof *common, compare_ids);
         token_matrix_section(p, s, l, cp, common, wide, at[0], one[cp->constant], &embed[cp->constant], ids);
         buffer json = p->json;

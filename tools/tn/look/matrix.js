@@ -356,7 +356,7 @@ tn.matrix = matrix => {
     stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows
         * stretchOf(columns, rows, tallest() - side.top)) + "px";
     tell();
-    return { set: picker.set, source, element: tn.h("div", { class: "matrix" },
+    return { set: picker.set, output: () => output, source, element: tn.h("div", { class: "matrix" },
         tn.h("div", { class: "tools" }, picker.element, tn.h("div", { class: "group" },
             button("−", "zoom out", () => zoomKey(1 / 1.5)),
             button("+", "zoom in", () => zoomKey(1.5)), button("⤢", "show all", keys["0"])), contrasts.element),
@@ -398,10 +398,23 @@ const asPictures = (section, source) => {
         place));
 };
 
+/* A matrix with a focus shows its rows and columns first, and all on request. */
+const focused = section => {
+    const { focus } = section, place = tn.h("div", {});
+    let shown = null;
+    const show = all => {
+        const start = shown ? shown.output() : section.start;
+        shown = tn.matrix({ ...(all ? section : { ...section, embed: focus.embed, rownames: focus.names, colnames: focus.names }),
+            start });
+        place.replaceChildren(shown.element);
+    };
+    show(false);
+    return [tn.h("div", { class: "tools" }, tn.toggle("all tokens", false, show)), place];
+};
 tn.sections.matrix = (section, box) => {
     const source = tn.source(section);
     if (pictures(source)) { box.append(asPictures(section, source)); return; }
-    box.append(tn.matrix(section).element,
+    box.append(...(section.focus ? focused(section) : [tn.matrix(section).element]),
         tn.h("p", { class: "hint" }, "Click or tab into the matrix: ", tn.h("kbd", { text: "+" }), " ",
             tn.h("kbd", { text: "−" }), " or the wheel zoom, ",
             tn.h("kbd", { text: "arrows" }), " move the cell, ", tn.h("kbd", { text: "Shift" }),

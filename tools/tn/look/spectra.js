@@ -56,10 +56,12 @@ tn.sections.spectra = (section, box) => {
     };
     const plot = tn.plot({ ...state(), xlabel: section.xlabel || "index, by size", ylabel: section.ylabel || "value",
         height: 260 });
-    const row = group => [group.name, group.y.length, group.effective_rank, beyond(group.y, group.null_edge), group.norm];
+    const compared = groups.some(group => typeof group.null_edge === "number");
+    const row = group => [group.name, group.y.length, group.effective_rank,
+        ...(compared ? [beyond(group.y, group.null_edge)] : []), group.norm];
     const table = tn.chooser("spectra", [[section.label || "spectrum"], ["values"],
         ["effective rank", "(sum |value|)² / sum value²: how many equal values would be as spread"],
-        ["beyond the null", "number of values larger than random weights of the same size would have"], ["norm"]],
+        ...(compared ? [["beyond the null", "number of values larger than random weights of the same size would have"]] : []), ["norm"]],
         groups.map(row), (i, byReader) => { chosen = i; plot.update(state()); if (byReader) follow(i); });
     const names = groups.map(group => group.name);
     const follow = tn.follow("output", names, { get value() { return chosen; }, show() {} }, i => table.set(i));
