@@ -41,8 +41,8 @@ static option options[] = {
 
 const usage look_usage = {
     "look", "RUN|FILE", "make a page that shows what a model has",
-    "Makes one page of a run, a checkpoint, a safetensors file or a .npy file, for any browser, without a network: spectra, "
-    "eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text.",
+    "Makes one page of a run, a checkpoint, a safetensors file or a .npy file, for any browser, without a network: what it has "
+    "learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text.",
     "Examples: tn look RUN --text \"once upon a time\". tn look out/model.safetensors --data "
     "data/fashion/t10k-images-idx3-ubyte --labels data/fashion/t10k-labels-idx1-ubyte. tn look x.safetensors "
     "--w enc.l --v enc.r --p dec.",
