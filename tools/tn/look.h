@@ -105,6 +105,8 @@ void     note_left_out(const subject *s);
 /* The outputs that are shown of a block: those that are given, or of the commonest words those whose matrices are largest. */
 int64_t *shown_tokens(const subject *s, const tn_cp *cp, int64_t *count);
 enum { COMMON_OUTPUTS = 256 };
+/* Whether a token is a word, and not a piece of one or a sign. */
+bool     is_whole_word(const subject *s, int64_t id);
 /* The commonest tokens that are words, at most `most`, a new list. */
 int32_t *whole_words(const subject *s, int64_t most, int64_t *count);
 /* The section of a language model that comes first. ids: a text of T tokens. */

@@ -841,22 +841,27 @@ static void live_part(page *p, const subject *s, const subject *other, const cha
 
 /* ---- the page ---------------------------------------------------------------------------------------------------------- */
 
-/* The text that patterns and paths are of: given, or the start of the held-out text; NULL: none. */
+/* The text that patterns and paths are of: given, or the beginning of a text of the held-out part, up to a place where a word
+   follows; a text of the program's own without it. NULL: none. */
 static char *text_to_read(const subject *s)
 {
-    int64_t n = TEXT_TOKENS;
-    size_t  bytes;
-    buffer  b = {0};
+    size_t         bytes;
+    buffer         b = {0};
+    const int64_t  bos = s->m.tokenizer ? tn_tokenizer_bos(s->m.tokenizer) : -1, all = s->has_run ? s->run.held_count : 0;
+    const int32_t *ids = s->run.held;
+    int64_t        first = 0, n = TEXT_TOKENS - 1 < s->m.desc.context - 1 ? TEXT_TOKENS - 1 : s->m.desc.context - 1;
     if (look_settings.text) return copy_text(look_settings.text);
-    if (!s->has_run || s->run.held_count < 2) {
+    if (all < 2 || n < 1) {
         if (!s->m.tokenizer || s->m.desc.context < TEXT_TOKENS) return NULL;
         page_note("The run's text is not here, so the page begins with a text of its own (--text TEXT chooses another one).");
         return copy_text("Once upon a time");
     }
-    if (n > s->run.held_count) n = s->run.held_count;
-    if (n > s->m.desc.context) n = s->m.desc.context;
-    if (s->m.tokenizer) return decode_tokens(s->m.tokenizer, s->run.held, n, &bytes);
-    for (int64_t k = 0; k < n; k++) buffer_print(&b, k ? " %d" : "%d", (int)s->run.held[k]);
+    while (bos >= 0 && first < all && ids[first] != bos) first++;
+    first = first + n < all ? first + (bos >= 0) : 0;
+    if (n > all - first) n = all - first;
+    for (int64_t k = n; k > n / 2; k--) if (first + k < all && is_whole_word(s, ids[first + k])) { n = k; break; }
+    if (s->m.tokenizer) return decode_tokens(s->m.tokenizer, ids + first, n, &bytes);
+    for (int64_t k = 0; k < n; k++) buffer_print(&b, k ? " %d" : "%d", (int)ids[first + k]);
     return b.data;
 }
 

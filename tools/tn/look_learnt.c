@@ -34,13 +34,21 @@ static bool is_word(const char *name, word_marks marks)
     return !*name && letters >= LEAST_LETTERS;
 }
 
+bool is_whole_word(const subject *s, int64_t id)
+{
+    static word_marks marks;
+    static const subject *of;
+    if (of != s) marks = marks_of(s);
+    of = s;
+    return is_word(s->names[id], marks);
+}
+
 int32_t *whole_words(const subject *s, int64_t most, int64_t *count)
 {
-    const word_marks marks = marks_of(s);
-    int32_t         *ids = (int32_t *)allocate((size_t)most + 1, sizeof *ids);
+    int32_t *ids = (int32_t *)allocate((size_t)most + 1, sizeof *ids);
     *count = 0;
     for (int64_t i = 0; i < s->m.desc.vocab && *count < most; i++)
-        if (is_word(s->names[s->common[i]], marks) && (!s->frequency || s->frequency[s->common[i]] > 0))
+        if (is_whole_word(s, s->common[i]) && (!s->frequency || s->frequency[s->common[i]] > 0))
             ids[(*count)++] = s->common[i];
     return ids;
 }
@@ -302,7 +310,6 @@ static void put_words(page *p, const subject *s)
     tn_ctx       *ctx = s->m.ctx;
     const int64_t V = s->m.desc.vocab, bos = s->m.tokenizer ? tn_tokenizer_bos(s->m.tokenizer) : -1, T = 1 + (bos >= 0);
     int64_t       count, shown = 0;
-    const word_marks marks = marks_of(s);
     int32_t      *words = whole_words(s, WORDS, &count), *ids = (int32_t *)allocate((size_t)(count * T) + 1, sizeof *ids);
     expected     *list = (expected *)allocate((size_t)count + 1, sizeof *list);
     if (s->m.desc.context < T) count = 0;
@@ -330,7 +337,7 @@ static void put_words(page *p, const subject *s)
     for (int64_t i = 0; i < count && shown < SHOWN_WORDS; i++) {
         int64_t k = 0;
         while (k < i && list[k].next != list[i].next) k++;
-        if (k < i || list[i].word == list[i].next || !is_word(s->names[list[i].next], marks)) continue;
+        if (k < i || list[i].word == list[i].next || !is_whole_word(s, list[i].next)) continue;
         page_open(p, NULL, '{');
         page_text(p, "word", s->names[list[i].word]);
         page_text(p, "next", s->names[list[i].next]);

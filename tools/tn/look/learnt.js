@@ -57,7 +57,7 @@ const spoken = name => {
 const whyOf = (values, token) => {
     const rows = [...values].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 4);
     if (!rows.length) return [];
-    return [tn.h("h4", {}, "Why ", tn.token(token), ": what adds most to its logit"),
+    return [tn.h("h4", {}, "Why ", tn.token(token, { class: "token piece" }), "? What adds most to its logit"),
         tn.bars(rows.map(([name, value]) => ({ label: spoken(name), value, text: tn.signed(Number(value.toPrecision(3))) })))];
 };
 const language = (section, box) => {
