@@ -130,7 +130,8 @@ whenFilled({
     },
     colours() {
         for (const [t, ...rgb] of expected.colours) equal(`colour of ${t}`, tn.colour(t, false).join(), rgb.join());
-        for (const [t, ...rgb] of expected.sequential) equal(`sequential colour of ${t}`, tn.sequential(t, false).join(), rgb.join());
+        for (const [t, ...rgb] of expected.sequential) equal(`sequential colour of ${t}`, tn.sequential(t, false).join(),
+            rgb.join());
     },
     linear() {
         const cards = all("#linear .vector");

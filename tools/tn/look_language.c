@@ -114,9 +114,10 @@ static void about_model(page *p, const subject *s)
 {
     const tn_transformer_desc *d = &s->m.desc;
     const tn_transformer_block *b = &s->m.net.blocks[0];
-    char *text = format_text("A transformer with %lld block%s of width %lld: %lld heads (%s) and a %s MLP in each. It predicts the next of "
-                             "%lld tokens.", (long long)d->layers, d->layers == 1 ? "" : "s", (long long)d->dim, (long long)d->heads,
-                             tn_attention_kind_name(b->attn.desc.kind), tn_mlp_kind_name(b->mlp.desc.kind), (long long)d->vocab);
+    char *text = format_text("A transformer with %lld block%s of width %lld: %lld heads (%s) and a %s MLP in each. It predicts "
+                             "the next of %lld tokens.", (long long)d->layers, d->layers == 1 ? "" : "s", (long long)d->dim,
+                             (long long)d->heads, tn_attention_kind_name(b->attn.desc.kind),
+                             tn_mlp_kind_name(b->mlp.desc.kind), (long long)d->vocab);
     page_text(p, "about", text);
     free(text);
 }
@@ -437,8 +438,9 @@ static void token_matrix_section(page *p, const subject *s, int64_t block, const
     tn_cp  *some = some_outputs(cp, at, outputs);
     int64_t V = s->m.desc.vocab;
     page_section(p, "matrix", id, title, "What two tokens that reach the MLP of this block together add to the logit of a third, "
-                 "each from its embedding with its own norm, in nats for a typical size of the last norm. A pair of different tokens adds "
-                 "twice its element, once in each order. The matrices travel as factors of 8 bits, and are multiplied here.");
+                 "each from its embedding with its own norm, in nats for a typical size of the last norm. A pair of different "
+                 "tokens adds twice its element, once in each order. The matrices travel as factors of 8 bits, and are "
+                 "multiplied here.");
     page_number(p, "block", (double)block);
     put_factors(p, some, x);
     page_array(p, "embed", embed);
@@ -584,8 +586,8 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
     }
     note_left_out(s);
     if (shown_any && look_settings.outputs_given == NULL)
-        page_note("Spectra and eigenvectors are shown for the words with the largest matrices among the %d %s tokens (--outputs "
-                  "chooses others).", COMMON_OUTPUTS, s->frequency ? "commonest" : "first");
+        page_note("Spectra and eigenvectors are shown for the words with the largest matrices among the %d %s tokens "
+                  "(--outputs chooses others).", COMMON_OUTPUTS, s->frequency ? "commonest" : "first");
     tn_tensor_destroy(x);
     tn_tensor_destroy(one[0]);
     tn_tensor_destroy(one[1]);
@@ -598,8 +600,8 @@ static void pairs_section(page *p, const buffer *rows)
 {
     if (!rows->bytes) return;
     page_section(p, "pairs", "pairs", "Strongest pairs of tokens", "For each output that is shown: the pairs of tokens that "
-                 "raise its logit most, and those that lower it most, if they reach the MLP of the block together: what a pair adds "
-                 "in both orders, in nats for a typical size of the last norm.");
+                 "raise its logit most, and those that lower it most, if they reach the MLP of the block together: what a pair "
+                 "adds in both orders, in nats for a typical size of the last norm.");
     page_text(p, "unit", "nats");
     page_open(p, "rows", '[');
     buffer_add(&p->json, rows->data, rows->bytes);
@@ -798,8 +800,8 @@ static void put_model(page *p, const subject *s, const char *name, const char *t
     if (tn_safetensors_write(s->m.ctx, tn_sink_memory(bytes, room, &used), list, n, NULL, 0) != TN_OK)
         check_ctx(s->m.ctx, "the part that computes");
     if (dtype == TN_BF16)
-        page_note("The model that runs in this page has its weights rounded to 16 bits (BF16), so that its numbers differ from the "
-                  "others in the third digit.");
+        page_note("The model that runs in this page has its weights rounded to 16 bits (BF16), so that its numbers differ "
+                  "from the others in the third digit.");
     stored a = page_store_bytes(p, bytes, used);
     if (name) page_text(p, "name", name);
     page_array(p, "weights", &a);

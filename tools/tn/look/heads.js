@@ -49,7 +49,8 @@ const patternOf = (head, text, place) => {
     const show = (values, tokens) => {
         const t = tokens.length;
         if (!t || values.length !== t * t) { place.replaceChildren(); return; }
-        const dense = { of: "dense", values, causal: true, rownames: tokens, colnames: tokens, row_label: "from", column_label: "to" };
+        const dense = { of: "dense", values, causal: true, rownames: tokens, colnames: tokens, row_label: "from",
+            column_label: "to" };
         place.classList.remove("old");
         place.replaceChildren(tn.h("p", { class: "soft small", text: "Where the chosen token looks; point at another one." }),
             lookingAt(values, tokens), tn.matrix(dense).element);

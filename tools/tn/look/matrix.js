@@ -2,9 +2,9 @@
    or arrows) with its value and both names. Two canvases: cells and names below, the cursor above, which moves without the
    cells being drawn again.
 
-   A view is the cell at the left, the cell at the top and the pixels per cell. Cells of a matrix with few rows, or few columns, are
-   stretched along the shorter side, so that it is not a strip. What is drawn first is coarse enough to be there
-   within the time of a key press; strips of the full resolution follow while nobody presses anything. */
+   A view is the cell at the left, the cell at the top and the pixels per cell. Cells of a matrix with few rows, or few columns,
+   are stretched along the shorter side, so that it is not a strip. What is drawn first is coarse enough to be there within the
+   time of a key press; strips of the full resolution follow while nobody presses anything. */
 const side = { left: 96, top: 84 };             /* room for names */
 const quick = 8e6;                              /* products that a drawing may take at a time: about 10 ms */
 
@@ -404,7 +404,8 @@ const focused = section => {
     let shown = null;
     const show = all => {
         const start = shown ? shown.output() : section.start;
-        shown = tn.matrix({ ...(all ? section : { ...section, embed: focus.embed, rownames: focus.names, colnames: focus.names }),
+        shown = tn.matrix({ ...(all ? section : { ...section, embed: focus.embed, rownames: focus.names,
+            colnames: focus.names }),
             start });
         place.replaceChildren(shown.element);
     };

@@ -161,8 +161,8 @@ tn.plot = options => {
     return { element, update, read };
 };
 
-/* Rows of {label, value, text?, note?, notes?}: bars to both sides of zero, with the number and notes beside them. wide: most of
-   the width is for labels. */
+/* Rows of {label, value, text?, note?, notes?}: bars to both sides of zero, with the number and notes beside them. wide: most
+   of the width is for labels. */
 tn.bars = (rows, options = {}) => {
     const limit = options.limit || rows.reduce((most, row) => Math.max(most, Math.abs(row.value) || 0), 0) || 1;
     const bothSides = rows.some(row => row.value < 0);
@@ -174,7 +174,8 @@ tn.bars = (rows, options = {}) => {
     };
     const head = options.head && tn.h("thead", {}, tn.h("tr", {}, options.head.map((name, i) =>
         tn.h("th", { scope: "col", class: i > 1 ? "right" : "", text: name }))));
-    return tn.h("table", { class: options.wide ? "bars wide" : "bars" }, head, tn.h("tbody", {}, rows.map(row => tn.h("tr", { class: row.class },
+    return tn.h("table", { class: options.wide ? "bars wide" : "bars" }, head, tn.h("tbody", {},
+        rows.map(row => tn.h("tr", { class: row.class },
         tn.h("th", { scope: "row" }, row.label instanceof Node ? row.label : tn.token(row.label)),
         tn.h("td", { class: "bar" }, bar(row.value)),
         tn.h("td", { class: "right" }, tn.number(row.value, undefined, row.text)),
