@@ -4,13 +4,16 @@ whenFilled({
     ...ofThis,
     /* What both models say of a text, computed before and in the page. */
     live() {
-        const { models } = tn.page.sections.find(section => section.type === "learnt").example, columns = all("#live .answer-of");
+        const { models } = tn.page.sections.find(section => section.type === "learnt").example,
+            columns = all("#live .answer-of");
         equal("compare: both are live", columns.length, 2);
         columns.forEach((column, i) => models[i].next.slice(0, 3).forEach(([, chance], k) =>
-            near(`compare: probability ${k} of model ${i}`, Number(all("tbody tr", column)[k].querySelector(".num").dataset.value),
+            near(`compare: probability ${k} of model ${i}`, Number(all("tbody tr",
+                column)[k].querySelector(".num").dataset.value),
                 chance, 1e-5)));
         type(one("#live-text"), "the cat");
-        check("compare: another text", Math.abs(valueOf("#live .answer-of .num") - models[0].next[0][1]) > 1e-9, "the same answer");
+        check("compare: another text", Math.abs(valueOf("#live .answer-of .num") - models[0].next[0][1]) > 1e-9,
+            "the same answer");
     },
     similarities() {
         const columns = all("#compare thead th").slice(2).map(heading => heading.textContent);

@@ -535,7 +535,8 @@ static void write_without(const tn_eigenpairs *eigen, const double *values, cons
     const double  value = values[GONE_OF * n + GONE], *v = vectors + (GONE_OF * n + GONE) * eigen->n;
     for (int64_t k = 0, kept = 0; k < n; k++) if (k != GONE) rest[kept++] = values[GONE_OF * n + k];
     for (int64_t k = 0; k < n - 1; k++) norm = hypot(norm, rest[k]);
-    fprintf(expected, "\"without\": {\"output\": %d, \"k\": %d, \"rank\": %.17g, \"norm\": %.17g, \"element\": %.17g,\n\"values\": [",
+    fprintf(expected, "\"without\": {\"output\": %d, \"k\": %d, \"rank\": %.17g, \"norm\": %.17g, \"element\": "
+        "%.17g,\n\"values\": [",
             GONE_OF, GONE, tn_effective_rank(rest, n - 1), norm, element - value * v[2] * v[5]);
     for (int64_t k = 0; k < n - 1; k++) fprintf(expected, "%s%.17g", k ? ", " : "", rest[k]);
     fprintf(expected, "],\n\"logits\": [");
@@ -627,7 +628,8 @@ static void write_zeros(const char *path, const char *name, int first, int last)
     const size_t bytes = size[0] | (size_t)size[1] << 8 | (size_t)size[2] << 16;
     need(bytes < sizeof head && fread(head, 1, bytes, file) == bytes, path);
     snprintf(key, sizeof key, "\"%s\":", name);
-    const char *at = strstr(head, key), *shape_of = at ? strstr(at, "\"shape\":[") : NULL, *place = at ? strstr(at, "\"data_offsets\":[") : NULL;
+    const char *at = strstr(head, key), *shape_of = at ? strstr(at, "\"shape\":[") : NULL, *place = at ? strstr(at,
+        "\"data_offsets\":[") : NULL;
     need(shape_of && place && sscanf(shape_of, "\"shape\":[%ld,%ld]", &rows, &columns) == 2, name);
     need(sscanf(place, "\"data_offsets\":[%ld", &from) == 1 && last <= columns, name);
     for (long i = 0; i < rows; i++)

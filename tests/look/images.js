@@ -130,7 +130,8 @@ whenFilled({
     },
     colours() {
         for (const [t, ...rgb] of expected.colours) equal(`colour of ${t}`, tn.colour(t, false).join(), rgb.join());
-        for (const [t, ...rgb] of expected.sequential) equal(`sequential colour of ${t}`, tn.sequential(t, false).join(), rgb.join());
+        for (const [t, ...rgb] of expected.sequential) equal(`sequential colour of ${t}`, tn.sequential(t, false).join(),
+            rgb.join());
     },
     linear() {
         const cards = all("#linear .vector");
@@ -144,6 +145,7 @@ whenFilled({
         equal("compare: similarity", Number(all("#compare tbody tr")[2].querySelector(".num").dataset.value),
             expected.similarity);
         equal("compare: other columns", all("#compare tbody tr").map(row => row.lastChild.textContent).join(), "4,–,4,–");
+        press(one("#compare .picker [role=radio]"), "Home");
         const lines = all("#compare .line").map(line => line.getAttribute("d")).join();
         press(one("#compare .picker [role=radio]"), "End");
         check("compare: another spectrum", all("#compare .line").map(line => line.getAttribute("d")).join() !== lines,

@@ -8,7 +8,7 @@ whenFilled({
         equal("eigen: found", options().length, 1);
         press(input, "Enter");
         equal("eigen: picked", input.value, "layer 1, output 13");
-        equal("eigen: heading", one("#eigen .detail h3").textContent, "Eigenvector 0 of layer 1, output 13");
+        equal("eigen: heading", one("#eigen .detail h3").textContent, "Eigenvector 0 for “layer 1, output 13”");
         press(input, "ArrowDown");
         press(input, "ArrowDown");
         equal("eigen: by arrow keys", options().findIndex(option => option.getAttribute("aria-selected") === "true"), 1);

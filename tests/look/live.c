@@ -197,7 +197,8 @@ static tn_tensor *without_vector(tn_ctx *c, const taken *t)
         double *row = z + i * dim, mean = 0, dot = t->vector[dim];
         for (int64_t k = 0; k < dim; k++) row[k] *= scale[i], dot += t->vector[k] * row[k];
         for (int64_t k = 0; k < dim; k++) row[k] -= dot * t->vector[k], mean += row[k] / (double)dim;
-        for (int64_t k = 0; k < dim; k++) row[k] = (row[k] - (b->norm2.desc.kind == TN_NORM_LAYER ? mean : 0)) * gain[k] + bias[k];
+        for (int64_t k = 0; k < dim; k++) row[k] = (row[k] - (b->norm2.desc.kind == TN_NORM_LAYER ? mean : 0)) * gain[k]
+            + bias[k];
     }
     tn_tensor *x = tn_tensor_nd(c, TN_REAL, 3, t->middle->shape);
     tn_write(x, TN_F64, z, n * dim);
@@ -244,7 +245,8 @@ static void compare_with(taken *t, const char *what)
     for (k = 0; k < count; k++) {
         sum += numbers[k];
         if (!strcmp(words_at(k), "blocks.1.mlp")) part = numbers[k];
-        if (!strcmp(words_at(k), "blocks.0.attn.1") || (t->mlp && !strcmp(words_at(k), "blocks.0.mlp"))) near(what, numbers[k], 0);
+        if (!strcmp(words_at(k), "blocks.0.attn.1") || (t->mlp && !strcmp(words_at(k), "blocks.0.mlp"))) 
+            near(what, numbers[k], 0);
     }
     near("the sum of the parts", sum, wanted[token]);
     if (t->model->desc.norm_place == TN_PLACE_SANDWICH) {           /* which has neither paths nor eigenvectors */
@@ -355,7 +357,8 @@ static void print_language(const char *folder)
     print("vectors.hidden", live_vectors(1, 7), 70);
     print("restore", live_restore(), 0);
     print("next.shown", live_next(), 10);
-    if (live_ablate(2, 0, 1) != -1 || live_see(NULL, 0) != -1 || live_vectors(2, 0) != -1 || live_patterns(2) != -1 || live_vectors(0, -1) != -1
+    if (live_ablate(2, 0, 1) != -1 || live_see(NULL, 0) != -1 || live_vectors(2, 0) != -1 || live_patterns(2) != -1
+        || live_vectors(0, -1) != -1
         || live_hide(0, 0, 0, other, 3) != -1 || live_hide(0, 0, -1, other, 32) != -1) stop("a wrong argument was accepted");
     free(weights);
     free(config);

@@ -52,14 +52,16 @@ whenFilled({
         all("#live-scores tbody tr button")[output].click();
         one(`#live-spoke [data-k="${k}"]`).click();
         equal("ablated: one is said to be", all("#ablated .chip").length, 1);
-        check("ablated: what is", one("#ablated").textContent.includes(`eigenvector ${k} of ${output}`), one("#ablated").textContent);
+        check("ablated: what is", one("#ablated").textContent.includes(`eigenvector ${k} of ${output}`),
+            one("#ablated").textContent);
         see().forEach((logit, o) => close(`ablated: live logit ${o}`, logit, logits[o]));
         equal("ablated: its contribution", Number(all("#live-spoke .gone data").pop().dataset.value), 0);
         const table = all("td .num", shown("#spectra .chooser tbody tr", output)).map(number => Number(number.dataset.value));
         equal("ablated: values", table[0], values.filter(v => Math.abs(v) > 1e-6 * Math.abs(values[0])).length);
         close("ablated: effective rank", table[1], rank);
         close("ablated: beyond the null", table[2],
-            values.filter(v => Math.abs(v) > tn.page.sections.find(section => section.id === "spectra").groups[output].null_edge).length);
+            values.filter(v => Math.abs(v) > tn.page.sections.find(section =>
+                section.id === "spectra").groups[output].null_edge).length);
         close("ablated: norm", table[3], norm);
         shown("#spectra .chooser tbody tr", output).click();
         values.slice(0, 4).forEach((value, i) => {
@@ -72,7 +74,8 @@ whenFilled({
         const most = all("#eigen .more").length ? null : values.slice(0, cards.length).sort((a, b) => a - b);
         if (most) cards.forEach((value, i) => close(`ablated: card ${i}`, value, most[i]));
         const learnt = all(".num", shown("#learnt .class", output)).map(number => Number(number.dataset.value));
-        const up = values.filter(v => v > 0).sort((a, b) => b - a).slice(0, 2), down = values.filter(v => v < 0).sort((a, b) => a - b).slice(0, 2);
+        const up = values.filter(v => v > 0).sort((a, b) => b - a).slice(0, 2), down = values.filter(v => v < 0).sort((a, b) =>
+            a - b).slice(0, 2);
         equal("ablated: what it has learnt", learnt.length, up.length + down.length);
         [...up, ...down].forEach((value, i) => close(`ablated: what it has learnt, ${i}`, learnt[i], value));
         const stage = one("#interactions .stage");
@@ -96,10 +99,12 @@ whenFilled({
             close(`ablated: sum of picture ${i}`, sum, logits[10 * i + output]);
             close(`ablated: logit of picture ${i}`, exact, logits[10 * i + output]);
         });
-        check("ablated: the card is of the whole", getComputedStyle(one("#card .of-whole")).display !== "none", "it does not say so");
+        check("ablated: the card is of the whole", getComputedStyle(one("#card .of-whole")).display !== "none",
+            "it does not say so");
         all("#ablated button")[0].click();
         check("ablated: restored", one("#ablated").hidden, "the list is there still");
-        equal("ablated: the spectra are whole", all("#spectra .chooser .num").map(number => number.dataset.value).join(), whole);
+        equal("ablated: the spectra are whole", all("#spectra .chooser .num").map(number => number.dataset.value).join(),
+            whole);
         all("#spoke .example")[0].click();
     },
     live() {

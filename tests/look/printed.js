@@ -13,10 +13,12 @@ whenFilled({
             for (const pixel of pixels) counts.set(pixel, (counts.get(pixel) || 0) + 1);
             return Math.max(...counts.values()) / pixels.length;
         };
-        check("printed: there are figures", canvases.length > 0 && plots.length > 0, `${canvases.length} canvases, ${plots.length} plots`);
+        check("printed: there are figures", canvases.length > 0 && plots.length > 0,
+            `${canvases.length} canvases, ${plots.length} plots`);
         for (const canvas of canvases) {
             const name = `printed: ${canvas.className} of ${canvas.closest("section").id}`, a = box(canvas);
-            if (!canvas.closest(".pad")) check(`${name} shows something`, sameness(canvas) < 0.97, `${sameness(canvas)} is one colour`);
+            if (!canvas.closest(".pad")) check(`${name} shows something`, sameness(canvas) < 0.97,
+                `${sameness(canvas)} is one colour`);
             check(`${name} is not covered`, !canvases.some(other => { const b = box(other); return other !== canvas
                 && a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1; }), "it is");
         }
@@ -24,6 +26,7 @@ whenFilled({
             box(plot).right <= box(plot.parentElement).right + 1, `${box(plot).right}, of ${box(plot.parentElement).right}`);
         for (const scroll of all(".scroll.tall")) check(`printed: a table of ${scroll.closest("section").id} is whole`,
             scroll.scrollHeight <= scroll.clientHeight + 1, `${scroll.scrollHeight} of ${scroll.clientHeight}`);
-        for (const control of all("#contents, .switches, .tools")) check("printed: no controls", !seen(control), control.outerHTML.slice(0, 80));
+        for (const control of all("#contents, .switches, .tools")) check("printed: no controls", !seen(control),
+            control.outerHTML.slice(0, 80));
     },
 });

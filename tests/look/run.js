@@ -46,7 +46,8 @@ whenFilled({
     async ablated() {
         const told = () => new Promise(resolve => document.addEventListener("tn-explained", resolve, { once: true }));
         const close = (name, got, wanted) => near(name, got, wanted, 2e-5);
-        const { per_path, logit } = expected.without, part = name => expected.parts.per_part.find(one => one.part === name).value;
+        const { per_path, logit } = expected.without, part = name => expected.parts.per_part.find(one =>
+            one.part === name).value;
         one('[data-part="blocks.0.attn.1"]').click();
         one('[data-part="blocks.1.mlp"]').click();
         await told();
@@ -61,8 +62,10 @@ whenFilled({
         close("ablated: the live logit of paths", Number(all("#live-paths .total .num").pop().dataset.value), logit);
         const explained = one("#live-scores .best");
         close("ablated: the live logit", Number(all("data", explained)[1].value), logit);
-        const chance = valueOf("#live-scores .best .num"), first = all("#learnt .best .num").map(number => Number(number.dataset.value));
-        check("ablated: the first screen", first.some(value => Math.abs(value - chance) < 1e-12), `${first}, expected ${chance}`);
+        const chance = valueOf("#live-scores .best .num"), first = all("#learnt .best .num").map(number =>
+            Number(number.dataset.value));
+        check("ablated: the first screen", first.some(value => Math.abs(value - chance) < 1e-12),
+            `${first}, expected ${chance}`);
         const heads = all("#heads .chooser tbody tr").filter(row => row.textContent.includes("ablated"));
         equal("ablated: the row of the head", heads.map(row => one("th", row).textContent).join(), "0.1");
         check("ablated: no pair of its block", all("#learnt .pair, #pairs .pair").length === 0

@@ -11,7 +11,8 @@ static option options[] = {
     TEXT_ROW("title", OURS(title), "TEXT", "its title; the default is the model's name", NEVER),
     COUNT_ROW("vectors", OURS(vectors), "eigenvectors of each output", 1, 1e5, NEVER),
     TEXT_ROW("outputs", OURS(outputs_given), "N|NAME,...", "how many outputs are shown, those with the largest interaction "
-             "matrices, or of a language model which tokens; the default is 32, of a language model 8 words in each block", NEVER),
+             "matrices, or their names, of a language model tokens; the default is 32, of a language model 8 words in each "
+             "block", NEVER),
     TEXT_ROW("against", OURS(against), "RUN|FILE", "a second model to compare with", NEVER),
     TEXT_ROW("data", OURS(data), "FILE", "pictures that the model is for, .npy or IDX: which eigenvectors speak for them", NEVER),
     TEXT_ROW("labels", OURS(labels), "FILE", "of --data, .npy or IDX: the number of the right output for each picture", NEVER),
@@ -41,8 +42,8 @@ static option options[] = {
 
 const usage look_usage = {
     "look", "RUN|FILE", "make a page that shows what a model has",
-    "Makes one page of a run, a checkpoint, a safetensors file or a .npy file, for any browser, without a network: spectra, "
-    "eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text.",
+    "Makes one page of a run, a checkpoint, a safetensors file or a .npy file, for any browser, without a network: what it has "
+    "learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text.",
     "Examples: tn look RUN --text \"once upon a time\". tn look out/model.safetensors --data "
     "data/fashion/t10k-images-idx3-ubyte --labels data/fashion/t10k-labels-idx1-ubyte. tn look x.safetensors "
     "--w enc.l --v enc.r --p dec.",

@@ -30,7 +30,8 @@ typedef struct stored {
 /* Begins the object, up to `kind` and `title`, of a page. made_by: the command, such as "look". What follows are keys of
    the object, in any order. */
 void page_begin(page *p, const char *made_by, const char *kind, const char *title);
-/* Writes the notes, and of report_note those of what is left out, ends the object and writes the page. Fails with the file's name, and leaves nothing. */
+/* Writes the notes, and of report_note those of what is left out, ends the object and writes the page. Fails with the file's
+   name, and leaves nothing. */
 void page_write(page *p, const char *path, path_kind kind);
 /* Opens and closes an object or a list: bracket is one of { } [ ]. key: NULL within a list. */
 void page_open(page *p, const char *key, char bracket);
@@ -47,7 +48,7 @@ void page_array(page *p, const char *key, const stored *a);
 void page_vector(page *p, const char *key, array_type type, int64_t n, const double *v);
 void page_numbers(page *p, const char *key, array_type type, int rank, const int64_t *shape, const double *v);
 void page_names(page *p, const char *key, const char *const *names, int64_t count);
-/* A sentence that the page has at its end, once: what is exact, and what is left out. Of absolute paths it has the last part. */
+/* A sentence that the page has at its end, once: what is exact, and what is left out. Of absolute paths it keeps the last part. */
 void page_note(const char *format, ...) PRINTF_LIKE(1, 2);
 /* A message of the library as a half-sentence for people who do not program: without the function, and what it expected. */
 char *plain_reason(const char *why);
@@ -105,6 +106,8 @@ void     note_left_out(const subject *s);
 /* The outputs that are shown of a block: those that are given, or of the commonest words those whose matrices are largest. */
 int64_t *shown_tokens(const subject *s, const tn_cp *cp, int64_t *count);
 enum { COMMON_OUTPUTS = 256 };
+/* Whether a token is a word, and not a piece of one or a sign. */
+bool     is_whole_word(const subject *s, int64_t id);
 /* The commonest tokens that are words, at most `most`, a new list. */
 int32_t *whole_words(const subject *s, int64_t most, int64_t *count);
 /* The section of a language model that comes first. ids: a text of T tokens. */

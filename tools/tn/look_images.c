@@ -590,8 +590,8 @@ static void spoke_section(page *p, const seen *s, const pictures *data)
     free(at);
 }
 
-/* What a model that runs in the page needs: a safetensors file of logits = p ((f0 x) * (f1 x)) + linear x + constant. name: of one
-   of two models, or NULL. */
+/* What a model that runs in the page needs: a safetensors file of logits = p ((f0 x) * (f1 x)) + linear x + constant. name: that
+   of one of two models, or NULL. */
 static void put_model(page *p, const seen *s, const char *name)
 {
     const tn_cp *cp = s->quadratic;
@@ -745,8 +745,8 @@ static void note_what_is_exact(const network *n)
                   "Each layer is shown alone%s.", (long long)n->count, (long long)n->count,
                   n->residual ? ", on the direct path: from the embedding to the outputs, past the others" : "");
     else if (n->residual)
-        page_note("Nothing is approximated. The layer is added to its input (a residual), so that the outputs have a linear part "
-                  "beside the eigenvectors.");
+        page_note("Nothing is approximated. The layer is added to its input (a residual), so that the outputs have a linear "
+                  "part beside the eigenvectors.");
     else page_note("Nothing is approximated: the network is one bilinear layer, and its eigenvectors are all of it.");
     if (!look_settings.residual && !look_settings.w && n->layers[0].w->shape[0] == n->layers[0].w->shape[1])
         page_note("Weights alone do not tell whether a layer is added to its input. %s If that is wrong, make the page with "
@@ -773,11 +773,11 @@ static void learnt_classes(page *p, bool picture)
 {
     const bool two = look_settings.against != NULL;
     page_section(p, "learnt", "learnt", two ? "What both have learnt" : "What it has learnt", two
-        ? "For each output the pattern that speaks most for it and the one that speaks most against it, of both models, and the "
-          "cosine of their matrices: 1 if both look for the same."
+        ? "For each output the pattern that speaks most for it and the one that speaks most against it, of both models, and "
+          "the cosine of their matrices: 1 if both look for the same."
         : picture
-        ? "For each output the two patterns that speak most for it, and below them the two that speak most against it: an input "
-          "like a pattern, or like its negative, moves the score by the pattern's number times the square of the match."
+        ? "For each output the two patterns that speak most for it, and below them the two that speak most against it: an "
+          "input like a pattern, or like its negative, moves the score by the pattern's number times the square of the match."
         : "How many patterns each output looks for: the eigenvalues of its matrix.");
     page_text(p, "of", two ? "two" : picture ? "classes" : "tensors");
     page_close(p, '}');

@@ -50,7 +50,7 @@ static void curve_of_log(page *p, const char *path)
     size_t      bytes;
     char       *text = read_file(path, BY_NAME, &bytes);
     const char *at = text, *end = text + bytes;
-    double     *x = NULL, *y = NULL, *held = NULL;
+    double     *x = NULL, *y = NULL, *held = NULL, grams[2] = {NAN, NAN};
     int64_t     n = 0, kept = 0;
     while (at < end) {
         const char  *stop = (const char *)memchr(at, '\n', (size_t)(end - at));
@@ -63,6 +63,10 @@ static void curve_of_log(page *p, const char *path)
             x[n] = step, y[n] = loss, held[n++] = NAN;
         }
         if (n && !isnan(other)) held[n - 1] = other;
+        for (int k = 0; k < 2; k++) {
+            const double loss_of_grams = json_number(at, stop ? stop : end, k ? "fivegram" : "trigram");
+            if (!isnan(loss_of_grams)) grams[k] = loss_of_grams;
+        }
         at = stop ? stop + 1 : end;
     }
     int64_t bin = n ? (n - 1) / CURVE_POINTS + 1 : 1;
@@ -86,6 +90,15 @@ static void curve_of_log(page *p, const char *path)
             page_close(p, '}');
         }
         page_close(p, ']');
+        page_open(p, "rules", '[');
+        for (int k = 0; k < 2; k++) {
+            if (isnan(grams[k])) continue;
+            page_open(p, NULL, '{');
+            page_number(p, "y", grams[k]);
+            page_text(p, "label", k ? "5-grams" : "trigrams");
+            page_close(p, '}');
+        }
+        page_close(p, ']');
         page_text(p, "xlabel", "step");
         page_text(p, "ylabel", "loss, nats per token");
         page_close(p, '}');
@@ -101,9 +114,10 @@ static void about_model(page *p, const subject *s)
 {
     const tn_transformer_desc *d = &s->m.desc;
     const tn_transformer_block *b = &s->m.net.blocks[0];
-    char *text = format_text("A transformer with %lld block%s of width %lld: %lld heads (%s) and a %s MLP in each. It predicts the next of "
-                             "%lld tokens.", (long long)d->layers, d->layers == 1 ? "" : "s", (long long)d->dim, (long long)d->heads,
-                             tn_attention_kind_name(b->attn.desc.kind), tn_mlp_kind_name(b->mlp.desc.kind), (long long)d->vocab);
+    char *text = format_text("A transformer with %lld block%s of width %lld: %lld heads (%s) and a %s MLP in each. It predicts "
+                             "the next of %lld tokens.", (long long)d->layers, d->layers == 1 ? "" : "s", (long long)d->dim,
+                             (long long)d->heads, tn_attention_kind_name(b->attn.desc.kind),
+                             tn_mlp_kind_name(b->mlp.desc.kind), (long long)d->vocab);
     page_text(p, "about", text);
     free(text);
 }
@@ -349,6 +363,72 @@ static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp 
 
 /* ---- interaction matrices between tokens ------------------------------------------------------------------------------- */
 
+typedef struct focused { double norm, place; int32_t id; const double *row; } focused;
+
+static int by_focus(const void *a, const void *b)
+{
+    const double x = ((const focused *)a)->norm, y = ((const focused *)b)->norm;
+    return (x < y) - (x > y);
+}
+
+static int by_eigenvector(const void *a, const void *b)
+{
+    const double x = ((const focused *)a)->place, y = ((const focused *)b)->place;
+    return (x < y) - (x > y);
+}
+
+/* What a matrix between tokens shows at first: the words with the largest rows for an output, in the order of their place along
+   its first eigenvector, so that words that do the same stand together. */
+static void put_focus(page *p, const subject *s, const tn_cp *cp, int64_t output)
+{
+    enum { AMONG = 256, MOST = 40 };
+    int64_t       count, shape[2];
+    const int64_t n = cp->in[0];
+    int32_t      *words = whole_words(s, AMONG, &count);
+    tn_cp        *one = some_outputs(cp, &output, 1);
+    tn_eigenpairs e;
+    if (count < 8 || tn_cp_eigen_all(one, 1, &e) != TN_OK) {
+        free(taken_error(s->m.ctx));
+        tn_cp_destroy(one);
+        free(words);
+        return;
+    }
+    tn_tensor *x = token_vectors(s, words, count), *q = tn_cp_interaction_of(one, 0);
+    check_ctx(s->m.ctx, "pairs of tokens");
+    double  *rows = with_ones(x, cp->constant, shape), *m = numbers_in(q), *v = numbers_in(e.vectors);
+    focused *list = (focused *)allocate((size_t)count, sizeof *list);
+    for (int64_t i = 0; i < count; i++) {
+        list[i].id = words[i];
+        list[i].row = rows + i * n;
+        for (int64_t k = 0; k < n; k++) {
+            double sum = 0;
+            for (int64_t j = 0; j < n; j++) sum += m[k * n + j] * list[i].row[j];
+            list[i].norm += sum * sum;
+            list[i].place += v[k] * list[i].row[k];
+        }
+    }
+    qsort(list, (size_t)count, sizeof *list, by_focus);
+    shape[0] = count < MOST ? count : MOST;
+    qsort(list, (size_t)shape[0], sizeof *list, by_eigenvector);
+    double *kept = (double *)allocate((size_t)(shape[0] * n), sizeof *kept);
+    for (int64_t i = 0; i < shape[0]; i++) memcpy(kept + i * n, list[i].row, (size_t)n * sizeof *kept);
+    page_open(p, "focus", '{');
+    page_numbers(p, "embed", ARRAY_Q8, 2, shape, kept);
+    page_open(p, "names", '[');
+    for (int64_t i = 0; i < shape[0]; i++) page_text(p, NULL, s->names[list[i].id]);
+    page_close(p, ']');
+    page_close(p, '}');
+    tn_eigenpairs_destroy(&e);
+    tn_tensor_destroy(x);
+    tn_cp_destroy(one);
+    free(kept);
+    free(list);
+    free(rows);
+    free(m);
+    free(v);
+    free(words);
+}
+
 /* first: the output of at[0,outputs) that is seen first. */
 static void token_matrix_section(page *p, const subject *s, int64_t block, const tn_cp *cp, const int64_t *at, int64_t outputs,
                                  int64_t first, tn_tensor *x, const stored *embed, const int32_t *ids)
@@ -358,8 +438,9 @@ static void token_matrix_section(page *p, const subject *s, int64_t block, const
     tn_cp  *some = some_outputs(cp, at, outputs);
     int64_t V = s->m.desc.vocab;
     page_section(p, "matrix", id, title, "What two tokens that reach the MLP of this block together add to the logit of a third, "
-                 "each from its embedding with its own norm, in nats for a typical size of the last norm. A pair of different tokens adds "
-                 "twice its element, once in each order. The matrices travel as factors of 8 bits, and are multiplied here.");
+                 "each from its embedding with its own norm, in nats for a typical size of the last norm. A pair of different "
+                 "tokens adds twice its element, once in each order. The matrices travel as factors of 8 bits, and are "
+                 "multiplied here.");
     page_number(p, "block", (double)block);
     put_factors(p, some, x);
     page_array(p, "embed", embed);
@@ -378,6 +459,7 @@ static void token_matrix_section(page *p, const subject *s, int64_t block, const
         page_close(p, ']');
     }
     for (int64_t i = 0; i < outputs; i++) if (at[i] == first) page_number(p, "start", (double)i);
+    put_focus(p, s, cp, first);
     page_text(p, "output_label", "token whose logit");
     page_text(p, "row_label", "token");
     page_text(p, "column_label", "token");
@@ -483,6 +565,11 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
         int64_t  wide = s->m.desc.vocab < COMMON_OUTPUTS ? s->m.desc.vocab : COMMON_OUTPUTS;
         int64_t *common = (int64_t *)allocate((size_t)wide, sizeof *common);
         for (int64_t i = 0; i < wide; i++) common[i] = s->common[i];
+        for (int64_t o = 0, last = wide; o < outputs; o++) {            /* with those that are shown elsewhere */
+            int64_t i = 0;
+            while (i < wide && common[i] != at[o]) i++;
+            if (i == wide && last > 0) common[--last] = at[o];
+        }
         qsort(common, (size_t)wide, sizeof *common, compare_ids);
         token_matrix_section(p, s, l, cp, common, wide, at[0], one[cp->constant], &embed[cp->constant], ids);
         buffer json = p->json;
@@ -499,8 +586,8 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
     }
     note_left_out(s);
     if (shown_any && look_settings.outputs_given == NULL)
-        page_note("Spectra and eigenvectors are shown for the words with the largest matrices among the %d %s tokens (--outputs "
-                  "chooses others).", COMMON_OUTPUTS, s->frequency ? "commonest" : "first");
+        page_note("Spectra and eigenvectors are shown for the words with the largest matrices among the %d %s tokens "
+                  "(--outputs chooses others).", COMMON_OUTPUTS, s->frequency ? "commonest" : "first");
     tn_tensor_destroy(x);
     tn_tensor_destroy(one[0]);
     tn_tensor_destroy(one[1]);
@@ -513,8 +600,8 @@ static void pairs_section(page *p, const buffer *rows)
 {
     if (!rows->bytes) return;
     page_section(p, "pairs", "pairs", "Strongest pairs of tokens", "For each output that is shown: the pairs of tokens that "
-                 "raise its logit most, and those that lower it most, if they reach the MLP of the block together: what a pair adds "
-                 "in both orders, in nats for a typical size of the last norm.");
+                 "raise its logit most, and those that lower it most, if they reach the MLP of the block together: what a pair "
+                 "adds in both orders, in nats for a typical size of the last norm.");
     page_text(p, "unit", "nats");
     page_open(p, "rows", '[');
     buffer_add(&p->json, rows->data, rows->bytes);
@@ -546,12 +633,20 @@ static void head_matrix(page *p, const subject *s, const char *key, bool ov, int
     }
     tn_circuit_destroy(some);
     tn_circuit_destroy(all);
+    /* Softmax ignores what is added to a whole row, so its mean says nothing. */
+    const bool centred = !ov && v && s->m.net.blocks[block].attn.desc.kind == TN_ATTENTION_SOFTMAX;
+    for (int64_t i = 0; i < n && centred; i++) {
+        double mean = 0;
+        for (int64_t k = 0; k < n; k++) mean += v[i * n + k] / (double)n;
+        for (int64_t k = 0; k < n; k++) v[i * n + k] -= mean;
+    }
     if (refused(s, ov ? "The tables OV of heads are left out" : "The tables QK of some heads are left out")) return;
     int64_t shape[2] = {n, n};
     page_open(p, key, '{');
     page_text(p, "of", "dense");
     page_numbers(p, "values", ARRAY_Q8, 2, shape, v);
     page_flag(p, "symmetric", false);
+    page_flag(p, "centred", centred);
     page_text(p, "rownames", "common");
     page_text(p, "colnames", "common");
     page_text(p, "row_label", ov ? "logit of" : "query");
@@ -705,8 +800,8 @@ static void put_model(page *p, const subject *s, const char *name, const char *t
     if (tn_safetensors_write(s->m.ctx, tn_sink_memory(bytes, size, &used), list, n, NULL, 0) != TN_OK)
         check_ctx(s->m.ctx, "the part that computes");
     if (dtype == TN_BF16)
-        page_note("The model that runs in this page has its weights rounded to 16 bits (BF16), so that its numbers differ from the "
-                  "others in the third digit.");
+        page_note("The model that runs in this page has its weights rounded to 16 bits (BF16), so that its numbers differ "
+                  "from the others in the third digit.");
     stored a = page_store_bytes(p, bytes, used);
     if (name) page_text(p, "name", name);
     page_array(p, "weights", &a);
@@ -748,22 +843,27 @@ static void live_part(page *p, const subject *s, const subject *other, const cha
 
 /* ---- the page ---------------------------------------------------------------------------------------------------------- */
 
-/* The text that patterns and paths are of: given, or the start of the held-out text; NULL: none. */
+/* The text that patterns and paths are of: given, or the beginning of a text of the held-out part, up to a place where a word
+   follows; a text of the program's own without it. NULL: none. */
 static char *text_to_read(const subject *s)
 {
-    int64_t n = TEXT_TOKENS;
-    size_t  bytes;
-    buffer  b = {0};
+    size_t         bytes;
+    buffer         b = {0};
+    const int64_t  bos = s->m.tokenizer ? tn_tokenizer_bos(s->m.tokenizer) : -1, all = s->has_run ? s->run.held_count : 0;
+    const int32_t *ids = s->run.held;
+    int64_t        first = 0, n = TEXT_TOKENS - 1 < s->m.desc.context - 1 ? TEXT_TOKENS - 1 : s->m.desc.context - 1;
     if (look_settings.text) return copy_text(look_settings.text);
-    if (!s->has_run || s->run.held_count < 2) {
+    if (all < 2 || n < 1) {
         if (!s->m.tokenizer || s->m.desc.context < TEXT_TOKENS) return NULL;
         page_note("The run's text is not here, so the page begins with a text of its own (--text TEXT chooses another one).");
         return copy_text("Once upon a time");
     }
-    if (n > s->run.held_count) n = s->run.held_count;
-    if (n > s->m.desc.context) n = s->m.desc.context;
-    if (s->m.tokenizer) return decode_tokens(s->m.tokenizer, s->run.held, n, &bytes);
-    for (int64_t k = 0; k < n; k++) buffer_print(&b, k ? " %d" : "%d", (int)s->run.held[k]);
+    while (bos >= 0 && first < all && ids[first] != bos) first++;
+    first = first + n < all ? first + (bos >= 0) : 0;
+    if (n > all - first) n = all - first;
+    for (int64_t k = n; k > n / 2; k--) if (first + k < all && is_whole_word(s, ids[first + k])) { n = k; break; }
+    if (s->m.tokenizer) return decode_tokens(s->m.tokenizer, ids + first, n, &bytes);
+    for (int64_t k = 0; k < n; k++) buffer_print(&b, k ? " %d" : "%d", (int)ids[first + k]);
     return b.data;
 }
 

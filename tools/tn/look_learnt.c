@@ -1,5 +1,6 @@
-/* look_learnt.c - tn look: which words and blocks of a language model are shown, and what it has learnt, in one section: its loss beside that of n-grams, one text that it
-   continues, what it expects after single words, and the pairs of words that raise another one most */
+/* look_learnt.c - tn look: which words and blocks of a language model are shown, and what it has learnt, in one section: its
+   loss beside that of n-grams, one text that it continues, what it expects after single words, and the pairs of words that
+   raise another one most */
 #include "look.h"
 #include <ctype.h>
 #include <math.h>
@@ -34,18 +35,26 @@ static bool is_word(const char *name, word_marks marks)
     return !*name && letters >= LEAST_LETTERS;
 }
 
+bool is_whole_word(const subject *s, int64_t id)
+{
+    static word_marks marks;
+    static const subject *of;
+    if (of != s) marks = marks_of(s);
+    of = s;
+    return is_word(s->names[id], marks);
+}
+
 int32_t *whole_words(const subject *s, int64_t most, int64_t *count)
 {
-    const word_marks marks = marks_of(s);
-    int32_t         *ids = (int32_t *)allocate((size_t)most + 1, sizeof *ids);
+    int32_t *ids = (int32_t *)allocate((size_t)most + 1, sizeof *ids);
     *count = 0;
     for (int64_t i = 0; i < s->m.desc.vocab && *count < most; i++)
-        if (is_word(s->names[s->common[i]], marks) && (!s->frequency || s->frequency[s->common[i]] > 0))
+        if (is_whole_word(s, s->common[i]) && (!s->frequency || s->frequency[s->common[i]] > 0))
             ids[(*count)++] = s->common[i];
     return ids;
 }
 
-/* ---- blocks and outputs --------------------------------------------------------------------------------------------------- */
+/* ---- blocks and outputs ------------------------------------------------------------------------------------------------ */
 
 int64_t best_places(const double *v, int64_t n, int sign, int64_t *at, int64_t most)
 {
@@ -98,8 +107,8 @@ void note_left_out(const subject *s)
         last = name;
     }
     if (count)
-        page_note("The MLP%s of block%s %s (%s) %s not bilinear. Only a bilinear MLP is a product of linear maps, with spectra, "
-                  "eigenvectors and pairs of tokens; %s part of the predictions, attributions and paths all the same.",
+        page_note("The MLP%s of block%s %s (%s) %s not bilinear. Only a bilinear MLP is a product of linear maps, with "
+                  "spectra, eigenvectors and pairs of tokens; %s part of the predictions, attributions and paths all the same.",
                   count > 1 ? "s" : "", count > 1 ? "s" : "", blocks.data, kinds.data, count > 1 ? "are" : "is",
                   count > 1 ? "they are" : "it is");
     free(blocks.data);
@@ -163,7 +172,8 @@ static void losses_of_log(const char *path, double *held, double *three, double 
     for (const char *at = text, *stop; at < end; at = stop + 1) {
         stop = (const char *)memchr(at, '\n', (size_t)(end - at));
         if (!stop) stop = end;
-        const double loss = json_number(at, stop, "held"), a = json_number(at, stop, "trigram"), b = json_number(at, stop, "fivegram");
+        const double loss = json_number(at, stop, "held"), a = json_number(at, stop, "trigram"),
+                     b = json_number(at, stop, "fivegram");
         if (!isnan(loss)) *held = loss;
         if (!isnan(a)) *three = a;
         if (!isnan(b)) *five = b;
@@ -174,7 +184,8 @@ static void losses_of_log(const char *path, double *held, double *three, double 
 static double put_losses(page *p, const subject *s, double *best_gram)
 {
     char    *folder = folder_of(s->file), *path = join_path(folder, "log.jsonl");
-    loss_row rows[4] = {{"this model", NAN, true}, {"trigrams", NAN, false}, {"5-grams", NAN, false}, {"all tokens alike", NAN, false}};
+    loss_row rows[4] = {{"this model", NAN, true}, {"trigrams", NAN, false}, {"5-grams", NAN, false},
+                        {"all tokens alike", NAN, false}};
     if (is_file(path)) losses_of_log(path, &rows[0].nats, &rows[1].nats, &rows[2].nats);
     const double own = rows[0].nats;
     *best_gram = fmin(rows[1].nats, rows[2].nats);
@@ -296,13 +307,12 @@ static int surest_first(const void *a, const void *b)
     return x->word < y->word ? -1 : x->word > y->word;
 }
 
-/* What follows single words, after the beginning of a text if the tokens have one: the surest ones, each continued by another. */
+/* What follows single words, after the beginning of a text if the tokens have one: the surest ones, of different followers. */
 static void put_words(page *p, const subject *s)
 {
     tn_ctx       *ctx = s->m.ctx;
     const int64_t V = s->m.desc.vocab, bos = s->m.tokenizer ? tn_tokenizer_bos(s->m.tokenizer) : -1, T = 1 + (bos >= 0);
     int64_t       count, shown = 0;
-    const word_marks marks = marks_of(s);
     int32_t      *words = whole_words(s, WORDS, &count), *ids = (int32_t *)allocate((size_t)(count * T) + 1, sizeof *ids);
     expected     *list = (expected *)allocate((size_t)count + 1, sizeof *list);
     if (s->m.desc.context < T) count = 0;
@@ -330,7 +340,7 @@ static void put_words(page *p, const subject *s)
     for (int64_t i = 0; i < count && shown < SHOWN_WORDS; i++) {
         int64_t k = 0;
         while (k < i && list[k].next != list[i].next) k++;
-        if (k < i || list[i].word == list[i].next || !is_word(s->names[list[i].next], marks)) continue;
+        if (k < i || list[i].word == list[i].next || !is_whole_word(s, list[i].next)) continue;
         page_open(p, NULL, '{');
         page_text(p, "word", s->names[list[i].word]);
         page_text(p, "next", s->names[list[i].next]);
@@ -430,12 +440,13 @@ void learnt_section(page *p, const subject *s, const int32_t *ids, int64_t T)
     page_text(p, "of", "language");
     const double own = put_losses(p, s, &gram);
     if (!isnan(own) && !isnan(gram)) {
-        char *text = format_text("It predicts text that it has not seen %s counts of up to five words would: a loss of %.2f nats per token, "
-                                 "%.2f with such counts.", own < gram ? "better than" : "no better than", own, gram);
+        char *text = format_text("It predicts text that it has not seen %s counts of up to five words would: a loss of %.2f "
+                                 "nats per token, %.2f with such counts.", own < gram ? "better than" : "no better than", own,
+                                 gram);
         page_text(p, "text", text);
         free(text);
-    } else page_text(p, "text", "What it expects after single words, and a text that it continues: its own predictions, from the "
-                     "weights alone.");
+    } else page_text(p, "text", "What it expects after single words, and a text that it continues: its own predictions, from "
+                     "the weights alone.");
     if (T) put_example(p, s, ids, T);
     put_words(p, s);
     put_pairs(p, s, typical_unit(s));

@@ -143,12 +143,12 @@ static void write_tables(tn_ctx *ctx, const char *path, const char *title, const
     page p;
     page_begin(&p, "look", "tensor", title);
     char *about = count == 1 ? format_text("One array of %s.", shape_text(list[0].t))
-                             : format_text("%lld tensors, with %lld numbers.", (long long)count, (long long)numbers_of(list, count));
+        : format_text("%lld tensors, with %lld numbers.", (long long)count, (long long)numbers_of(list, count));
     page_text(&p, "about", about);
     free(about);
     page_open(&p, "sections", '[');
-    page_section(&p, "learnt", "learnt", "What is in it", "Each tensor by its singular values: few large ones mean that it looks for "
-                 "few patterns, a long flat row that it is like noise.");
+    page_section(&p, "learnt", "learnt", "What is in it", "Each tensor by its singular values: few large ones mean that it "
+                 "looks for few patterns, a long flat row that it is like noise.");
     page_text(&p, "of", "tensors");
     page_close(&p, '}');
     page_section(&p, "card", "model", "The file", "What the file holds.");

@@ -69,6 +69,7 @@ double typical_unit(const subject *s)
 /* The pairs of one order, whose tensors are freed. Returns the sum of their shares. */
 static double report_pairs(const subject *s, tn_circuit_entries *e, int64_t n, tn_order order)
 {
+    const double unit = typical_unit(s);
     static const column columns[] = {
         {"left", NULL, 20, "%s"}, {"right", NULL, 20, "%s"}, {"value", NULL, 12, "%.5g"}, {"share", "share, %", 9, "%.3g"},
         {NULL, NULL, 0, NULL}
@@ -81,7 +82,7 @@ static double report_pairs(const subject *s, tn_circuit_entries *e, int64_t n, t
         const int64_t i = (int64_t)at[2 * k], j = (int64_t)at[2 * k + 1];
         const char   *left = i == n ? "1" : s->names[whole ? i : s->common[i]];
         if (against ? value[k] >= 0 : value[k] <= 0) break;
-        report_row(columns, left, j == n ? "1" : s->names[whole ? j : s->common[j]], value[k] * typical_unit(s), 100 * share[k]);
+        report_row(columns, left, j == n ? "1" : s->names[whole ? j : s->common[j]], unit * value[k], 100 * share[k]);
         sum += share[k];
     }
     tn_circuit_entries_destroy(e);

@@ -8,8 +8,8 @@ tn.sections.card = (section, box) => {
     box.append(tn.h("dl", { class: "card" }, section.rows.map(([label, x, explanation]) => tn.h("div", { title: explanation },
         tn.h("dt", { text: label }), tn.h("dd", {}, value(label, x))))));
     if (!section.curve) return;
-    const { x, series, xlabel, ylabel } = section.curve;
+    const { x, series, xlabel, ylabel, rules = [] } = section.curve;
     const lines = series.map(one => ({ name: one.name, x: tn.array(one.x || x), y: tn.array(one.y) }));
-    const plot = tn.plot({ series: lines, xlabel, ylabel, height: 240 });
+    const plot = tn.plot({ series: lines, rules, xlabel, ylabel, height: 240 });
     box.append(tn.h("div", { class: "tools" }, tn.toggle("logarithmic", false, logY => plot.update({ logY }))), plot.element);
 };

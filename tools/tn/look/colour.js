@@ -68,7 +68,8 @@ tn.paint = (values, limit, sequential = false) => {
     const pixels = new Uint32Array(values.length), scale = limit > 0 ? steps / limit : 0;
     for (let i = 0; i < values.length; i++) {
         const t = values[i] * scale;
-        pixels[i] = t !== t ? grey : t === -Infinity ? 0 : colours[t >= steps ? 2 * steps : t <= -steps ? 0 : Math.round(t + steps)];
+        pixels[i] = t !== t ? grey : t === -Infinity ? 0 : colours[t >= steps ? 2 * steps : t <= -steps ? 0 : Math.round(t
+            + steps)];
     }
     return new Uint8ClampedArray(pixels.buffer);
 };

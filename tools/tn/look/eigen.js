@@ -56,9 +56,10 @@ const card = (one, pick, gone) => tn.h("button", { type: "button", role: "radio"
 const detail = (one, name, gone) => tn.h("div", { class: "detail" },
     one.vector && tn.page.pixels ? tn.large(one.vector, `eigenvector ${one.k} of ${tn.plain(name)}, large`) : null,
     tn.h("div", { class: "facts" },
-        tn.h("h3", {}, `Eigenvector ${one.k} of `, tn.token(name)),
+        tn.h("h3", {}, `Eigenvector ${one.k} for “`, tn.token(name), "”"),
         gone ? tn.h("p", { text: "It is ablated, and adds nothing." })
-            : tn.h("p", {}, "eigenvalue ", tn.number(one.value, 6), tn.h("span", { class: "soft" }, " · ", tn.percent(one.share),
+            : tn.h("p", {}, "eigenvalue ", tn.number(one.value, 6), tn.h("span", { class: "soft" }, " · ",
+                tn.percent(one.share),
                 " of the sum of magnitudes shown")),
         one.tokens ? tn.h("div", { class: "columns" }, tokenList(one.tokens, one.opposite ? "nearest tokens" : null),
             one.opposite ? tokenList(one.opposite, "at the other end") : null) : null,
@@ -83,7 +84,8 @@ const gallery = (all, name, isGone = () => false) => {
             ["below", "negative", one => one.value < 0]].map(([sign, title, has]) => {
             const ones = all.filter(has).sort((a, b) => Math.abs(b.value) - Math.abs(a.value)), some = ones.slice(0, shown[sign]);
             if (!ones.length) return "";
-            const buttons = some.map(one => { const button = card(one, () => pick(one.k), isGone(one.k)); cards.push([one, button]);
+            const buttons = some.map(one => { const button = card(one, () => pick(one.k), isGone(one.k));
+                cards.push([one, button]);
                 return button; });
             return tn.h("div", { class: "vectors" }, tn.h("span", { class: "label", text: title }),
                 tn.h("div", { class: "row" + (some.some(one => one.tokens) ? " words" : "") }, buttons,

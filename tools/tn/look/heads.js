@@ -49,7 +49,8 @@ const patternOf = (head, text, place) => {
     const show = (values, tokens) => {
         const t = tokens.length;
         if (!t || values.length !== t * t) { place.replaceChildren(); return; }
-        const dense = { of: "dense", values, causal: true, rownames: tokens, colnames: tokens, row_label: "from", column_label: "to" };
+        const dense = { of: "dense", values, causal: true, rownames: tokens, colnames: tokens, row_label: "from",
+            column_label: "to" };
         place.classList.remove("old");
         place.replaceChildren(tn.h("p", { class: "soft small", text: "Where the chosen token looks; point at another one." }),
             lookingAt(values, tokens), tn.matrix(dense).element);
@@ -75,11 +76,12 @@ tn.sections.heads = (section, box) => {
             patternOf(head, text, pattern);
             return [pattern];
         }] : null,
-        head.qk ? ["QK", () => [tn.h("p",
-            { class: "soft small", text: "How strongly a query token (row) asks for a key token (column)." }),
+        head.qk ? ["QK", () => gone(head) ? nothing() : [tn.h("p",
+            { class: "soft small", text: "How strongly a query token (row) asks for a key token (column)" +
+                (head.qk.centred ? ", beside the mean of its row, which softmax ignores." : ".") }),
             tn.matrix(head.qk).element]] : null,
         head.ov ? ["OV", () => gone(head) ? nothing() : [tn.h("p",
-            { class: "soft small", text: "What looking at a token (row) adds to the logit of an output (column)." }),
+            { class: "soft small", text: "What looking at a token (column) adds to the logit of a token (row)." }),
             tn.matrix(head.ov).element]] : null,
     ].filter(Boolean);
     let wanted = 0, chosen = 0;
@@ -99,7 +101,11 @@ tn.sections.heads = (section, box) => {
         heads.map(row), show);
     /* The numbers of a head are those of its weights, so another one that is ablated leaves them as they are. */
     document.addEventListener("tn-model", () => heads.forEach((head, i) => table.fill(i, row(head))));
-    document.addEventListener("tn-answer", () => { if (wanted === 0 || gone(heads[chosen])) show(chosen); });
+    let last = null;                            /* the answer that is shown; null: the page's own text */
+    document.addEventListener("tn-answer", () => {
+        if (tn.answer !== last) show(chosen);
+        last = tn.answer;
+    });
     document.addEventListener("tn-asked", () => place.classList.add("old"));
     document.addEventListener("tn-answer", () => place.classList.remove("old"));
     sortable(table, columns, heads);

@@ -24,9 +24,9 @@ const beyondChance = () => {
             values.length]; });
     if (!counts.length) return null;
     const mean = k => counts.reduce((sum, pair) => sum + pair[k], 0) / counts.length;
-    return tn.h("p", { class: "finding" }, "On average ", tn.h("b", { text: tn.format(Math.round(mean(0))) }), ` of ${
-        tn.format(Math.round(mean(1)))} patterns of an output are stronger than those of shuffled weights: these are what it has ` +
-        "learnt, and the rest is noise.");
+    return tn.h("p", { class: "finding" }, "On average ", tn.h("b", { text: tn.format(Math.round(mean(0))) }),
+        ` of ${tn.format(Math.round(mean(1)))} patterns of an output are stronger than those of shuffled weights: these are `,
+        "what it has learnt, and the rest is noise.");
 };
 const classes = (section, box) => {
     const eigen = sections("eigen")[0], grid = tn.h("div", { class: "classes" }), names = eigen.outputs.map(one => one.name);
@@ -35,9 +35,11 @@ const classes = (section, box) => {
     const draw = () => grid.replaceChildren(...eigen.outputs.slice(0, shown).map((output, o) =>
         classCard(output, o, eigen, () => choose(o))));
     tn.drawn(draw);
-    const more = tn.h("button", { type: "button", class: "more", hidden: names.length <= most, text: `all ${names.length} outputs`,
+    const more = tn.h("button", { type: "button", class: "more", hidden: names.length <= most,
+        text: `all ${names.length} outputs`,
         onclick: () => { shown = names.length; more.hidden = true; draw(); } });
-    box.append(tn.h("p", { class: "small soft keys" }, tn.h("span", { class: "key", style: "--ink: var(--above)", text: "for" }), " ",
+    box.append(tn.h("p", { class: "small soft keys" }, tn.h("span", { class: "key", style: "--ink: var(--above)",
+        text: "for" }), " ",
         tn.h("span", { class: "key", style: "--ink: var(--below)", text: "against" }), " a click chooses this output below"),
         grid, more, beyondChance() || "");
 };
@@ -45,10 +47,12 @@ const classes = (section, box) => {
 /* ---- language */
 /* A table of losses, the best first: a bar each. */
 const losses = list => tn.h("div", {}, tn.h("h4", { text: "Loss on text it has not seen, nats per token" }),
-    tn.bars(list.map(({ name, nats, own }) => ({ label: name, value: nats, text: nats.toFixed(2), class: own ? "best" : "other" }))));
+    tn.bars(list.map(({ name, nats, own }) => ({ label: name, value: nats, text: nats.toFixed(2), class: own ? "best"
+        : "other" }))));
 const nextOf = (tokens, next, token) => [
     tn.h("p", { class: "text" }, tokens.map(name => tn.token(name)), tn.h("span", { class: "next" }, " → ", tn.token(token))),
-    tn.bars(next.map(([name, chance]) => ({ label: name, value: chance, text: tn.chance(chance), class: name === token ? "best" : "" })))];
+    tn.bars(next.map(([name, chance]) => ({ label: name, value: chance, text: tn.chance(chance), class: name === token ? "best"
+        : "" })))];
 const spoken = name => {
     const [, block, what, head] = name.match(/^blocks\.(\d+)\.(attn|mlp)\.?(\d+|bias)?$/) || [];
     return what === "mlp" ? `MLP of block ${block}` : what && head !== "bias" ? `head ${head} of block ${block}`
@@ -57,7 +61,7 @@ const spoken = name => {
 const whyOf = (values, token) => {
     const rows = [...values].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 4);
     if (!rows.length) return [];
-    return [tn.h("h4", {}, "Why ", tn.token(token), ": what adds most to its logit"),
+    return [tn.h("h4", {}, "Why ", tn.token(token, { class: "token piece" }), "? What adds most to its logit"),
         tn.bars(rows.map(([name, value]) => ({ label: spoken(name), value, text: tn.signed(Number(value.toPrecision(3))) })))];
 };
 const language = (section, box) => {
@@ -77,9 +81,11 @@ const language = (section, box) => {
             label: tn.h("span", { class: "pair" }, tn.token(word), tn.h("i", { text: " → " }), tn.token(next)) })))) : null;
     const pairs = tn.h("div", {});
     const some = section.pairs || [];
-    if (some.length) tn.drawn(() => pairs.replaceChildren(tn.h("h4", { text: "Pairs of words, and the word they raise, in nats" }),
+    if (some.length) tn.drawn(() => pairs.replaceChildren(tn.h("h4",
+        { text: "Pairs of words, and the word they raise, in nats" }),
         tn.bars(some.filter(row => !tn.gone.has(`blocks.${row.block}.mlp`)).slice(0, 6).map(row => ({ value: row.value,
-            text: tn.signed(Number(row.value.toPrecision(3))), label: tn.h("span", { class: "pair" }, tn.token(row.first), tn.h("i", { text: " × " }),
+            text: tn.signed(Number(row.value.toPrecision(3))), label: tn.h("span", { class: "pair" }, tn.token(row.first),
+                tn.h("i", { text: " × " }),
                 tn.token(row.second), tn.h("i", { text: " → " }), tn.token(row.output)) })))));
     if (words) left.push(words);
     box.append(tn.h("div", { class: "two even" }, tn.h("div", {}, left, some.length ? pairs : null), example));
@@ -91,8 +97,10 @@ const spark = values => {
     const places = values.map((v, i) => [(i + 0.5) * step, height - 2 - (height - 4) * Math.abs(v) / top]);
     return tn.s("svg", { class: "spark", width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
         "aria-label": `${values.length} values` },
-        places.length > 60 ? tn.s("path", { d: places.map(([x, y], i) => (i ? "L" : "M") + x.toFixed(1) + " " + y.toFixed(1)).join("") })
-            : places.map(([x, y]) => tn.s("line", { x1: x, x2: x, y1: height - 1, y2: y, "stroke-width": Math.min(6, 0.7 * step) })));
+        places.length > 60 ? tn.s("path", { d: places.map(([x, y], i) => (i ? "L" : "M") + x.toFixed(1) + " "
+            + y.toFixed(1)).join("") })
+            : places.map(([x, y]) => tn.s("line", { x1: x, x2: x, y1: height - 1, y2: y, "stroke-width": Math.min(6,
+                0.7 * step) })));
 };
 const tensors = (section, box) => {
     const groups = sections("spectra").flatMap(one => one.groups.map(group => ({ ...group, section: one.id })));
@@ -103,7 +111,8 @@ const tensors = (section, box) => {
         while (needed < values.length && sum < 0.9 * all) sum += values[needed++] ** 2;
         return tn.h("tr", {}, tn.h("th", { scope: "row" }, tn.h("a", { href: "#" + group.section }, tn.token(group.name))),
             tn.h("td", {}, spark(values)), tn.h("td", { class: "right" }, tn.number(needed), ` of ${values.length}`),
-            tn.h("td", { class: "right" }, tn.number(group.effective_rank, 3)), tn.h("td", { class: "right" }, tn.number(group.norm, 4)));
+            tn.h("td", { class: "right" }, tn.number(group.effective_rank, 3)), tn.h("td", { class: "right" },
+                tn.number(group.norm, 4)));
     });
     if (rows.length) box.append(tn.h("div", { class: "scroll" }, tn.h("table", {}, tn.h("thead", {}, tn.h("tr", {},
         ["tensor", "its values, largest first", "carry 90 % of it", "effective rank", "norm"].map((name, i) =>
@@ -117,11 +126,13 @@ const twoClasses = (section, box) => {
     const grid = tn.h("div", { class: "classes" }), choose = tn.follow("output", names, { value: -1, show() {} }, () => {});
     const strongest = output => {
         const all = tn.eigenvectors(output).filter(one => one.vector);
-        return [1, -1].map(sign => all.filter(one => one.value * sign > 0).sort((x, y) => sign * (y.value - x.value))[0]).filter(Boolean);
+        return [1, -1].map(sign => all.filter(one => one.value * sign > 0).sort((x, y) =>
+            sign * (y.value - x.value))[0]).filter(Boolean);
     };
     grid.append(...a.outputs.slice(0, most).map((output, o) => tn.h("button", { type: "button", class: "class",
         "aria-label": `class ${tn.plain(output.name)}`, onclick: () => choose(o) },
-        tn.h("b", {}, tn.token(output.name)), tn.h("span", { class: "caption" }, "cosine ", tn.number(compare.rows[o].similarity, 2)),
+        tn.h("b", {}, tn.token(output.name)), tn.h("span", { class: "caption" }, "cosine ",
+            tn.number(compare.rows[o].similarity, 2)),
         [output, b.outputs[o]].map((one, i) => tn.h("div", { class: "of-model", style: `--ink: var(--series-${i + 1})` },
             strip(strongest(one), one.name))))));
     box.append(tn.h("p", { class: "small soft keys" }, [compare.a, compare.b].map((name, i) =>
@@ -129,9 +140,12 @@ const twoClasses = (section, box) => {
         tn.h("span", { text: "for (left) and against (right); a click chooses this output below" })), grid);
 };
 const twoModels = (section, box) => box.append(tn.h("p", { class: "text" }, section.example.tokens.map(name => tn.token(name)),
-    tn.h("span", { class: "next", text: " → ?" })), tn.h("div", { class: "two even" }, section.example.models.map((one, i) => tn.h("div", {},
+    tn.h("span", { class: "next", text: " → ?" })), tn.h("div", { class: "two even" }, section.example.models.map((one, i) =>
+        tn.h("div", {},
     tn.h("h4", {}, tn.h("span", { class: "key", style: `--ink: var(--series-${i + 1})` }, tn.token(one.name)), " expects"),
-    tn.bars(one.next.map(([name, chance], k) => ({ label: name, value: chance, text: tn.chance(chance), class: k ? "" : "best" })),
+    tn.bars(one.next.map(([name, chance], k) => ({ label: name, value: chance, text: tn.chance(chance), class: k ? ""
+        : "best" })),
         { limit: 1 })))));
 
-tn.sections.learnt = (section, box) => ({ classes, language, tensors, two: twoClasses, texts: twoModels })[section.of](section, box);
+tn.sections.learnt = (section, box) => ({ classes, language, tensors, two: twoClasses, texts: twoModels })[section.of](section,
+    box);

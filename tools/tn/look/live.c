@@ -507,8 +507,9 @@ static bool say_path(const tn_circuit_paths *paths, int64_t node)
     return said;
 }
 
-/* The paths that add most to the logit of `token` after the text, in the model without what is ablated. Returns their number, at most `top`; numbers: the logit,
-   the sum of all paths that were found, the sum of the others; then the value of each path; words: their names. */
+/* The paths that add most to the logit of `token` after the text, in the model without what is ablated. Returns their number,
+   at most `top`; numbers: the logit, the sum of all paths that were found, the sum of the others; then the value of each path;
+   words: their names. */
 int EXPORT(live_paths)(int token, int budget, int top)
 {
     tn_circuit_frozen     frozen;
@@ -703,8 +704,8 @@ int EXPORT(live_vectors)(int block, int token)
 }
 
 /* Hides an eigenvector of a token, `vector` as live_vectors has it, from the MLP of its block: the part of the normed stream
-   along it is removed, so that vector . [z;1] is 0. k: a number by which the page knows it, since live_vectors does not count it
-   any more. Without numbers (n is 0) it is shown again. */
+   along it is removed, so that vector . [z;1] is 0. k: a number by which the page knows it, since live_vectors does not count
+   it any more. Without numbers (n is 0) it is shown again. */
 int EXPORT(live_hide)(int block, int token, int k, const double *vector, size_t n)
 {
     unseen **at = &unseen_list, *one;

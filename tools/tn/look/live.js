@@ -120,12 +120,14 @@ const beginning = (call, known, pixels) => {
     if (example) return { picture: tn.array(example.input).slice(0, pixels), words: ["This picture is one of the data."] };
     let best = null;
     (known ? known.outputs : []).forEach((output, c) => {
-        const one = tn.eigenvectors(output).filter(({ value, vector }) => vector && value > 0).sort((a, b) => b.value - a.value)[0];
+        const one = tn.eigenvectors(output).filter(({ value, vector }) => vector && value > 0).sort((a, b) =>
+            b.value - a.value)[0];
         for (const sign of one ? [1, -1] : []) {
             const most = one.vector.reduce((a, v) => Math.max(a, sign * v), 0) || 1;
             const picture = Float32Array.from(one.vector, v => Math.max(0, sign * v / most));
             const chance = tn.softmax(call("live_see", picture).numbers)[c];
-            if (!best || chance > best.chance) best = { picture, chance, c, words: ["This picture is the model’s own: the bright " +
+            if (!best || chance > best.chance) best = { picture, chance, c,
+                words: ["This picture is the model’s own: the bright " +
                 "part of the strongest eigenvector for ", tn.token(output.name), "."] };
         }
     });
@@ -276,8 +278,8 @@ const language = (call, live, box) => {
                 tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), columns.map(text => tn.h("th", { scope: "col", text })))),
                 tn.h("tbody", {}, Array.from({ length: layers }, (_, block) => tn.h("tr", {},
                     tn.h("th", { scope: "row", text: "block " + block }), columns.map((_, head) => cell(block, head))))))),
-            why ? tn.h("p", { class: "soft small", text: "The parts cannot be told apart in this model, because the norms of later " +
-                "blocks change what earlier ones have written." }) : "");
+            why ? tn.h("p", { class: "soft small", text: "The parts cannot be told apart in this model, because the norms of " +
+                "later blocks change what earlier ones have written." }) : "");
     };
 
     /* What the eigenvectors of the token's matrix in the chosen block add; each is named by the tokens on the text's side. */
@@ -326,7 +328,8 @@ const language = (call, live, box) => {
     const tell = found => {
         const same = !tn.gone.size && text.value === beginning;
         const ids = [...answered.ids];
-        tn.answer = same ? null : { tokens: ids.map(id => names[id]), next: answered.next.map(([id, chance]) => [names[id], chance]),
+        tn.answer = same ? null : { tokens: ids.map(id => names[id]), next: answered.next.map(([id, chance]) =>
+            [names[id], chance]),
             token: names[token], values: new Map(values), paths: found && { rows: Array.from({ length: found.count }, (_, i) =>
                 ({ path: found.words[i].replace(/E\[(\d+)\]/g, (_, id) => `E[${names[id]}]`), value: found.numbers[3 + i] })),
                 exact: found.numbers[0] },
@@ -372,8 +375,8 @@ const language = (call, live, box) => {
         const none = message => {
             spoke = null;
             vectorRows.replaceChildren(tn.h("p", { class: "soft small", title: message, text: tn.gone.has(partOf(block, heads))
-                ? "The MLP of this block is ablated, and adds nothing." : "The MLP of this block is not a product of linear maps, " +
-                "so it has no eigenvectors." }));
+                ? "The MLP of this block is ablated, and adds nothing." : "The MLP of this block is not a product of " +
+                "linear maps, so it has no eigenvectors." }));
         };
         const heading = () => title.replaceChildren("Eigenvectors that spoke for ", quoted(asked), " · click to ablate");
         heading();
@@ -438,7 +441,8 @@ const language = (call, live, box) => {
         const from = each * count + 1 + k * n, id = hiddenEver++, key = `vector ${block} ${token} ${id}`;
         hidden.set(key, { key, id, k, block, token, answer: spoke.answer, numbers: numbers.slice(each * k, each * k + each) });
         answer(() => taken(key, ["an eigenvector of ", quoted(token), ` in block ${block}`],
-            ["live_hide", block, token, id, numbers.slice(from, from + n)], ["live_hide", block, token, id, new Float64Array(0)]));
+            ["live_hide", block, token, id, numbers.slice(from, from + n)], ["live_hide", block, token, id,
+                new Float64Array(0)]));
     };
     const show = one => {
         if (!length) return;
@@ -479,7 +483,8 @@ const twoImages = (calls, models, box) => {
                 .sort((a, b) => Math.abs(b.part) - Math.abs(a.part)).slice(0, 6);
             places[i].replaceChildren(tn.bars(chances.map((value, c) => ({ value, text: tn.chance(value),
                 class: c === tn.best(chances) ? "best" : "", note: tn.number(of[c], 4),
-                label: tn.h("button", { type: "button", class: "plain", "aria-pressed": c === chosen, onclick: () => choose(c) },
+                label: tn.h("button", { type: "button", class: "plain", "aria-pressed": c === chosen, onclick: () =>
+                    choose(c) },
                     tn.token(names[c])) })), { head: ["output", "", "probability", "logit"] }),
                 tn.h("h4", {}, "Eigenvectors that spoke for ", tn.token(names[chosen])),
                 tn.bars(spoke.map(({ k, value, part }) => ({ value: part, label: tn.h("span", { class: "spoke" },
@@ -496,9 +501,11 @@ const twoImages = (calls, models, box) => {
     if (first) pad.set(first.picture); else again();
 };
 const twoTexts = (calls, models, box) => {
-    const opened = calls.map((call, i) => call("live_language", tn.array(models[i].weights), models[i].config, models[i].tokenizer || ""));
+    const opened = calls.map((call, i) => call("live_language", tn.array(models[i].weights), models[i].config,
+        models[i].tokenizer || ""));
     calls.forEach((call, i) => call("live_marks", models[i].marks === false ? 0 : 1));
-    const names = (tn.page.names || {}).tokens || opened[0].words, places = calls.map(() => tn.h("div", { class: "answer-of" }));
+    const names = (tn.page.names || {}).tokens || opened[0].words, places = calls.map(() =>
+        tn.h("div", { class: "answer-of" }));
     const status = tn.h("output", { class: "status" }), answer = answering(status), tokens = tn.h("p", { class: "words" });
     const read = () => answer(() => {
         const ids = calls.map(call => call("live_text", text.value).numbers);
@@ -507,11 +514,14 @@ const twoTexts = (calls, models, box) => {
             if (!ids[i].length) { place.replaceChildren(); return; }
             const { count, numbers } = calls[i]("live_next"), chances = numbers.subarray(count);
             const order = Array.from({ length: count }, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
-            place.replaceChildren(tn.bars(order.map((id, k) => ({ label: names[id], value: chances[id], text: tn.chance(chances[id]),
-                class: k ? "" : "best", note: tn.number(numbers[id], 4) })), { head: ["next token", "", "probability", "logit"] }));
+            place.replaceChildren(tn.bars(order.map((id, k) =>
+                ({ label: names[id], value: chances[id], text: tn.chance(chances[id]),
+                class: k ? "" : "best", note: tn.number(numbers[id], 4) })),
+                    { head: ["next token", "", "probability", "logit"] }));
         });
     });
-    const text = tn.h("textarea", { id: "live-text", rows: 2, spellcheck: "false", dir: "auto", "aria-label": "text", oninput: read });
+    const text = tn.h("textarea", { id: "live-text", rows: 2, spellcheck: "false", dir: "auto", "aria-label": "text",
+        oninput: read });
     text.value = models[0].prompt || "Once upon a time";
     box.append(text, tokens, status, besides(models, places));
     read();

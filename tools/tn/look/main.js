@@ -145,7 +145,8 @@ document.addEventListener("keydown", event => {
 const noteSection = (page.notes || []).length && { type: "notes", id: "notes", title: "Notes",
     text: "What is exact here, and what is left out.", notes: page.notes };
 const learnt = (page.sections || []).filter(section => section.type === "learnt");
-const all = [...learnt, ...(liveSection ? [liveSection] : []), ...(page.sections || []).filter(section => !learnt.includes(section)),
+const all = [...learnt, ...(liveSection ? [liveSection] : []), ...(page.sections || []).filter(section =>
+    !learnt.includes(section)),
     ...(noteSection ? [noteSection] : [])];
 const places = all.map(section => [section, frame(section)]);
 document.body.append(help);

@@ -2,8 +2,9 @@
    or arrows) with its value and both names. Two canvases: cells and names below, the cursor above, which moves without the
    cells being drawn again.
 
-   A view is the cell at the left, the cell at the top and the pixels per cell. What is drawn first is coarse enough to be there
-   within the time of a key press; strips of the full resolution follow while nobody presses anything. */
+   A view is the cell at the left, the cell at the top and the pixels per cell. Cells of a matrix with few rows, or few columns,
+   are stretched along the shorter side, so that it is not a strip. What is drawn first is coarse enough to be there within the
+   time of a key press; strips of the full resolution follow while nobody presses anything. */
 const side = { left: 96, top: 84 };             /* room for names */
 const quick = 8e6;                              /* products that a drawing may take at a time: about 10 ms */
 
@@ -50,23 +51,26 @@ tn.matrix = matrix => {
 
     /* ---- geometry */
     const tallest = () => Math.max(260, Math.min(660, window.innerHeight * 0.8));
-    const fit = () => Math.min((width - side.left) / columns, (height - side.top) / rows);
+    const least = 150, stretchOf = (short, long, room) => clamp(least / Math.max(1, short * room / long), 1, 40);
+    let sx = 1, sy = 1;                         /* how cells are stretched */
+    const fit = () => Math.min((width - side.left) / columns / sx, (height - side.top) / rows / sy);
     const largest = () => Math.max(fit(), 44);
+    const wideOf = () => view.scale * sx, highOf = () => view.scale * sy;
     const settle = next => {
         const scale = clamp(next.scale, fit(), largest());
-        const wide = (width - side.left) / scale, tall = (height - side.top) / scale;
+        const wide = (width - side.left) / scale / sx, tall = (height - side.top) / scale / sy;
         view = { scale, x: clamp(next.x, 0, Math.max(0, columns - wide)), y: clamp(next.y, 0, Math.max(0, rows - tall)) };
         stage.classList.toggle("near", scale > fit() * 1.001);
     };
-    const cellAt = (px, py) => ({ i: Math.floor((py - side.top) / view.scale + view.y),
-        j: Math.floor((px - side.left) / view.scale + view.x) });
+    const cellAt = (px, py) => ({ i: Math.floor((py - side.top) / highOf() + view.y),
+        j: Math.floor((px - side.left) / wideOf() + view.x) });
     const zoom = (factor, px, py) => {
-        const x = view.x + (px - side.left) / view.scale, y = view.y + (py - side.top) / view.scale;
+        const x = view.x + (px - side.left) / wideOf(), y = view.y + (py - side.top) / highOf();
         const scale = clamp(view.scale * factor, fit(), largest());
-        settle({ scale, x: x - (px - side.left) / scale, y: y - (py - side.top) / scale });
+        settle({ scale, x: x - (px - side.left) / scale / sx, y: y - (py - side.top) / scale / sy });
         draw();
     };
-    const placeOf = ({ i, j }) => [side.left + (j + 0.5 - view.x) * view.scale, side.top + (i + 0.5 - view.y) * view.scale];
+    const placeOf = ({ i, j }) => [side.left + (j + 0.5 - view.x) * wideOf(), side.top + (i + 0.5 - view.y) * highOf()];
     const zoomKey = factor => {
         const [px, py] = placeOf(cursor), inside = px >= side.left && px < width && py >= side.top && py < height;
         zoom(factor, inside ? px : (side.left + width) / 2, inside ? py : (side.top + height) / 2);
@@ -89,27 +93,31 @@ tn.matrix = matrix => {
             down.count), 0, 0);
         context.save();
         context.beginPath();
-        context.rect(side.left, side.top, Math.min(width - side.left, (columns - view.x) * view.scale),
-            Math.min(height - side.top, (rows - view.y) * view.scale));
+        context.rect(side.left, side.top, Math.min(width - side.left, (columns - view.x) * wideOf()),
+            Math.min(height - side.top, (rows - view.y) * highOf()));
         context.clip();
         context.imageSmoothingEnabled = false;
-        context.drawImage(small, side.left + (across.first - view.x) * view.scale, side.top + (down.first - view.y) * view.scale,
-                          across.count * across.step * view.scale, down.count * down.step * view.scale);
+        context.drawImage(small, side.left + (across.first - view.x) * wideOf(), side.top + (down.first - view.y) * highOf(),
+                          across.count * across.step * wideOf(), down.count * down.step * highOf());
         context.restore();
     };
-    const visible = step => ({ down: blocks(view.y, view.y + (height - side.top) / view.scale, step, rows),
-                               across: blocks(view.x, view.x + (width - side.left) / view.scale, step, columns) });
-    const finest = () => Math.max(1, Math.ceil(0.999 / view.scale));
+    /* What is seen, in blocks that are `coarse` times those of a pixel. */
+    const stepOf = size => Math.max(1, Math.ceil(0.999 / size));
+    const visible = coarse => ({
+        down: blocks(view.y, view.y + (height - side.top) / highOf(), coarse * stepOf(highOf()), rows),
+        across: blocks(view.x, view.x + (width - side.left) / wideOf(), coarse * stepOf(wideOf()), columns) });
+    const finest = () => Math.min(stepOf(wideOf()), stepOf(highOf()));
     const drawCells = () => {
         const context = cells.getContext("2d"), mine = ++drawing;
         paper(cells, context);
-        let step = finest(), { down, across } = visible(step);
-        while (source.work(down.count, across.count) > quick && step < Math.max(rows, columns))
-            ({ down, across } = visible(step *= 2));
+        let coarse = 1, { down, across } = visible(coarse);
+        while (source.work(down.count, across.count) > quick && coarse < Math.max(rows, columns))
+            ({ down, across } = visible(coarse *= 2));
         put(context, source.grid(output, down, across), down, across);
-        status.textContent = finest() > 1 ? `each cell is the mean of ${finest()} × ${finest()} values` : "";
-        if (step === finest()) return;
-        const view = visible(finest());
+        const [m, n] = [stepOf(highOf()), stepOf(wideOf())];
+        status.textContent = m * n > 1 ? `each cell is the mean of ${m} × ${n} values` : "";
+        if (coarse === 1) return;
+        const view = visible(1);
         prepare(context, view, mine, source.prepare(view.across)[Symbol.iterator]());
     };
     /* What follows takes no longer at a time than the first drawing, so that a key finds the page free. */
@@ -131,7 +139,7 @@ tn.matrix = matrix => {
     };
     /* Values in cells that have room for them, black or white by how dark the cell is. */
     const drawNumbers = () => {
-        if (view.scale < 42) return;
+        if (wideOf() < 42 || highOf() < 16) return;
         const context = cells.getContext("2d"), { down, across } = visible(1);
         const values = source.grid(output, down, across);
         context.font = style("--canvas-font");
@@ -147,20 +155,23 @@ tn.matrix = matrix => {
     };
     const drawNames = () => {
         const context = cells.getContext("2d"), room = 14;
-        const fits = Math.ceil(room / view.scale), every = pixels && 2 * fits > pixels.width
-            ? Math.ceil(fits / pixels.width) * pixels.width : fits;
+        const apart = size => {
+            const fits = Math.ceil(room / size);
+            return pixels && 2 * fits > pixels.width ? Math.ceil(fits / pixels.width) * pixels.width : fits;
+        };
+        const everyRow = apart(highOf()), everyColumn = apart(wideOf());
         context.font = style("--canvas-font");
         context.textBaseline = "middle";
         context.textAlign = "right";
         context.fillStyle = style("--soft");
-        for (let i = Math.ceil(view.y / every) * every; i < rows; i += every) {
-            const y = side.top + (i + 0.5 - view.y) * view.scale;
+        for (let i = Math.ceil(view.y / everyRow) * everyRow; i < rows; i += everyRow) {
+            const y = side.top + (i + 0.5 - view.y) * highOf();
             if (y > height - 4) break;
             if (y > side.top + 4) context.fillText(fitted(context, tn.plain(rowNames[i]), side.left - 14), side.left - 8, y);
         }
         context.textAlign = "left";
-        for (let j = Math.ceil(view.x / every) * every; j < columns; j += every) {
-            const x = side.left + (j + 0.5 - view.x) * view.scale;
+        for (let j = Math.ceil(view.x / everyColumn) * everyColumn; j < columns; j += everyColumn) {
+            const x = side.left + (j + 0.5 - view.x) * wideOf();
             if (x > width - 4) break;
             if (x < side.left + 4) continue;
             context.save();
@@ -175,7 +186,7 @@ tn.matrix = matrix => {
         context.fillText(words.row + " ↓", 4, side.top - 10);
     };
     const drawCursor = () => {
-        const context = above.getContext("2d"), size = Math.max(view.scale, 3);
+        const context = above.getContext("2d"), w = Math.max(wideOf(), 3), h = Math.max(highOf(), 3);
         paper(above, context);
         const [px, py] = placeOf(cursor);
         if (px < side.left || py < side.top || px > width || py > height) return;
@@ -183,13 +194,13 @@ tn.matrix = matrix => {
         context.globalAlpha = 0.35;
         context.lineWidth = 1;
         context.beginPath();
-        context.moveTo(side.left, py); context.lineTo(px - size / 2, py);
-        context.moveTo(px, side.top); context.lineTo(px, py - size / 2);
+        context.moveTo(side.left, py); context.lineTo(px - w / 2, py);
+        context.moveTo(px, side.top); context.lineTo(px, py - h / 2);
         context.stroke();
         context.globalAlpha = 1;
         for (const [colour, grow] of [["#fff", 1.5], ["#000", 0.5]]) {
             context.strokeStyle = colour;
-            context.strokeRect(px - size / 2 - grow, py - size / 2 - grow, size + 2 * grow, size + 2 * grow);
+            context.strokeRect(px - w / 2 - grow, py - h / 2 - grow, w + 2 * grow, h + 2 * grow);
         }
     };
     const draw = () => {
@@ -224,7 +235,7 @@ tn.matrix = matrix => {
     const move = (i, j, follow) => {
         cursor = { i: clamp(i, 0, rows - 1), j: clamp(j, 0, columns - 1) };
         if (follow) {
-            const wide = (width - side.left) / view.scale, tall = (height - side.top) / view.scale;
+            const wide = (width - side.left) / wideOf(), tall = (height - side.top) / highOf();
             const x = clamp(view.x, cursor.j + 1 - wide, cursor.j), y = clamp(view.y, cursor.i + 1 - tall, cursor.i);
             if (x !== view.x || y !== view.y) { settle({ ...view, x, y }); draw(); }
         }
@@ -246,8 +257,7 @@ tn.matrix = matrix => {
     stage.addEventListener("keydown", event => {
         if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
         event.preventDefault();
-        const step = 60 / view.scale;
-        if (event.shiftKey && pans[event.key]) pan(pans[event.key][0] * step, pans[event.key][1] * step);
+        if (event.shiftKey && pans[event.key]) pan(pans[event.key][0] * 60 / wideOf(), pans[event.key][1] * 60 / highOf());
         else keys[event.key](finest());
     });
     /* The wheel scrolls the page until the matrix has the focus, so that nobody is caught in it. */
@@ -283,7 +293,7 @@ tn.matrix = matrix => {
         const wide = fingers.size === 2 && spread();
         fingers.set(event.pointerId, now);
         if (wide) { const next = spread(); zoom(next.apart / wide.apart, next.x, next.y); }
-        else pan((before.x - now.x) / view.scale, (before.y - now.y) / view.scale);
+        else pan((before.x - now.x) / wideOf(), (before.y - now.y) / highOf());
     });
     for (const name of ["pointerup", "pointercancel"]) stage.addEventListener(name, event => fingers.delete(event.pointerId));
     stage.addEventListener("dblclick", event => { const { x, y } = local(event); zoom(2, x, y); });
@@ -316,7 +326,8 @@ tn.matrix = matrix => {
         if (!now || now === width) return;
         const whole = !width || view.scale <= fit() * 1.001;
         width = now;
-        height = Math.round(clamp(side.top + (width - side.left) * rows / columns, 200, tallest()));
+        [sx, sy] = [stretchOf(columns, rows, tallest() - side.top), stretchOf(rows, columns, width - side.left)];
+        height = Math.round(clamp(side.top + (width - side.left) * rows * sy / columns / sx, 200, tallest()));
         settle(whole ? { x: 0, y: 0, scale: 0 } : view);
         draw();
     };
@@ -342,9 +353,10 @@ tn.matrix = matrix => {
         tell();
     });
     document.addEventListener("tn-theme", () => { if (inView) draw(); else stale = true; });
-    stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows) + "px";
+    stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows
+        * stretchOf(columns, rows, tallest() - side.top)) + "px";
     tell();
-    return { set: picker.set, source, element: tn.h("div", { class: "matrix" },
+    return { set: picker.set, output: () => output, source, element: tn.h("div", { class: "matrix" },
         tn.h("div", { class: "tools" }, picker.element, tn.h("div", { class: "group" },
             button("−", "zoom out", () => zoomKey(1 / 1.5)),
             button("+", "zoom in", () => zoomKey(1.5)), button("⤢", "show all", keys["0"])), contrasts.element),
@@ -386,10 +398,24 @@ const asPictures = (section, source) => {
         place));
 };
 
+/* A matrix with a focus shows its rows and columns first, and all on request. */
+const focused = section => {
+    const { focus } = section, place = tn.h("div", {});
+    let shown = null;
+    const show = all => {
+        const start = shown ? shown.output() : section.start;
+        shown = tn.matrix({ ...(all ? section : { ...section, embed: focus.embed, rownames: focus.names,
+            colnames: focus.names }),
+            start });
+        place.replaceChildren(shown.element);
+    };
+    show(false);
+    return [tn.h("div", { class: "tools" }, tn.toggle("all tokens", false, show)), place];
+};
 tn.sections.matrix = (section, box) => {
     const source = tn.source(section);
     if (pictures(source)) { box.append(asPictures(section, source)); return; }
-    box.append(tn.matrix(section).element,
+    box.append(...(section.focus ? focused(section) : [tn.matrix(section).element]),
         tn.h("p", { class: "hint" }, "Click or tab into the matrix: ", tn.h("kbd", { text: "+" }), " ",
             tn.h("kbd", { text: "−" }), " or the wheel zoom, ",
             tn.h("kbd", { text: "arrows" }), " move the cell, ", tn.h("kbd", { text: "Shift" }),

@@ -16,14 +16,16 @@ tn.sections.pairs = (section, box) => {
     const signs = tn.picker("sign", ["both", "positive", "negative"], i => { sign = [0, 1, -1][i]; most = page; show(); });
     const show = () => {
         const wanted = input.value.toLowerCase().trim();
-        const found = section.rows.filter((row, i) => !tn.gone.has(`blocks.${row.block}.mlp`) && texts[i].includes(wanted) && (!sign || row.value * sign > 0));
+        const found = section.rows.filter((row, i) => !tn.gone.has(`blocks.${row.block}.mlp`) && texts[i].includes(wanted)
+            && (!sign || row.value * sign > 0));
         count.textContent = found.length === section.rows.length ? `${found.length} pairs`
             : `${found.length} of ${section.rows.length} pairs`;
         place.replaceChildren(found.length
             ? tn.bars(found.slice(0, most).map(row => ({ value: row.value, label: tn.h("span", { class: "pair" },
             tn.token(row.first), tn.h("i", { text: " × " }), tn.token(row.second),
             withOutput && row.output !== undefined ? [tn.h("i", { text: " → " }), tn.token(row.output)] : null) })),
-            { limit, head: [`${labels.first} × ${labels.second}${withOutput ? " → " + labels.output : ""}`, "", section.unit || "value"] })
+            { limit, head: [`${labels.first} × ${labels.second}${withOutput ? " → " + labels.output : ""}`, "", section.unit
+                || "value"] })
                 : tn.h("p", { class: "soft", text: "No pair contains this." }));
         more.hidden = found.length <= most;
     };

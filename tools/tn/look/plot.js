@@ -82,12 +82,12 @@ const drawSeries = (series, i, x, y, plot) => {
 };
 
 /* Lines across the plot: {y, label} horizontal, {x, label} upright. */
-const drawRule = (rule, x, y, width, height) => {
+const drawRule = (rule, x, y, width, height, below) => {
     const across = rule.y !== undefined, v = across ? y.place(rule.y) : x.place(rule.x);
     return tn.s("g", { class: "rule" },
         across ? tn.s("line", { x1: margin.left, x2: width - margin.right, y1: v, y2: v })
                : tn.s("line", { x1: v, x2: v, y1: margin.top, y2: height - margin.bottom }),
-        tn.s("text", across ? { x: width - margin.right - 4, y: v - 5, "text-anchor": "end", text: rule.label }
+        tn.s("text", across ? { x: width - margin.right - 4, y: below ? v + 13 : v - 5, "text-anchor": "end", text: rule.label }
                             : { x: v + 5, y: margin.top + 11, text: rule.label }));
 };
 
@@ -110,7 +110,8 @@ tn.plot = options => {
                   plot.logY, height - margin.bottom - 4, margin.top + 4, 5, plot.least);
         frame.replaceChildren(tn.s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" },
             axes(plot, x, y, width, height), plot.series.map((series, i) => drawSeries(series, i, x, y, plot)),
-            plot.rules.map(rule => drawRule(rule, x, y, width, height)), cursor));
+            plot.rules.map(rule => drawRule(rule, x, y, width, height, plot.rules.some(other => other.y > rule.y
+                && y.place(rule.y) - y.place(other.y) < 16))), cursor));
         frame.setAttribute("aria-label", plot.label || [plot.ylabel, plot.xlabel].filter(Boolean).join(" by "));
         read(at);
     };
@@ -160,8 +161,8 @@ tn.plot = options => {
     return { element, update, read };
 };
 
-/* Rows of {label, value, text?, note?, notes?}: bars to both sides of zero, with the number and notes beside them. wide: most of
-   the width is for labels. */
+/* Rows of {label, value, text?, note?, notes?}: bars to both sides of zero, with the number and notes beside them. wide: most
+   of the width is for labels. */
 tn.bars = (rows, options = {}) => {
     const limit = options.limit || rows.reduce((most, row) => Math.max(most, Math.abs(row.value) || 0), 0) || 1;
     const bothSides = rows.some(row => row.value < 0);
@@ -173,7 +174,8 @@ tn.bars = (rows, options = {}) => {
     };
     const head = options.head && tn.h("thead", {}, tn.h("tr", {}, options.head.map((name, i) =>
         tn.h("th", { scope: "col", class: i > 1 ? "right" : "", text: name }))));
-    return tn.h("table", { class: options.wide ? "bars wide" : "bars" }, head, tn.h("tbody", {}, rows.map(row => tn.h("tr", { class: row.class },
+    return tn.h("table", { class: options.wide ? "bars wide" : "bars" }, head, tn.h("tbody", {},
+        rows.map(row => tn.h("tr", { class: row.class },
         tn.h("th", { scope: "row" }, row.label instanceof Node ? row.label : tn.token(row.label)),
         tn.h("td", { class: "bar" }, bar(row.value)),
         tn.h("td", { class: "right" }, tn.number(row.value, undefined, row.text)),

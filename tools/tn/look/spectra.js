@@ -6,7 +6,8 @@ const beyond = (values, edge) => edge === null || edge === undefined ? undefined
 /* A table in which one row is chosen, by pointer or arrow keys: [{cells}], columns [[label, explanation]...]. show(i) is a
    reader's choice, set(i) that of the page, as onchange(i, whether a reader chose) is told; fill(i, cells) replaces a row. */
 tn.chooser = (label, columns, rows, onchange) => {
-    const mark = i => lines.forEach((line, k) => { line.setAttribute("aria-selected", k === i); line.tabIndex = k === i ? 0 : -1; });
+    const mark = i => lines.forEach((line, k) => { line.setAttribute("aria-selected", k === i); line.tabIndex = k === i ? 0
+        : -1; });
     const show = i => { mark(i); onchange(i, true); };
     const cellsOf = cells => cells.map((cell, k) => k
         ? tn.h("td", { class: "right" }, typeof cell === "number" ? tn.number(cell) : cell === null || cell === undefined ? "–"
@@ -25,7 +26,8 @@ tn.chooser = (label, columns, rows, onchange) => {
     const table = tn.h("table", { class: "chooser", role: "grid", "aria-label": label },
         tn.h("thead", {}, tn.h("tr", {}, columns.map(([name, explanation], k) => tn.h("th", { scope: "col", class: k ? "right"
             : "", title: explanation }, name)))), body);
-    return { element: tn.h("div", { class: "scroll tall" }, table), lines, body, show, fill, set: i => { mark(i); onchange(i, false); } };
+    return { element: tn.h("div", { class: "scroll tall" }, table), lines, body, show, fill, set: i => { mark(i);
+        onchange(i, false); } };
 };
 
 /* What is shown of a spectrum: of three times as many values as random weights have beyond the null, and at least 24; what
@@ -56,10 +58,13 @@ tn.sections.spectra = (section, box) => {
     };
     const plot = tn.plot({ ...state(), xlabel: section.xlabel || "index, by size", ylabel: section.ylabel || "value",
         height: 260 });
-    const row = group => [group.name, group.y.length, group.effective_rank, beyond(group.y, group.null_edge), group.norm];
+    const compared = groups.some(group => typeof group.null_edge === "number");
+    const row = group => [group.name, group.y.length, group.effective_rank,
+        ...(compared ? [beyond(group.y, group.null_edge)] : []), group.norm];
     const table = tn.chooser("spectra", [[section.label || "spectrum"], ["values"],
         ["effective rank", "(sum |value|)² / sum value²: how many equal values would be as spread"],
-        ["beyond the null", "number of values larger than random weights of the same size would have"], ["norm"]],
+        ...(compared ? [["beyond the null", "number of values larger than random weights of the same size would have"]] : []),
+            ["norm"]],
         groups.map(row), (i, byReader) => { chosen = i; plot.update(state()); if (byReader) follow(i); });
     const names = groups.map(group => group.name);
     const follow = tn.follow("output", names, { get value() { return chosen; }, show() {} }, i => table.set(i));

@@ -12,7 +12,8 @@ const table = (parts, name, rest, exact) => {
             note: tn.number(part.activation, 3) })), { head: ["eigenvector", "", "contribution", "activation"] })),
         tn.h("p", { class: "total" }, `sum of ${parts.length} contributions${rest ? ", and the rest, " : ""}`, rest
             ? tn.number(rest) : null, " to ", tn.token(name), ": ", tn.number(total, 6),
-            exact === undefined || Number.isNaN(exact) ? null : [tn.h("span", { class: "soft", text: " · the model itself: " }), tn.number(exact, 6)])];
+            exact === undefined || Number.isNaN(exact) ? null
+                : [tn.h("span", { class: "soft", text: " · the model itself: " }), tn.number(exact, 6)])];
 };
 
 tn.sections.spoke = (section, box) => {
@@ -51,7 +52,8 @@ tn.sections.spoke = (section, box) => {
     };
     const pick = (i, first) => {
         example = i;
-        pictures.forEach((picture, k) => { picture.setAttribute("aria-checked", k === i); picture.tabIndex = k === i ? 0 : -1; });
+        pictures.forEach((picture, k) => { picture.setAttribute("aria-checked", k === i); picture.tabIndex = k === i ? 0 : -1;
+            });
         const best = showScores();
         if (!first) { outputs.set(best); return; }
         outputs.show(best);

@@ -71,4 +71,5 @@ document.addEventListener("tn-model", () => {
         tn.h("button", { type: "button", text: "restore all", onclick: () => tn.restore() })] : []));
 });
 /* A line that is there while something is ablated, in a section that stays as it was. */
-tn.ofWhole = () => tn.h("p", { class: "of-whole", text: "Of the whole model: what is ablated is not taken out of these numbers." });
+tn.ofWhole = () => tn.h("p", { class: "of-whole",
+    text: "Of the whole model: what is ablated is not taken out of these numbers." });
