@@ -253,6 +253,36 @@ static void stop_tokens(const char *folder, const char *config, size_t bytes, in
     free(own);
 }
 
+/* The run in --out: weights with their notes, config.json, and tokenizer.json if there is one. */
+static void write_import(model *m, weights_file *w, const char *type, bool plain, const char *folder, const char *config,
+                         size_t bytes)
+{
+    char       *text = config_json(m);
+    buffer      json = {0}, stop = {0};
+    tn_metadata notes[4];
+    make_folder(importing.out);
+    buffer_add(&json, text, strlen(text));
+    stop_tokens(folder, config, bytes, m->desc.vocab, &stop);
+    notes[0].key = "tn.model", notes[0].value = text;
+    notes[1].key = "tn.import", notes[1].value = type;
+    notes[2].key = "tn.bos", notes[2].value = plain ? "none" : "first";
+    notes[3].key = "tn.stop", notes[3].value = stop.data;
+    w->m = m;
+    w->notes = notes;
+    w->count = 4;
+    write_weights(importing.out, w, put_own);
+    write_text(importing.out, "config.json", &json);
+    if (m->tokenizer) {
+        char *path = join_path(importing.out, "tokenizer.json");
+        save_tokenizer(path, BY_NAME, m->tokenizer, m->ctx);
+        print("written: %s\n", path);
+        free(path);
+    } else warn("%s has no tokenizer.json: tn generate needs --ids or --tokenizer", folder);
+    free(stop.data);
+    free(json.data);
+    free(text);
+}
+
 int import_main(int argc, char **argv)
 {
     const int    arguments = read_options(&import_usage, argc, argv);
@@ -261,8 +291,6 @@ int import_main(int argc, char **argv)
     size_t       bytes;
     model        m;
     weights_file w;
-    tn_metadata      notes[4];
-    buffer       json = {0}, stop = {0};
     if (!folder) usage_error("no model is given, expected tn import DIRECTORY --out RUN");
     if (!importing.out) usage_error("no --out is given, expected tn import DIRECTORY --out RUN");
     if (!is_folder(folder)) fail("%s is not a folder, expected one with config.json and model.safetensors", folder);
@@ -290,31 +318,10 @@ int import_main(int argc, char **argv)
     check_ctx(m.ctx, "weights");
     print("model: %s, %lld layers, width %lld, %lld parameters, vocabulary %lld\n", type, (long long)m.desc.layers,
           (long long)m.desc.dim, (long long)tn_params_elements(m.params), (long long)m.desc.vocab);
-    make_folder(importing.out);
-    char *text = config_json(&m);
-    buffer_add(&json, text, strlen(text));
-    notes[0].key = "tn.model", notes[0].value = text;
-    notes[1].key = "tn.import", notes[1].value = type;
-    notes[2].key = "tn.bos", notes[2].value = plain ? "none" : "first";
-    w.m = &m;
-    w.notes = notes;
-    stop_tokens(folder, config, bytes, m.desc.vocab, &stop);
-    notes[3].key = "tn.stop", notes[3].value = stop.data;
-    w.count = 4;
-    write_weights(importing.out, &w, put_own);
-    write_text(importing.out, "config.json", &json);
-    if (m.tokenizer) {
-        free(path);
-        path = join_path(importing.out, "tokenizer.json");
-        save_tokenizer(path, BY_NAME, m.tokenizer, m.ctx);
-        print("written: %s\n", path);
-    } else warn("%s has no tokenizer.json: tn generate needs --ids or --tokenizer", folder);
+    write_import(&m, &w, type, plain, folder, config, bytes);
     free(path);
     free(config);
-    free(stop.data);
-    free(json.data);
     free(type);
-    free(text);
     close_model(&m);
     return 0;
 }

@@ -362,6 +362,26 @@ static void read_moment(const subject *s, const moment *m)
     check_finite(&s->m, m->path);
 }
 
+/* A line for each head at each of the steps. */
+static void heads_over_time(const subject *s, const moment *list, head_numbers *const *heads, int64_t count, int64_t D)
+{
+    static const column each[] = {
+        {"step", NULL, 7, "%.0f"}, {"head", NULL, 5, "%s"}, {"qk", "|QK|", 8, "%.3g"}, {"ov", "|OV|", 8, "%.3g"},
+        {"copying", NULL, 7, "%.3f"}, {"distance_1", "distance 1", 10, "%.3f"}, {"composition", NULL, 11, "%.3f"},
+        {"with", NULL, 8, "%s"}, {NULL, NULL, 0, NULL}
+    };
+    report_table("per_head", NULL, each);
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t k = 0; k < s->m.desc.layers * s->m.desc.heads; k++) {
+            const head_numbers *h = &heads[i][k];
+            char                name[48], with[64];
+            head_name(s, k, "", name, sizeof name);
+            with_name(h, "", with, sizeof with);
+            report_row(each, (double)list[i].step, name, h->qk, h->ov, h->copying, h->share && D > 1 ? h->share[1] : NAN,
+                       h->composition, with);
+        }
+}
+
 void history_report(subject *s)
 {
     static const column columns[] = {
@@ -369,13 +389,8 @@ void history_report(subject *s)
         {"copying_head", "head", 5, "%s"}, {"distance_1", "distance 1", 10, "%.3f"}, {"distance_head", "head", 5, "%s"},
         {"composition", NULL, 11, "%.3f"}, {"pair", "heads", 12, "%s"}, {NULL, NULL, 0, NULL}
     };
-    static const column each[] = {
-        {"step", NULL, 7, "%.0f"}, {"head", NULL, 5, "%s"}, {"qk", "|QK|", 8, "%.3g"}, {"ov", "|OV|", 8, "%.3g"},
-        {"copying", NULL, 7, "%.3f"}, {"distance_1", "distance 1", 10, "%.3f"}, {"composition", NULL, 11, "%.3f"},
-        {"with", NULL, 8, "%s"}, {NULL, NULL, 0, NULL}
-    };
     char    *folder = folder_of(s->file);
-    int64_t  count, D = 0, n = s->m.desc.layers * s->m.desc.heads, high = -1, jump = -1;
+    int64_t  count, D = 0, high = -1, jump = -1;
     moment  *list = list_moments(folder, &count);
     samples  x;
     double   last = NAN, most = 0;
@@ -404,16 +419,8 @@ void history_report(subject *s)
         last = t.pair < 0 ? NAN : heads[i][t.pair].composition;
         if (t.pair >= 0 && high < 0 && last > 2 / sqrt((double)s->m.desc.dim)) high = list[i].step;
     }
-    report_table("per_head", NULL, each);
+    heads_over_time(s, list, heads, count, D);
     for (int64_t i = 0; i < count; i++) {
-        for (int64_t k = 0; k < n; k++) {
-            const head_numbers *h = &heads[i][k];
-            char                name[48], with[64];
-            head_name(s, k, "", name, sizeof name);
-            with_name(h, "", with, sizeof with);
-            report_row(each, (double)list[i].step, name, h->qk, h->ov, h->copying, h->share && D > 1 ? h->share[1] : NAN,
-                       h->composition, with);
-        }
         free_heads(s, heads[i]);
         free(list[i].path);
     }

@@ -289,13 +289,37 @@ static tn_status put_picture(void *image, tn_sink sink)
 #endif
 }
 
+static tn_image_series curve_of(const char *name, const double *x, const double *y, int64_t count)
+{
+    tn_image_series s;
+    memset(&s, 0, sizeof s);
+    s.name = name;
+    s.x = x;
+    s.y = y;
+    s.count = count;
+    return s;
+}
+
+/* Writes and frees the picture. Training continues without it. */
+static void save_curve(journal *j, tn_ctx *ctx, tn_image *image)
+{
+    char *why = image ? write_file_with(j->picture, BY_NAME, put_picture, image, ctx) : NULL;
+    if (!image || why) {
+        clear_progress(j);
+        if (why) warn("%s", why);
+        else warn("cannot draw %s: %s", j->picture, tn_ctx_error(ctx));
+        tn_ctx_clear_error(ctx);
+    }
+    free(why);
+    tn_image_destroy(image);
+}
+
 void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens)
 {
     tn_image_series    series[5];
     tn_image_plot_desc desc;
-    char        *why = NULL;
     int64_t      n = 0, every = j->loss.count / 1000 + 1, i, k;
-    double       ends[2], three[2], five[2], all_tokens = j->all_step * tokens, low = INFINITY, high = -INFINITY;
+    double       ends[2], gram[2][2], all_tokens = j->all_step * tokens, low = INFINITY, high = -INFINITY;
     if (j->loss.count < 2 || !is_first()) return;
     double *x = (double *)allocate((size_t)j->loss.count, sizeof *x);
     double *y = (double *)allocate((size_t)j->loss.count, sizeof *y);
@@ -307,39 +331,25 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens)
     }
     double *held = (double *)allocate((size_t)j->held.count, sizeof *held);
     for (i = 0; i < j->held.count; i++) held[i] = j->held.x[i] * tokens;
-    memset(series, 0, sizeof series);
     memset(&desc, 0, sizeof desc);
-    series[n].name = "training, mean of 20 steps";
-    series[n].x = x;
-    series[n].y = y;
-    series[n++].count = k;
+    series[n++] = curve_of("training, mean of 20 steps", x, y, k);
     if (j->held.count > 1 || (j->held.count && j->held.x[0] != j->all_step)) {      /* else it is under the last point */
         for (i = 0; i < j->held.count; i++) if (j->held.y[i] < low) low = j->held.y[i];
-        series[n].name = "held out";
-        series[n].x = held;
-        series[n].y = j->held.y;
-        series[n++].count = j->held.count;
+        series[n++] = curve_of("held out", held, j->held.y, j->held.count);
     }
     if (isfinite(j->all)) {
         if (j->all < low) low = j->all;
-        series[n].name = "all of the held-out part";
-        series[n].x = &all_tokens;
-        series[n].y = &j->all;
-        series[n].kind = TN_IMAGE_SERIES_POINTS;
-        series[n++].count = 1;
+        series[n] = curve_of("all of the held-out part", &all_tokens, &j->all, 1);
+        series[n++].kind = TN_IMAGE_SERIES_POINTS;
     }
     ends[0] = j->loss.x[0] * tokens;
     ends[1] = j->loss.x[j->loss.count - 1] * tokens;
-    three[0] = three[1] = j->trigram;
-    five[0] = five[1] = j->fivegram;
     for (i = 0; i < 2 && isfinite(j->trigram); i++) {
-        series[n].name = i ? "5-gram" : "trigram";
-        series[n].x = ends;
-        series[n].y = i ? five : three;
-        series[n].dashed = true;
-        series[n++].count = 2;
-        if (*series[n - 1].y < low) low = *series[n - 1].y;
-        if (*series[n - 1].y > high) high = *series[n - 1].y;
+        const double loss = gram[i][0] = gram[i][1] = i ? j->fivegram : j->trigram;
+        series[n] = curve_of(i ? "5-gram" : "trigram", ends, gram[i], 2);
+        series[n++].dashed = true;
+        if (loss < low) low = loss;
+        if (loss > high) high = loss;
     }
     desc.title = title;
     desc.x_title = "tokens";
@@ -349,17 +359,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens)
         desc.y_low = low - 0.05 * (high - low);
         desc.y_high = high;
     }
-    tn_image *image = tn_image_plot(ctx, series, n, &desc);
-    if (image) why = write_file_with(j->picture, BY_NAME, put_picture, image, ctx);
-    /* Training continues without the picture. */
-    if (!image || why) {
-        clear_progress(j);
-        if (why) warn("%s", why);
-        else warn("cannot draw %s: %s", j->picture, tn_ctx_error(ctx));
-        tn_ctx_clear_error(ctx);
-    }
-    free(why);
-    tn_image_destroy(image);
+    save_curve(j, ctx, tn_image_plot(ctx, series, n, &desc));
     free(held);
     free(x);
     free(y);

@@ -896,80 +896,96 @@ static void spectrum_of(const subject *s, int64_t block, int64_t token, double *
     tn_cp_release(s->m.ctx, mark, NULL);
 }
 
+enum { MOMENTS = 8, LEVELS = 32 };
+
+/* Numbers at the steps whose weights a run has kept: MOMENTS of them at most, of which `kept` have finite weights. */
+typedef struct course {
+    int64_t kept;
+    double  steps[MOMENTS], loss[MOMENTS];
+    double *copying, *spectra;          /* [heads,MOMENTS] and [layers,MOMENTS,LEVELS] */
+} course;
+
+static void measure_moment(course *c, subject *s, const moment *m, const samples *x)
+{
+    const int64_t at = c->kept, L = s->m.desc.layers;
+    int64_t       D;
+    bool          bad = false;
+    tn_params_read(s->m.params, tn_source_path(m->path), TN_MATCH_IGNORE_EXTRA);
+    check_ctx(s->m.ctx, m->path);
+    for (int64_t k = 0; k < tn_params_count(s->m.params); k++)
+        bad = bad || count_nonfinite(tn_params_at(s->m.params, k)->value) > 0;
+    if (bad) {
+        report_note("Step %lld is left out: its weights have NaN or infinity.", (long long)m->step);
+        return;
+    }
+    head_numbers *heads = measure_heads(s, &D);
+    c->steps[at] = (double)m->step;
+    for (int64_t k = 0; k < x->count; k++) c->loss[at] += sample_loss(&s->m, x, k, NULL, 0) / (double)x->count;
+    for (int64_t k = 0; k < L * s->m.desc.heads; k++) c->copying[k * MOMENTS + at] = heads[k].copying;
+    for (int64_t k = 0; k < L; k++) spectrum_of(s, k, s->common[0], c->spectra + (k * MOMENTS + at) * LEVELS, LEVELS);
+    free_heads(s, heads);
+    c->kept++;
+}
+
+static void course_section(page *p, const subject *s, const course *c, const samples *x)
+{
+    const int64_t H = s->m.desc.heads, L = s->m.desc.layers, shape[2] = {c->kept, LEVELS};
+    char         *name = format_text("%lld held-out tokens", (long long)(x->count * x->length));
+    page_section(p, "time", "time", "Over the training", "The same numbers at the steps whose weights the run has kept.");
+    page_open(p, "steps", '[');
+    for (int64_t i = 0; i < c->kept; i++) page_number(p, NULL, c->steps[i]);
+    page_close(p, ']');
+    page_open(p, "series", '[');
+    if (x->count) one_series(p, "loss, nats per token", name, c->loss, c->kept);
+    for (int64_t k = 0; k < L * H && k < 32; k++) {
+        char *head = format_text("head %lld.%lld", (long long)(k / H), (long long)(k % H));
+        one_series(p, "copying score", head, c->copying + k * MOMENTS, c->kept);
+        free(head);
+    }
+    page_close(p, ']');
+    page_open(p, "spectra", '[');
+    for (int64_t k = 0; k < L; k++) {
+        char *of = format_text("block %lld, logit of %s", (long long)k, s->names[s->common[0]]);
+        if (!isnan(c->spectra[k * MOMENTS * LEVELS])) {
+            page_open(p, NULL, '{');
+            page_text(p, "name", of);
+            page_numbers(p, "values", ARRAY_F64, 2, shape, c->spectra + k * MOMENTS * LEVELS);
+            page_close(p, '}');
+        }
+        free(of);
+    }
+    page_close(p, ']');
+    page_close(p, '}');
+    free(name);
+}
+
 /* The model at earlier steps, if the run kept several: the copying scores of heads, their strongest composition, the loss on a
    part of the held-out text, and the spectrum of a token in each block. At the end the model is that of the page again. */
 static void time_section(page *p, subject *s)
 {
-    enum { MOST = 8, VALUES = 32 };
-    const int64_t L = s->m.desc.layers, n = L * s->m.desc.heads, token = s->common[0];
+    const int64_t L = s->m.desc.layers;
     char         *folder = folder_of(s->file);
-    int64_t       all, k, kept = 0, D, shape[2];
+    int64_t       all;
     moment       *list = list_moments(folder, &all);
-    double        steps[MOST], loss[MOST];
     samples       x;
+    course        c;
     memset(&x, 0, sizeof x);
-    int64_t count = all < MOST ? all : MOST;
-    double *copying = (double *)allocate((size_t)(n * MOST), sizeof *copying);
-    double *spectra = (double *)allocate((size_t)(L * MOST * VALUES), sizeof *spectra);
+    memset(&c, 0, sizeof c);
+    int64_t count = all < MOMENTS ? all : MOMENTS;
+    c.copying = (double *)allocate((size_t)(L * s->m.desc.heads * MOMENTS), sizeof *c.copying);
+    c.spectra = (double *)allocate((size_t)(L * MOMENTS * LEVELS), sizeof *c.spectra);
     circuit_settings.tokens = STREAM_TOKENS;
     if (count > 1 && s->has_run && s->run.held_count > 1) x = text_samples(s, NULL, s->m.desc.context);
-    for (int64_t i = 0; count > 1 && i < count; i++) {
-        const moment *m = &list[i * (all - 1) / (count - 1)];
-        bool          bad = false;
-        tn_params_read(s->m.params, tn_source_path(m->path), TN_MATCH_IGNORE_EXTRA);
-        check_ctx(s->m.ctx, m->path);
-        for (k = 0; k < tn_params_count(s->m.params); k++) bad = bad || count_nonfinite(tn_params_at(s->m.params, k)->value) > 0;
-        if (bad) {
-            report_note("Step %lld is left out: its weights have NaN or infinity.", (long long)m->step);
-            continue;
-        }
-        head_numbers *heads = measure_heads(s, &D);
-        steps[kept] = (double)m->step;
-        for (loss[kept] = 0, k = 0; k < x.count; k++) loss[kept] += sample_loss(&s->m, &x, k, NULL, 0) / (double)x.count;
-        for (k = 0; k < n; k++) copying[k * MOST + kept] = heads[k].copying;
-        for (k = 0; k < L; k++) spectrum_of(s, k, token, spectra + (k * MOST + kept) * VALUES, VALUES);
-        free_heads(s, heads);
-        kept++;
-    }
+    for (int64_t i = 0; count > 1 && i < count; i++) measure_moment(&c, s, &list[i * (all - 1) / (count - 1)], &x);
     if (count > 1) {
         tn_params_read(s->m.params, tn_source_path(s->file), TN_MATCH_IGNORE_EXTRA);
         check_ctx(s->m.ctx, s->file);
     }
-    if (kept > 1) {
-        char *name = format_text("%lld held-out tokens", (long long)(x.count * x.length));
-        page_section(p, "time", "time", "Over the training", "The same numbers at the steps whose weights the run has kept.");
-        page_open(p, "steps", '[');
-        for (int64_t i = 0; i < kept; i++) page_number(p, NULL, steps[i]);
-        page_close(p, ']');
-        page_open(p, "series", '[');
-        if (x.count) one_series(p, "loss, nats per token", name, loss, kept);
-        for (k = 0; k < n && n <= 32; k++) {
-            const int64_t H = s->m.desc.heads;
-            char         *head = format_text("head %lld.%lld", (long long)(k / H), (long long)(k % H));
-            one_series(p, "copying score", head, copying + k * MOST, kept);
-            free(head);
-        }
-        page_close(p, ']');
-        page_open(p, "spectra", '[');
-        shape[0] = kept, shape[1] = VALUES;
-        for (k = 0; k < L; k++) {
-            char *of = format_text("block %lld, logit of %s", (long long)k, s->names[token]);
-            if (!isnan(spectra[k * MOST * VALUES])) {
-                page_open(p, NULL, '{');
-                page_text(p, "name", of);
-                page_numbers(p, "values", ARRAY_F64, 2, shape, spectra + k * MOST * VALUES);
-                page_close(p, '}');
-            }
-            free(of);
-        }
-        page_close(p, ']');
-        page_close(p, '}');
-        free(name);
-    }
+    if (c.kept > 1) course_section(p, s, &c, &x);
     for (int64_t i = 0; i < all; i++) free(list[i].path);
     if (x.start) free_samples(&x);
-    free(copying);
-    free(spectra);
+    free(c.copying);
+    free(c.spectra);
     free(list);
     free(folder);
 }

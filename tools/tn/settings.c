@@ -210,13 +210,28 @@ static double branch_scale(const tn_transformer_desc *desc, double given)
 
 /* What the blocks use in turn; a cycle of one is what all of them use. */
 #define SET_CYCLE(field, type) { \
-    for (i = 0; i < train_settings.field.count; i++) desc->field##_cycle[i] = (type)train_settings.field.value[i]; \
-    desc->field##_count = i; \
+    for (int i = 0; i < train_settings.field.count; i++) desc->field##_cycle[i] = (type)train_settings.field.value[i]; \
+    desc->field##_count = train_settings.field.count; \
+}
+
+/* Whether the options fit together, and what they say is a model. */
+static void check_model_desc(tn_ctx *ctx, tn_transformer_desc *desc)
+{
+    if (desc->no_norm && desc->norm_place != TN_PLACE_PRE)
+        usage_error("--norm-place is given with --norm none, expected pre");
+    if (desc->no_norm && (train_settings.gain || train_settings.head_norm))
+        usage_error("--%s is given with --norm none, which has no norms", train_settings.gain ? "gain" : "head-norm");
+    if (train_settings.row_scale && !has_row_scale(desc))
+        usage_error("--row-scale is given with --attention softmax or differential, expected squared or bilinear");
+    if (tn_transformer_check(ctx, desc, desc) != TN_OK) usage_error("the model: %s", tn_ctx_error(ctx));
+    double tokens = (double)train_settings.batch * (double)train_settings.accumulate * (double)desc->context;
+    if (tokens > 1e15)
+        usage_error("--batch is %lld, --accumulate %lld and --context %lld, which is %.3g tokens per step, expected at most 1e15",
+                    (long long)train_settings.batch, (long long)train_settings.accumulate, (long long)desc->context, tokens);
 }
 
 void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
 {
-    int i;
     memset(desc, 0, sizeof *desc);
     if (train_settings.model) {
         char why[256];
@@ -224,7 +239,7 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     } else {                                          /* QK-norm and zero projections, as in modded-nanoGPT */
         desc->no_norm_gain = desc->embed_norm = true;
         desc->init = TN_INIT_NORMAL;
-        for (i = 0; i < train_usage.count; i++) if (options[i].saved == IF_GIVEN) options[i].given = true;
+        for (int i = 0; i < train_usage.count; i++) if (options[i].saved == IF_GIVEN) options[i].given = true;
     }
     desc->vocab = vocab;
     if (is_set("layers")) desc->layers = train_settings.layers;
@@ -266,17 +281,7 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     desc->recompute = train_settings.recompute;
     desc->embed_noise = train_settings.embed_noise;
     desc->dropout = train_settings.dropout;
-    if (desc->no_norm && desc->norm_place != TN_PLACE_PRE)
-        usage_error("--norm-place is given with --norm none, expected pre");
-    if (desc->no_norm && (train_settings.gain || train_settings.head_norm))
-        usage_error("--%s is given with --norm none, which has no norms", train_settings.gain ? "gain" : "head-norm");
-    if (train_settings.row_scale && !has_row_scale(desc))
-        usage_error("--row-scale is given with --attention softmax or differential, expected squared or bilinear");
-    if (tn_transformer_check(ctx, desc, desc) != TN_OK) usage_error("the model: %s", tn_ctx_error(ctx));
-    double tokens = (double)train_settings.batch * (double)train_settings.accumulate * (double)desc->context;
-    if (tokens > 1e15)
-        usage_error("--batch is %lld, --accumulate %lld and --context %lld, which is %.3g tokens per step, expected at most 1e15",
-                    (long long)train_settings.batch, (long long)train_settings.accumulate, (long long)desc->context, tokens);
+    check_model_desc(ctx, desc);
 }
 
 void read_settings(const char *text, size_t bytes, const char *name)
