@@ -90,9 +90,6 @@ static inline tn_ctx *ctx_in(test_heap *heap, tn_dtype dtype, size_t max_bytes)
     return ctx_new(&d);
 }
 
-/* A call that returns NULL, with this error. */
-#define REFUSED(ctx, call, status, part) do { CHECK(!(call)); CHECK_ERROR(ctx, status, part); } while (0)
-
 /* ---- worlds ------------------------------------------------------------------ */
 
 typedef struct world {

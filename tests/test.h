@@ -53,6 +53,9 @@
 #define CHECK_STATUS(s, expected)    test_check_str(tn_status_name(s), tn_status_name(expected), __FILE__, __LINE__, #s " == " #expected)
 #define CHECK_CTX(ctx)               test_check_str(tn_ctx_error(ctx), "", __FILE__, __LINE__, "no error in " #ctx)
 #define CHECK_ERROR(ctx, status, part) test_check_error(ctx, status, part, __FILE__, __LINE__)
+/* A call that fails with this error: one that returns NULL or false, and one that returns the status. */
+#define REFUSED(ctx, call, status, part) do { CHECK(!(call)); CHECK_ERROR(ctx, status, part); } while (0)
+#define FAILS(ctx, call, status, part) do { CHECK_STATUS(call, status); CHECK_ERROR(ctx, status, part); } while (0)
 #define CLOSE_CTX(ctx)               do { CHECK_CTX(ctx); tn_ctx_destroy(ctx); } while (0)
 /* The largest error of a whole test, printed with its bound, and checked. NaN fails. */
 #define WORST(what, value, bound)    test_worst(what, (double)(value), (double)(bound), __FILE__, __LINE__)

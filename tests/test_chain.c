@@ -125,10 +125,8 @@ TEST(shapes)
     REQUIRE(ctx != NULL);
     CHECK(tn_chain(ctx, tn_full(ctx, 4, shape, 1), &log_norm) == NULL && log_norm == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "chain: m is [2,3,4,5], expected [b,n,d,d] with n >= 1");
-    CHECK(tn_chain(ctx, chains(ctx, 2, 0, 3), NULL) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "chain: m is [2,0,3,3]");
-    CHECK(tn_chain(ctx, tn_full(ctx, 3, shape, 1), NULL) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "chain: m is [2,3,4]");
+    REFUSED(ctx, tn_chain(ctx, chains(ctx, 2, 0, 3), NULL), TN_ERR_SHAPE, "chain: m is [2,0,3,3]");
+    REFUSED(ctx, tn_chain(ctx, tn_full(ctx, 3, shape, 1), NULL), TN_ERR_SHAPE, "chain: m is [2,3,4]");
     tn_tensor *y = tn_chain(ctx, chains(ctx, 0, 2, 3), &log_norm);
     REQUIRE(y != NULL && log_norm != NULL);
     CHECK(y->rank == 3 && y->shape[0] == 0 && y->shape[2] == 3 && log_norm->rank == 1 && log_norm->shape[0] == 0);

@@ -142,8 +142,7 @@ static void step_twice(void)
     tn_call c = call_of(TN_KERNEL_SGD, 1, 3, v);
     c.f[0] = 0.5;
     c.f[4] = 1;
-    CHECK_STATUS(run(&w, &c), TN_OK);                   /* m = 2, p = 1 - 0.5 * 2 = 0 */
-    c.f[4] = 4;
+    CHECK_STATUS(run(&w, &c), TN_OK);                   /* m = 2, p = 1 - 0.5 * 2 = 0 */ c.f[4] = 4;
     CHECK_STATUS(run(&w, &c), TN_OK);                   /* m = 3, p = 0 - 2 * 3 = -6; the other way around -4.5 */
     CHECK_STATUS(w.table->download(w.state, got, v[1].data, sizeof got), TN_OK);
     for (i = 0; i < N && got[i] == -6; i++) {}
@@ -634,8 +633,7 @@ TEST(plans_of_products)
     for (int i = 0; i < (int)(sizeof calls / sizeof *calls); i++) {
         tn_call        c = biased(&w, calls[i].dtype, 24, calls[i].columns);
         const uint64_t questions = tnch_lt_questions(), products = tnch_lt_products();
-        CHECK_STATUS(sync(&w, why), TN_OK);                 /* streams may run late */
-        uint64_t launches = tnch_launches();
+        CHECK_STATUS(sync(&w, why), TN_OK);                 /* streams may run late */ uint64_t launches = tnch_launches();
         for (int n = 0; n < 3; n++) CHECK_STATUS(run(&w, &c), TN_OK);
         CHECK_STATUS(sync(&w, why), TN_OK);
         CHECK_INT(tnch_lt_questions() - questions, calls[i].questions);

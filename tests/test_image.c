@@ -1273,8 +1273,7 @@ TEST(ppm_holds_the_pixels)
     CHECK_STATUS(tn_image_write_ppm(image, tn_sink_memory(file, bytes + 64, &used)), TN_OK);
     CHECK_INT(used, bytes + (size_t)n);
     CHECK(memcmp(file, head, (size_t)n) == 0 && memcmp(file + n, image->pixels, bytes) == 0);
-    CHECK_STATUS(tn_image_save_ppm(image, "no/such/folder/figure.ppm"), TN_ERR_FILE);
-    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/folder/figure.ppm");
+    FAILS(ctx, tn_image_save_ppm(image, "no/such/folder/figure.ppm"), TN_ERR_FILE, "no/such/folder/figure.ppm");
     free(file);
     tn_ctx_destroy(ctx);
 }
@@ -1297,14 +1296,12 @@ TEST(png_reads_back)
         stbi_image_free(back);
         free(file);
     }
-    CHECK_STATUS(tn_image_save_png(figure(ctx, 0, 1), "no/such/folder/figure.png"), TN_ERR_FILE);
-    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/folder/figure.png");
+    FAILS(ctx, tn_image_save_png(figure(ctx, 0, 1), "no/such/folder/figure.png"), TN_ERR_FILE, "no/such/folder/figure.png");
     tn_ctx_destroy(ctx);
 #else
 #ifndef HAVE_STB_IMAGE_WRITE
     tn_ctx *ctx = ctx_in(NULL, TN_REAL, 0);
-    CHECK_STATUS(tn_image_save_png(figure(ctx, 0, 1), "figure.png"), TN_ERR_FILE);
-    CHECK_ERROR(ctx, TN_ERR_FILE, "image_write_png: stb_image_write.h is missing");
+    FAILS(ctx, tn_image_save_png(figure(ctx, 0, 1), "figure.png"), TN_ERR_FILE, "image_write_png: stb_image_write.h is missing");
     tn_ctx_destroy(ctx);
 #endif
     SKIP("stb", "stb_image_write.h and stb_image.h (libstb-dev)");
@@ -1367,8 +1364,7 @@ TEST(svg_has_every_cell_and_escapes_text)
     free(svg);
     tn_image_destroy(image);
     CHECK_STATUS(tn_image_write_svg(NULL, tn_sink_memory(NULL, 0, NULL)), TN_ERR_ARG);
-    CHECK_STATUS(tn_image_save_svg(figure(ctx, 0, 1), "no/such/folder/figure.svg"), TN_ERR_FILE);
-    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/folder/figure.svg");
+    FAILS(ctx, tn_image_save_svg(figure(ctx, 0, 1), "no/such/folder/figure.svg"), TN_ERR_FILE, "no/such/folder/figure.svg");
     tn_ctx_destroy(ctx);
 }
 

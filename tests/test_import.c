@@ -183,8 +183,7 @@ TEST(maps_that_cannot_be_written)
     CHECK_STATUS(tn_transformer_write_mapped(m.params, NULL, tn_sink_memory(file, ROOM, &used), map, lines, 0, NULL, 0),
                  TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "transformer_write_mapped: the model is NULL, expected one of tn_transformer_init");
-    CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, -1, 0, NULL, 0),
-                 TN_ERR_ARG);
+    CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, -1, 0, NULL, 0), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "transformer_write_mapped: -1 lines of a map at an address, expected a list of 0 or more");
     own[0].file = NULL;
     CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), own, lines, 0, NULL, 0),

@@ -1495,8 +1495,7 @@ TEST(half_a_layer_is_none)
             CHECK(tn_params_add(ps, tn_params_at(probe, k)->name, 1, &one, init) != NULL);
             for (int again = 0; again < 3; again++) {                  /* the first time the set may grow */
                 memset(&y, 1, sizeof y);
-                CHECK_STATUS(init_layer(ps, which, &y, &bytes, cp), TN_ERR_ARG);
-                CHECK_ERROR(l.ctx, TN_ERR_ARG, tn_params_at(probe, k)->name);
+                FAILS(l.ctx, init_layer(ps, which, &y, &bytes, cp), TN_ERR_ARG, tn_params_at(probe, k)->name);
                 CHECK_INT(tn_params_count(ps), 1);
                 CHECK(all_zero(&y, bytes));
                 if (again > 0 && !CHECK_INT(tn_ctx_memory(l.ctx).live - tn_ctx_memory(l.ctx).arena, live))

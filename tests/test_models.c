@@ -254,11 +254,9 @@ TEST(patterns)
             if (!CHECK(error <= 1e-15)) printf("     %s, block %d\n", what, (int)l);
             test_raise(&worst, error);
         }
-        CHECK(!tn_transformer_pattern(w.ctx, &m, ids, d.layers));
-        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer_pattern: block is ");
+        REFUSED(w.ctx, tn_transformer_pattern(w.ctx, &m, ids, d.layers), TN_ERR_SHAPE, "transformer_pattern: block is ");
         tn_ctx_clear_error(w.ctx);
-        CHECK(!tn_transformer_pattern(w.ctx, &m, NULL, 0));
-        CHECK_ERROR(w.ctx, TN_ERR_ARG, "transformer_pattern: ids is NULL");
+        REFUSED(w.ctx, tn_transformer_pattern(w.ctx, &m, NULL, 0), TN_ERR_ARG, "transformer_pattern: ids is NULL");
         close_world(&w);
     }
     WORST("pattern of a block against that of its attention", worst, 1e-15);
@@ -300,28 +298,22 @@ TEST(decoding_refuses)
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer: there are 8 tokens, expected at most 7, the learned positions");
     CHECK(tn_transformer_cache_create(w.ctx, &m, 1, 8) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer cache: length is 8, expected at most 7, the learned positions");
-    CHECK(tn_transformer_cache_create(w.ctx, &m, 0, 3) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer cache: batch is 0, expected 1 or more");
-    CHECK(tn_transformer_cache_create(w.ctx, NULL, 1, 3) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is NULL");
+    REFUSED(w.ctx, tn_transformer_cache_create(w.ctx, &m, 0, 3), TN_ERR_SHAPE, "transformer cache: batch is 0, expected 1 or more");
+    REFUSED(w.ctx, tn_transformer_cache_create(w.ctx, NULL, 1, 3), TN_ERR_ARG, "the model is NULL");
     tn_transformer_cache *c = tn_transformer_cache_create(w.ctx, &m, 2, 3);
     REQUIRE(c != NULL);
     CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 1, 1, 1), c) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "ids are [1,1], expected 2 texts as in the cache");
     CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 4, 1), c) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "ids have 4 tokens after 0 in the cache, expected at most 3 in all");
-    CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 0, 1), c) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "ids are [2,0]");
-    CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 1, 1), NULL) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the cache is NULL");
+    REFUSED(w.ctx, tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 0, 1), c), TN_ERR_SHAPE, "ids are [2,0]");
+    REFUSED(w.ctx, tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 1, 1), NULL), TN_ERR_ARG, "the cache is NULL");
     tn_record(w.ctx);
-    CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 1, 1), c) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "recording");
+    REFUSED(w.ctx, tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 1, 1), c), TN_ERR_ARG, "recording");
     tn_ctx_reset(w.ctx);
     d.layers = 3;
     CHECK_STATUS(tn_transformer_init(w.params, "other", &d, &other), TN_OK);
-    CHECK(tn_transformer_decode(w.ctx, &other, ids_of(w.ctx, &d, 2, 1, 1), c) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "of another model");
+    REFUSED(w.ctx, tn_transformer_decode(w.ctx, &other, ids_of(w.ctx, &d, 2, 1, 1), c), TN_ERR_ARG, "of another model");
     CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 3, 1), c) != NULL);
     CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 1, 1), c) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "ids have 1 tokens after 3 in the cache, expected at most 3 in all");
@@ -330,12 +322,10 @@ TEST(decoding_refuses)
     tn_transformer_cache_destroy(NULL);
     CHECK(tn_transformer_forward(w.ctx, &m, tn_tensor_1d(w.ctx, TN_I32, 3)) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer: ids is [3], expected [texts,tokens]");
-    CHECK(tn_transformer_forward(w.ctx, &m, tn_tensor_2d(w.ctx, TN_F32, 1, 3)) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_DTYPE, "ids is F32");
+    REFUSED(w.ctx, tn_transformer_forward(w.ctx, &m, tn_tensor_2d(w.ctx, TN_F32, 1, 3)), TN_ERR_DTYPE, "ids is F32");
     CHECK(tn_transformer_loss(w.ctx, &m, ids_of(w.ctx, &d, 2, 3, 1), ids_of(w.ctx, &d, 2, 2, 1)) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer: targets are [2,2], expected [2,3] as ids");
-    CHECK(tn_transformer_forward(w.ctx, NULL, ids_of(w.ctx, &d, 2, 3, 1)) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is NULL");
+    REFUSED(w.ctx, tn_transformer_forward(w.ctx, NULL, ids_of(w.ctx, &d, 2, 3, 1)), TN_ERR_ARG, "the model is NULL");
     tn_tensor *id = tn_tensor_2d(w.ctx, TN_I32, 1, 1);
     tn_write(id, TN_I32, &bad, 1);
     CHECK(tn_transformer_forward(w.ctx, &m, id) != NULL);
@@ -685,23 +675,17 @@ TEST(cycles_refuse)
     tn_ctx             *ctx;
     REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
     d.attention_count = -1;
-    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: attention_count is -1, expected 0 to 64");
+    FAILS(ctx, tn_transformer_check(ctx, &d, &full), TN_ERR_ARG, "transformer: attention_count is -1, expected 0 to 64");
     d.attention_count = 0; d.mlp_count = TN_MAX_CYCLE + 1;
-    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: mlp_count is 65, expected 0 to 64");
+    FAILS(ctx, tn_transformer_check(ctx, &d, &full), TN_ERR_ARG, "transformer: mlp_count is 65, expected 0 to 64");
     d.mlp_count = 2; d.mlp_cycle[1] = (tn_mlp_kind)99;
-    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: mlp is 99, expected 0 to");
+    FAILS(ctx, tn_transformer_check(ctx, &d, &full), TN_ERR_ARG, "transformer: mlp is 99, expected 0 to");
     d = tiny(); d.window_count = 2; d.window_cycle[1] = -5;
-    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: window is -5, expected 0 or more");
+    FAILS(ctx, tn_transformer_check(ctx, &d, &full), TN_ERR_ARG, "transformer: window is -5, expected 0 or more");
     d = tiny(); d.row_scale = TN_ROW_SCALE_SUM; d.attention_count = 2; d.attention_cycle[1] = TN_ATTENTION_DIFFERENTIAL;
-    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "row_scale is TN_ROW_SCALE_SUM, expected squared attention");
+    FAILS(ctx, tn_transformer_check(ctx, &d, &full), TN_ERR_ARG, "row_scale is TN_ROW_SCALE_SUM, expected squared attention");
     d = tiny(); d.mlp_order = 3; d.mlp_count = 2; d.mlp_cycle[0] = TN_MLP_GLU; d.mlp_cycle[1] = TN_MLP_RELU;
-    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: mlp_order is given, expected 0: not bilinear");
+    FAILS(ctx, tn_transformer_check(ctx, &d, &full), TN_ERR_ARG, "transformer: mlp_order is given, expected 0: not bilinear");
     d = tiny(); d.attention_count = 6; d.attention_cycle[1] = d.attention_cycle[3] = d.attention_cycle[5] = TN_ATTENTION_SQUARED;
     d.layers = 7;                                            /* a cycle of two; one of two equal kinds is none */
     d.mlp_count = 2; d.mlp_cycle[0] = d.mlp_cycle[1] = TN_MLP_GELU;
@@ -867,15 +851,13 @@ TEST(bad_descs)
     REFUSES(d.tied = true, TN_ERR_ARG, "the parameter m.blocks.1.mlp.p exists already");
     CHECK(tn_params_add(w.params, "m.head.w", 1, &one, zero) != NULL);
     CHECK_STATUS(tn_transformer_init(w.params, NULL, &none, &m), TN_OK);
-    CHECK_STATUS(tn_transformer_init(w.params, "", &none, &m), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the parameter embed.w exists already");
+    FAILS(w.ctx, tn_transformer_init(w.params, "", &none, &m), TN_ERR_ARG, "the parameter embed.w exists already");
     CHECK(m.blocks == NULL);
     CHECK(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &none, 1, 1, 1)) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "transformer: the model is not initialised");
     memset(name, 'n', 199);
     memset(&m, 1, sizeof m);
-    CHECK_STATUS(tn_transformer_init(w.params, name, &none, &m), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "is too long");
+    FAILS(w.ctx, tn_transformer_init(w.params, name, &none, &m), TN_ERR_ARG, "is too long");
     CHECK(m.blocks == NULL && m.desc.dim == 0);
     m.desc = none;                                           /* a desc may be that of the model */
     CHECK_STATUS(tn_transformer_init(w.params, "own", &m.desc, &m), TN_OK);
@@ -883,10 +865,8 @@ TEST(bad_descs)
     memset(&m, 1, sizeof m);
     CHECK_STATUS(tn_transformer_init(NULL, "", &none, &m), TN_ERR_ARG);
     CHECK(m.blocks == NULL && m.desc.dim == 0);
-    CHECK_STATUS(tn_transformer_init(w.params, "", &none, NULL), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "model or desc is NULL");
-    CHECK_STATUS(tn_transformer_check(w.ctx, NULL, NULL), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "desc is NULL");
+    FAILS(w.ctx, tn_transformer_init(w.params, "", &none, NULL), TN_ERR_ARG, "model or desc is NULL");
+    FAILS(w.ctx, tn_transformer_check(w.ctx, NULL, NULL), TN_ERR_ARG, "desc is NULL");
     close_world(&w);
 }
 
@@ -1086,10 +1066,8 @@ TEST(configs_refuse)
     misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads");
     misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", expected tensornet, gpt2, llama, mistral");
     misread(ctx, "{\"model_type\":7}", TN_ERR_FORMAT, "model_type is not a string");
-    CHECK_STATUS(read_text(ctx, "{}", NULL), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "desc is NULL");
-    CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_path("/nowhere/config.json"), &d), TN_ERR_FILE);
-    CHECK_ERROR(ctx, TN_ERR_FILE, "could not be opened");
+    FAILS(ctx, read_text(ctx, "{}", NULL), TN_ERR_ARG, "desc is NULL");
+    FAILS(ctx, tn_transformer_config_read(ctx, tn_source_path("/nowhere/config.json"), &d), TN_ERR_FILE, "could not be opened");
     tn_ctx_destroy(ctx);
 }
 
@@ -1151,8 +1129,7 @@ TEST(configs_of_others)
     CHECK(d.layers == 2 && d.heads == 2 && d.dim == 6 && d.context == 5 && d.vocab == 7 && d.hidden == 24 && d.tied);
     CHECK(d.mlp == TN_MLP_GELU_TANH && d.norm == TN_NORM_LAYER && d.positions == TN_POSITIONS_LEARNED &&
           d.norm_eps == (double)1e-5);
-    CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"n_inner\":null}", &d), TN_ERR_FORMAT);
-    CHECK_ERROR(ctx, TN_ERR_FORMAT, "duplicate key \"n_inner\"");
+    FAILS(ctx, read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"n_inner\":null}", &d), TN_ERR_FORMAT, "duplicate key \"n_inner\"");
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"tie_word_embeddings\":false}", &d), TN_OK);
     CHECK(!d.tied);
     misread(ctx, GPT2 ",\"model_type\":\"gpt2\",\"activation_function\":\"mish\"}", TN_ERR_FORMAT, "activation_function is \"mish\"");
@@ -1316,12 +1293,10 @@ TEST(weights_refuse)
     CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own, 1), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "name map: param is NULL in line 0");
     own[0].param = "embed.w"; own[0].file_part = 7; own[0].file_parts = 7;
-    CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own, 1), TN_ERR_SHAPE);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "part 7 of 7 of");
+    FAILS(w.ctx, tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own, 1), TN_ERR_SHAPE, "part 7 of 7 of");
     CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), NULL, 1), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "transformer_read_mapped: 1 lines of a map at NULL, expected a list");
-    CHECK_STATUS(tn_transformer_read_mapped(w.params, NULL, file_of(file, bytes), map, lines), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is NULL");
+    FAILS(w.ctx, tn_transformer_read_mapped(w.params, NULL, file_of(file, bytes), map, lines), TN_ERR_ARG, "the model is NULL");
     tn_params *elsewhere = tn_params_create(w.ctx);
     CHECK_STATUS(tn_transformer_read_mapped(elsewhere, &m, file_of(file, bytes), map, lines), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "name map: the model's embedding is not one of these parameters");
@@ -1781,8 +1756,7 @@ TEST(a_map_that_begins_with_a_mistake)
     own[0].param = "embed.w";
     for (int64_t i = 0; i < lines; i++) own[i + 1] = map[i];
     tn_read(m.norm.gain, TN_F64, before, 6);
-    CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own, lines + 1), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "no.such.tensor");
+    FAILS(w.ctx, tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own, lines + 1), TN_ERR_ARG, "no.such.tensor");
     tn_read(m.norm.gain, TN_F64, after, 6);
     CHECK(memcmp(before, after, sizeof before) == 0);
     CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own + 1, lines), TN_OK);

@@ -554,8 +554,7 @@ TEST(defaults_and_bad_descs)
         if (k == 8) d.schedule.decay = 6;
         if (k == 9) d.schedule.decay = -1;
         if (k == 10) d.schedule.total = 5;
-        CHECK(!tn_optim_create(w.params, &d));
-        CHECK_ERROR(w.ctx, TN_ERR_ARG, said[k]);
+        REFUSED(w.ctx, tn_optim_create(w.params, &d), TN_ERR_ARG, said[k]);
     }
     close_world(&w);
 }

@@ -1308,7 +1308,6 @@ TEST(golden)
 
 /* ---- bad calls --------------------------------------------------------------------------- */
 
-#define REFUSED_STATUS(ctx, call, status, part) do { CHECK_STATUS(call, status); CHECK_ERROR(ctx, status, part); } while (0)
 
 TEST(bad_factors)
 {
@@ -1409,19 +1408,19 @@ TEST(bad_calls_of_an_operator)
     REFUSED(w.ctx, tn_cp_gram(cp, narrow), TN_ERR_SHAPE, "gram:");
     REFUSED(w.ctx, tn_cp_gram(cp, NULL), TN_ERR_ARG, "NULL");
     REFUSED(w.ctx, tn_cp_gram(cp, any_cp(&w, 2, 3, 4, 5, true)), TN_ERR_SHAPE, "gram: one operator has a constant");
-    REFUSED_STATUS(w.ctx, tn_cp_inner(cp, tn_cp_fold_out(cp, any_matrix(&w, 2, 3), NULL), &value), TN_ERR_SHAPE, "3 and 2 outputs");
+    FAILS(w.ctx, tn_cp_inner(cp, tn_cp_fold_out(cp, any_matrix(&w, 2, 3), NULL), &value), TN_ERR_SHAPE, "3 and 2 outputs");
     CHECK(value != value);
-    REFUSED_STATUS(w.ctx, tn_cp_inner(cp, NULL, &value), TN_ERR_ARG, "NULL");
-    REFUSED_STATUS(w.ctx, tn_cp_cosine(cp, NULL, &value), TN_ERR_ARG, "NULL");
+    FAILS(w.ctx, tn_cp_inner(cp, NULL, &value), TN_ERR_ARG, "NULL");
+    FAILS(w.ctx, tn_cp_cosine(cp, NULL, &value), TN_ERR_ARG, "NULL");
     CHECK(value != value);
-    REFUSED_STATUS(w.ctx, tn_cp_split(cube, NULL, NULL, NULL), TN_ERR_SHAPE, "split: the operator has order 3");
-    REFUSED_STATUS(w.ctx, tn_cp_eigen_all(cube, 0, &e), TN_ERR_SHAPE, "eigen_all: the operator has order 3");
-    REFUSED_STATUS(w.ctx, tn_cp_eigen_all(cp, 0, NULL), TN_ERR_ARG, "eigen_all: out is NULL");
-    REFUSED_STATUS(w.ctx, tn_cp_eigen(cp, u, 0, NULL), TN_ERR_ARG, "eigen: out is NULL");
-    REFUSED_STATUS(w.ctx, tn_cp_spectrum(cp, 0, NULL), TN_ERR_ARG, "spectrum: out is NULL");
-    REFUSED_STATUS(w.ctx, tn_cp_norm(cp, NULL), TN_ERR_ARG, "norm: norm is NULL");
-    REFUSED_STATUS(w.ctx, tn_cp_eigen(cp, any_vector(&w, 2), 0, &e), TN_ERR_SHAPE, "u is [2]");
-    REFUSED_STATUS(w.ctx, tn_cp_eigen(cp, NULL, 0, &e), TN_ERR_ARG, "u is NULL");
+    FAILS(w.ctx, tn_cp_split(cube, NULL, NULL, NULL), TN_ERR_SHAPE, "split: the operator has order 3");
+    FAILS(w.ctx, tn_cp_eigen_all(cube, 0, &e), TN_ERR_SHAPE, "eigen_all: the operator has order 3");
+    FAILS(w.ctx, tn_cp_eigen_all(cp, 0, NULL), TN_ERR_ARG, "eigen_all: out is NULL");
+    FAILS(w.ctx, tn_cp_eigen(cp, u, 0, NULL), TN_ERR_ARG, "eigen: out is NULL");
+    FAILS(w.ctx, tn_cp_spectrum(cp, 0, NULL), TN_ERR_ARG, "spectrum: out is NULL");
+    FAILS(w.ctx, tn_cp_norm(cp, NULL), TN_ERR_ARG, "norm: norm is NULL");
+    FAILS(w.ctx, tn_cp_eigen(cp, any_vector(&w, 2), 0, &e), TN_ERR_SHAPE, "u is [2]");
+    FAILS(w.ctx, tn_cp_eigen(cp, NULL, 0, &e), TN_ERR_ARG, "u is NULL");
     CHECK(!e.values && !e.vectors);
 
     REFUSED(w.ctx, tn_cp_apply(w.ctx, cp, any_matrix(&w, 2, 4)), TN_ERR_SHAPE, "[2,4]");
@@ -1506,7 +1505,7 @@ TEST(dense_that_does_not_fit)
     tn_cp *cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     CHECK_CTX(ctx);
     REFUSED(ctx, tn_cp_dense(cp), TN_ERR_MEMORY, "32000000 bytes");      /* 200^3 floats */
-    REFUSED(ctx, tn_cp_dense_symmetric(cp), TN_ERR_MEMORY, "max_bytes = 16777216");
+            REFUSED(ctx, tn_cp_dense_symmetric(cp), TN_ERR_MEMORY, "max_bytes = 16777216");
     tn_cp_destroy(cp);
     for (int k = 0; k < 6; k++) f[k] = tn_tensor_2d(ctx, TN_REAL, 2, 5000);
     cp = tn_cp_create(ctx, 6, p, f, TN_CP_INPUT_PLAIN);
@@ -1881,19 +1880,15 @@ TEST(bad_spectra_and_metrics)
     CHECK_STATUS(tn_cp_spectrum(cp, 0, NULL), TN_ERR_ARG);
     CHECK_STATUS(tn_cp_spectrum(NULL, 0, &s), TN_ERR_ARG);
     tn_ctx_clear_error(w.ctx);
-    CHECK_STATUS(tn_cp_spectrum(cp, -3, &s), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "spectrum: count is -3, expected 0 or more");
+    FAILS(w.ctx, tn_cp_spectrum(cp, -3, &s), TN_ERR_ARG, "spectrum: count is -3, expected 0 or more");
     CHECK_STATUS(tn_cp_spectrum(cp, 3, &s), TN_OK);
     CHECK_INT(s.count, 2);
     tn_spectrum_destroy(&s);
-    CHECK_STATUS(tn_cp_spectrum(three, 0, &s), TN_ERR_SHAPE);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "order 3");
-    CHECK(!tn_cp_data_metric(cp, matrix(&w, 2, 2, negative)));
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "expected none below 0");
+    FAILS(w.ctx, tn_cp_spectrum(three, 0, &s), TN_ERR_SHAPE, "order 3");
+    REFUSED(w.ctx, tn_cp_data_metric(cp, matrix(&w, 2, 2, negative)), TN_ERR_ARG, "expected none below 0");
     CHECK(!tn_cp_data_metric(cp, any_matrix(&w, 3, 3)));
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "s is [3,3], expected [2,2] as the operator's inputs");
-    CHECK(!tn_cp_cosines(cp, three));
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "orders 2 and 3");
+    REFUSED(w.ctx, tn_cp_cosines(cp, three), TN_ERR_SHAPE, "orders 2 and 3");
     tn_cp *zero = cp_of(&w, 1, 2, 2, zeros, f, f);
     tn_tensor *c = tn_cp_cosines(cp, zero);
     CHECK(c && host(c)[0] != host(c)[0]);                    /* NaN: a zero has no direction */
@@ -2026,12 +2021,9 @@ TEST(operators_of_nothing)
     CHECK(tn_mlp_from_cp(NULL, "p", cp, &product) != TN_OK);             /* no parameters, so no context to keep a message */
     CHECK(tn_quadratic_from_cp(NULL, "q", cp, &quadratic) != TN_OK);
     CHECK_CTX(w.ctx);
-    CHECK(tn_cp_from_modifier(w.ctx, NULL) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "cp_from_modifier: layer is NULL");
-    CHECK(tn_cp_from_modifier(w.ctx, &foreign) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "cp_from_modifier: layer belongs to another context");
-    CHECK(tn_cp_from_stack(w.ctx, &fc, &relu, &fc) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "relu");
+    REFUSED(w.ctx, tn_cp_from_modifier(w.ctx, NULL), TN_ERR_ARG, "cp_from_modifier: layer is NULL");
+    REFUSED(w.ctx, tn_cp_from_modifier(w.ctx, &foreign), TN_ERR_ARG, "cp_from_modifier: layer belongs to another context");
+    REFUSED(w.ctx, tn_cp_from_stack(w.ctx, &fc, &relu, &fc), TN_ERR_ARG, "relu");
     CHECK(tn_cp_from_stack(w.ctx, &fc, NULL, &fc) == NULL);
     tn_ctx_clear_error(w.ctx);
     tn_cp_destroy(cp);

@@ -1129,8 +1129,7 @@ static void refused(world *w, tn_transformer_desc d, const char *message)
     tn_transformer    m;
     tn_circuit_frozen f;
     if (!make(w, d, &m)) return;
-    CHECK_STATUS(tn_circuit_freeze(w->ctx, &m, ids_of(w), &f), TN_ERR_ARG);
-    CHECK_ERROR(w->ctx, TN_ERR_ARG, message);
+    FAILS(w->ctx, tn_circuit_freeze(w->ctx, &m, ids_of(w), &f), TN_ERR_ARG, message);
     CHECK(!f.ctx && !f.block);
     tn_circuit_frozen_destroy(&f);
     end_model(w);
@@ -1166,8 +1165,7 @@ TEST(what_is_wrong_is_named)
     CHECK_STATUS(tn_circuit_freeze(w.ctx, &m, tn_tensor_from(w.ctx, 2, none, TN_I32, some), &f), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "ids are [1,0], expected [1,T]");
     REQUIRE(tn_circuit_freeze(w.ctx, &m, ids_of(&w), &f) == TN_OK);
-    CHECK_STATUS(tn_circuit_attribute(&f, &target, &a), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "circuit_attribute: the target is aim 0, position 5, token 3");
+    FAILS(w.ctx, tn_circuit_attribute(&f, &target, &a), TN_ERR_ARG, "circuit_attribute: the target is aim 0, position 5, token 3");
     target.position = 0;
     target.token = VOCAB;
     CHECK_STATUS(tn_circuit_paths_find(&f, &target, NULL, &q), TN_ERR_ARG);
@@ -1199,13 +1197,11 @@ TEST(what_is_wrong_is_named)
     CHECK_STATUS(tn_write(tn_slice(f.block[0].norm1_scale, 0, 0, 1), TN_F64, &nan_value, 1), TN_OK);
     CHECK_STATUS(tn_circuit_frozen_update(&f), TN_ERR_NONFINITE);
     tn_ctx_clear_error(w.ctx);
-    CHECK_STATUS(tn_circuit_paths_ablate(&q, 1, &gone), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "circuit_paths_ablate: the frozen network has no logits");
+    FAILS(w.ctx, tn_circuit_paths_ablate(&q, 1, &gone), TN_ERR_ARG, "circuit_paths_ablate: the frozen network has no logits");
     tn_circuit_paths_destroy(&q);
     tn_circuit_frozen_destroy(&f);
     CHECK_STATUS(tn_write(tn_slice(tn_slice(m.blocks[1].mlp.p, 0, 0, 1), 1, 0, 1), TN_F64, &nan_value, 1), TN_OK);
-    CHECK_STATUS(tn_circuit_freeze(w.ctx, &m, ids_of(&w), &f), TN_ERR_NONFINITE);
-    CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "circuit_freeze: a logit is not finite");
+    FAILS(w.ctx, tn_circuit_freeze(w.ctx, &m, ids_of(&w), &f), TN_ERR_NONFINITE, "circuit_freeze: a logit is not finite");
     CHECK(!f.ctx);
     tn_tensor *next = tn_slice(tn_reshape(ids_of(&w), 1, &flat), 0, 0, 1);
     CHECK_STATUS(tn_circuit_bound_of(w.ctx, &m, ids_of(&w), next, NULL, NULL, &b), TN_ERR_ARG);

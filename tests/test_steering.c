@@ -206,8 +206,7 @@ TEST(other_mlps_may_come_before)
         }
         sd.point = "blocks.0.mlp.encoders";
         sd.edit.value = NULL;
-        CHECK_STATUS(tn_circuit_steering_of(w.ctx, &m, ids_of(w.ctx, &d, 1, 2, 3), &sd, &s), TN_ERR_ARG);
-        CHECK_ERROR(w.ctx, TN_ERR_ARG, "the MLP of block 0 is");
+        FAILS(w.ctx, tn_circuit_steering_of(w.ctx, &m, ids_of(w.ctx, &d, 1, 2, 3), &sd, &s), TN_ERR_ARG, "the MLP of block 0 is");
         close_world(&w);
     }
     CHECK_INT(e.tried, 5 * 9 + 3);
@@ -407,8 +406,7 @@ TEST(tokens_do_not_depend_on_the_stream)
     }
     WORST("heads of two models", apart_, 1e-12);
     tn_circuit_alignment_destroy(&r);
-    CHECK_STATUS(tn_circuit_align(w.ctx, &a, &wide, 1, false, &r), TN_ERR_SHAPE);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "align: the inputs have 4 and 6 elements");
+    FAILS(w.ctx, tn_circuit_align(w.ctx, &a, &wide, 1, false, &r), TN_ERR_SHAPE, "align: the inputs have 4 and 6 elements");
     close_world(&w);
 }
 
@@ -436,16 +434,13 @@ TEST(refusals_by_name)
     CHECK_STATUS(tn_circuit_steering_of(w.ctx, &m, ids, &sd, &s), TN_OK);
     tn_circuit_steering_destroy(&s);
     sd.point = "blocks.0.attn.pattern";
-    CHECK_STATUS(tn_circuit_steering_of(w.ctx, &m, ids, &sd, &s), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "no pattern and no scale");
+    FAILS(w.ctx, tn_circuit_steering_of(w.ctx, &m, ids, &sd, &s), TN_ERR_ARG, "no pattern and no scale");
     sd.point = "nrom";
     m.desc.layers = 1;                                              /* the block that is bilinear */
-    CHECK_STATUS(tn_circuit_steering_of(w.ctx, &m, ids, &sd, &s), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "did you mean norm?");
+    FAILS(w.ctx, tn_circuit_steering_of(w.ctx, &m, ids, &sd, &s), TN_ERR_ARG, "did you mean norm?");
     sd.point = "blocks.0";
     sd.orders = 17;
-    CHECK_STATUS(tn_circuit_steering_of(w.ctx, &m, ids, &sd, &s), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "orders is 17, expected 0 to 16");
+    FAILS(w.ctx, tn_circuit_steering_of(w.ctx, &m, ids, &sd, &s), TN_ERR_ARG, "orders is 17, expected 0 to 16");
     sd.orders = 2;
     sd.edit.value = random_vector(&w, d.dim + 1);
     CHECK(tn_circuit_steering_of(w.ctx, &m, ids, &sd, &s) != TN_OK && !s.measured);
@@ -453,8 +448,7 @@ TEST(refusals_by_name)
     tn_cp *cp = tn_circuit_mlp(w.ctx, &m, 0);
     CHECK(tn_circuit_steer(w.ctx, cp, random_vector(&w, d.dim + 1), &square) == NULL && square == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "circuit_steer: s is [5], expected [4]");
-    CHECK_STATUS(tn_circuit_align(w.ctx, &m, &m, 1, false, &r), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "circuit_align: block is 1, expected 0 to 0");
+    FAILS(w.ctx, tn_circuit_align(w.ctx, &m, &m, 1, false, &r), TN_ERR_ARG, "circuit_align: block is 1, expected 0 to 0");
     tn_cp_destroy(cp);
     m.desc.layers = 2;
     close_world(&w);
