@@ -3,18 +3,8 @@
    A gradient is set by backward through sum(p (x) g): it is g, to the bit. */
 
 #include "sealed.h"
-#include "kit.h"
-
-enum { MOST = 1024 };                       /* elements of a parameter, where a test keeps copies */
-
-static tn_param *add(world *w, const char *name, int rank, const int64_t *shape)
-{
-    tn_init init = ZERO;
-    init.rule = TN_INIT_NORMAL;
-    tn_param *p = tn_params_add(w->params, name, rank, shape, init);
-    CHECK(p != NULL);
-    return p;
-}
+enum { MOST = 1024 };
+#include "optim.h"
 
 static tn_param *add_matrix(world *w, const char *name, int64_t rows, int64_t columns)
 {
@@ -22,39 +12,10 @@ static tn_param *add_matrix(world *w, const char *name, int64_t rows, int64_t co
     return add(w, name, 2, shape);
 }
 
-static int64_t values_of(const tn_tensor *t, double *v)
-{
-    int64_t n = tn_tensor_count(t);
-    CHECK(n <= MOST && tn_read(t, TN_F64, v, n) == TN_OK);
-    return n;
-}
-
-/* Adds factor g[i] to the gradient of the i-th parameter; NULL: none. */
-static tn_status give(world *w, double *const *g, double factor)
-{
-    tn_tensor *loss = NULL;
-    tn_ctx_reset(w->ctx);
-    tn_record(w->ctx);
-    for (int64_t i = 0; i < tn_params_count(w->params); i++) {
-        tn_tensor *p = tn_params_at(w->params, i)->value;
-        if (!g[i]) continue;
-        tn_tensor *t = tn_tensor_nd(w->ctx, TN_REAL, p->rank, p->shape);
-        tn_write(t, TN_F64, g[i], tn_tensor_count(p));
-        tn_tensor *product = tn_sum(w->ctx, tn_mul(w->ctx, p, t));
-        loss = loss ? tn_add(w->ctx, loss, product) : product;
-    }
-    return tn_backward(w->ctx, tn_scale(w->ctx, loss, factor));
-}
-
 static tn_status step_with(world *w, tn_optim *o, double *const *g)
 {
-    tn_status s = give(w, g, 1);
+    tn_status s = give(w, (const double *const *)g, 1);
     return s == TN_OK ? tn_optim_step(o) : s;
-}
-
-static void any(world *w, double *v, int64_t n, double scale)
-{
-    for (int64_t i = 0; i < n; i++) v[i] = scale * test_random_real(&w->seed);
 }
 
 static tn_optim_desc muon(double lr)
@@ -597,49 +558,15 @@ TEST(trapezoid)
 
 /* ---- training ------------------------------------------------------------------------------------------- */
 
-enum { IN = 6, HIDDEN = 12, OUT = 3, ROWS = 48 };
-
-typedef struct run { double first, last; uint64_t allocations; double w[2 * HIDDEN * IN]; } run;
-
-/* A bilinear layer learns another one of half its width from random inputs. */
 static bool train(run *r, int steps, int threads)
 {
-    world         w;
-    tn_mlp        student, teacher;
-    tn_mlp_desc   d = ZERO;
-    tn_optim_desc od = muon(0.02);
-    tn_optim     *o;
-    const int64_t shape[2] = {ROWS, IN};
-    memset(r, 0, sizeof *r);
-    d.in = IN; d.out = OUT; d.hidden = HIDDEN / 2;
-    d.init.rule = d.init_out.rule = TN_INIT_NORMAL;
-    od.schedule.kind = TN_SCHEDULE_TRAPEZOID;
-    od.schedule.total = steps;
-    od.schedule.decay = steps / 2;
-    od.momentum_warmup = 30;
-    od.adam_lr = 0.01;
-    if (!open_on(&w, TN_F32, 9, threads, NULL)) return false;
-    tn_params *fixed = tn_params_create(w.ctx);
-    if (!CHECK_STATUS(tn_mlp_init(fixed, "teacher", &d, &teacher), TN_OK)) return false;
-    tn_params_freeze(fixed, "");
-    d.hidden = HIDDEN;
-    d.bias = true;
-    if (!CHECK_STATUS(tn_mlp_init(w.params, "student", &d, &student), TN_OK)) return false;
-    if (!CHECK((o = tn_optim_create(w.params, &od)) != NULL)) return false;
-    for (int t = 0; t < steps; t++) {
-        tn_ctx_reset(w.ctx);
-        tn_record(w.ctx);
-        tn_tensor *x = tn_normal(w.ctx, 2, shape, 0, 1);
-        tn_tensor *loss = tn_mse(w.ctx, tn_mlp_forward(w.ctx, &student, x), tn_mlp_forward(w.ctx, &teacher, x));
-        if (!CHECK_STATUS(tn_backward(w.ctx, loss), TN_OK) || !CHECK_STATUS(tn_optim_step(o), TN_OK)) return false;
-        if (t == 0) r->first = tn_item(loss);
-        if (t == 2) r->allocations = tn_ctx_memory(w.ctx).allocations;
-        if (t == steps - 1) r->last = tn_item(loss);
-    }
-    r->allocations = tn_ctx_memory(w.ctx).allocations - r->allocations;
-    tn_read(student.w, TN_F64, r->w, 2 * HIDDEN * IN);
-    close_world(&w);
-    return true;
+    tn_optim_desc d = muon(0.02);
+    d.schedule.kind = TN_SCHEDULE_TRAPEZOID;
+    d.schedule.total = steps;
+    d.schedule.decay = steps / 2;
+    d.momentum_warmup = 30;
+    d.adam_lr = 0.01;
+    return learns(r, &d, 48, true, steps, threads, NULL);
 }
 
 TEST(a_teacher_is_learnt)
@@ -770,7 +697,7 @@ static void not_finite_on(const tn_backend *backend)
             bad[5] = k & 2 ? HUGE_VAL : (double)NAN;
             broken[which] = bad;
             for (int i = 0; i < 3; i++) values_of(tn_params_at(w.params, i)->value, before[i]);
-            for (int part = 0; part < 3; part++) CHECK_STATUS(give(&w, part == k % 2 ? broken : good, 1.0 / 3), TN_OK);
+            for (int part = 0; part < 3; part++) CHECK_STATUS(give(&w, (const double *const *)(part == k % 2 ? broken : good), 1.0 / 3), TN_OK);
             CHECK_STATUS(tn_optim_step(o), TN_ERR_NONFINITE);
             CHECK(strstr(tn_ctx_error(w.ctx), which == 0 ? "body.w" : which == 1 ? "body.u" : "head.w") != NULL);
             CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "step 4:");

@@ -4,54 +4,17 @@
    counts: closing it checks that no error is left, and no byte. */
 
 #include "sealed.h"
-#include "kit.h"
+enum { MOST = 64 };
+#include "optim.h"
 
 /* ---- parameters whose gradients are given -------------------------------------- */
 
-enum { MOST = 64 };                         /* elements of a parameter, where a test keeps copies */
-
-static tn_param *add(world *w, const char *name, int64_t n)
-{
-    tn_init init = ZERO;
-    init.rule = TN_INIT_NORMAL;
-    tn_param *p = tn_params_add(w->params, name, 1, &n, init);
-    CHECK(p != NULL);
-    return p;
-}
-
-static int64_t values_of(const tn_tensor *t, double v[MOST])
-{
-    int64_t n = tn_tensor_count(t);
-    CHECK(n <= MOST && tn_read(t, TN_F64, v, n) == TN_OK);
-    return n;
-}
-
-/* The gradient of every parameter that is not frozen: g[i] for the i-th, NULL for none */
-static tn_status give(world *w, const double *const *g)
-{
-    tn_tensor *loss = NULL;
-    tn_ctx_reset(w->ctx);
-    tn_record(w->ctx);
-    for (int64_t i = 0; i < tn_params_count(w->params); i++) {
-        tn_tensor *p = tn_params_at(w->params, i)->value;
-        if (!g[i]) continue;
-        tn_tensor *t = tn_tensor_nd(w->ctx, TN_REAL, p->rank, p->shape);
-        tn_write(t, TN_F64, g[i], tn_tensor_count(p));
-        tn_tensor *product = tn_sum(w->ctx, tn_mul(w->ctx, p, t));
-        loss = loss ? tn_add(w->ctx, loss, product) : product;
-    }
-    return tn_backward(w->ctx, loss);
-}
-
-static void any(world *w, double *v, int64_t n, double scale)
-{
-    for (int64_t i = 0; i < n; i++) v[i] = scale * test_random_real(&w->seed);
-}
+static tn_param *add_vector(world *w, const char *name, int64_t n) { return add(w, name, 1, &n); }
 
 /* One parameter p gets the gradient g, and a step is taken. */
 static tn_status step_with(world *w, tn_optim *o, const double *g)
 {
-    tn_status s = give(w, &g);
+    tn_status s = give(w, &g, 1);
     return s == TN_OK ? tn_optim_step(o) : s;
 }
 
@@ -134,7 +97,7 @@ static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend
     if (!open_on(&w, dtype, 5, 1, backend)) return 1;
     memset(a, 0, sizeof a);
     for (int k = 0; k < 3; k++) {
-        tn_param *p = add(&w, name[k], size[k]);
+        tn_param *p = add_vector(&w, name[k], size[k]);
         if (k == 1) CHECK_INT(tn_params_set_scales(w.params, "b", 1, 0), 1);
         if (k == 2) CHECK_INT(tn_params_set_scales(w.params, "head.", 0.1, 3), 1);
         a[k].n = values_of(p->value, a[k].p);
@@ -151,7 +114,7 @@ static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend
             any(&w, g[k], size[k], t % 3 ? 1 : 0.01);                 /* now and then below the clip norm */
             for (int64_t i = 0; i < size[k] && dtype == TN_F32; i++) g[k][i] = (double)(float)g[k][i];
         }
-        CHECK_STATUS(give(&w, gs), TN_OK);
+        CHECK_STATUS(give(&w, gs, 1), TN_OK);
         CHECK_STATUS(tn_optim_step(o), TN_OK);
         CHECK_INT(tn_optim_step_count(o), t);
         double factor = plain_clip(d, all, gs, 3, &norm);
@@ -225,7 +188,7 @@ TEST(golden)
         d.momentum = k == 3 ? 0.9 : k == 4 ? 0.75 : 0;
         d.nesterov = k == 4;
         if (!open_world(&w, TN_F64, 1)) return;
-        add(&w, "p", 6);
+        add_vector(&w, "p", 6);
         for (int i = 0; i < 6; i++) v[i] = ((7 * i + 3) % 11 - 5) / 8.0;
         tn_write(tn_params_at(w.params, 0)->value, TN_F64, v, 6);
         tn_optim *o = tn_optim_create(w.params, &d);
@@ -348,7 +311,7 @@ TEST(a_group_s_scales_are_doubles)
     tn_optim_desc d = desc_of(TN_OPTIM_SGD, 1, 0);
     double    g[1] = {1}, before[MOST], after[MOST];
     if (!open_world(&w, TN_F64, 1)) return;
-    add(&w, "p", 1);
+    add_vector(&w, "p", 1);
     tn_params_set_scales(w.params, "p", 0.1, 1);
     tn_optim *o = tn_optim_create(w.params, &d);
     values_of(tn_params_at(w.params, 0)->value, before);
@@ -365,37 +328,37 @@ TEST(frozen_parameters)
     double    ones[3] = {1, 1, 1}, before[MOST], after[MOST], g[MOST];
     const double *both_of[2] = {ones, ones};
     if (!open_world(&w, TN_F64, 1)) return;
-    tn_param *p = add(&w, "p", 3);
-    tn_param *q = add(&w, "q", 3);
+    tn_param *p = add_vector(&w, "p", 3);
+    tn_param *q = add_vector(&w, "q", 3);
     tn_params_set_scales(w.params, "", 1, 0);
     tn_optim *o = tn_optim_create(w.params, &d);
     values_of(p->value, before);
     tn_params_freeze(w.params, "p");
     CHECK(p->frozen && !q->frozen);
-    CHECK_STATUS(give(&w, both_of), TN_OK);
+    CHECK_STATUS(give(&w, both_of, 1), TN_OK);
     CHECK(p->value->grad == NULL && q->value->grad != NULL);                /* no memory for it */
     CHECK_STATUS(tn_optim_step(o), TN_OK);
     CHECK_NEAR(tn_optim_grad_norm(o), sqrt(3), 1e-15);                      /* nor a share of the norm */
     values_of(p->value, after);
     CHECK(memcmp(before, after, sizeof *before * 3) == 0);
     tn_params_thaw(w.params, "p");
-    CHECK_STATUS(give(&w, both_of), TN_OK);
+    CHECK_STATUS(give(&w, both_of, 1), TN_OK);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
     values_of(p->value, after);
     for (int i = 0; i < 3; i++) CHECK_NEAR(before[i] - after[i], 1, 1e-15);
     /* A gradient that waits is dropped when its parameter is frozen: it may not turn up later. */
-    CHECK_STATUS(give(&w, both_of), TN_OK);
+    CHECK_STATUS(give(&w, both_of, 1), TN_OK);
     size_t live = w.heap.live;
     tn_params_freeze(w.params, "p");
     CHECK(p->value->grad == NULL && w.heap.live < live);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
     tn_params_thaw(w.params, "p");
-    CHECK_STATUS(give(&w, both_of), TN_OK);
+    CHECK_STATUS(give(&w, both_of, 1), TN_OK);
     values_of(p->value->grad, g);
     for (int i = 0; i < 3; i++) CHECK(g[i] == 1);
     /* All frozen: nothing leads to a parameter, and a step has nothing to do. */
     tn_params_freeze(w.params, "");
-    FAILS(w.ctx, give(&w, both_of), TN_ERR_ARG, "loss leads to no parameter");
+    FAILS(w.ctx, give(&w, both_of, 1), TN_ERR_ARG, "loss leads to no parameter");
     CHECK_STATUS(tn_optim_step(o), TN_OK);
     close_world(&w);
 }
@@ -409,11 +372,11 @@ TEST(gradients_add_up)
     double    a[3] = {1, 2, 3}, b[3] = {0.5, -4, 1}, before[MOST], after[MOST], g[MOST];
     const double *ga = a, *gb = b;
     if (!open_world(&w, TN_F64, 1)) return;
-    add(&w, "p", 3);
+    add_vector(&w, "p", 3);
     tn_optim *o = tn_optim_create(w.params, &d);
     values_of(tn_params_at(w.params, 0)->value, before);
-    CHECK_STATUS(give(&w, &ga), TN_OK);
-    CHECK_STATUS(give(&w, &gb), TN_OK);
+    CHECK_STATUS(give(&w, &ga, 1), TN_OK);
+    CHECK_STATUS(give(&w, &gb, 1), TN_OK);
     values_of(tn_params_at(w.params, 0)->value->grad, g);
     for (int i = 0; i < 3; i++) CHECK(g[i] == a[i] + b[i]);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
@@ -444,7 +407,7 @@ TEST(a_step_leaves_zeros)
             if (!open_world(&w, TN_F64, 1)) return;
             tn_tensor *p = tn_params_add(w.params, "p", 2, shape, init)->value;
             tn_optim  *o = tn_optim_create(w.params, &d);
-            CHECK_STATUS(give(&w, &ga), TN_OK);
+            CHECK_STATUS(give(&w, &ga, 1), TN_OK);
             CHECK_STATUS(tn_optim_step(o), TN_OK);
             tn_ctx_reset(w.ctx);
             tn_tensor *g = p->grad;
@@ -466,7 +429,7 @@ TEST(a_step_leaves_zeros)
                 break;
             case 6:                                                         /* the next pass overwrites ... */
                 for (int i = 0; i < 6; i++) want[i] = more[i];
-                CHECK_STATUS(give(&w, &gm), TN_OK);
+                CHECK_STATUS(give(&w, &gm, 1), TN_OK);
                 values_of(g, v);
                 break;
             case 7:                                                         /* ... or adds to a part of zeros */
@@ -507,12 +470,12 @@ TEST(clipping_is_by_the_global_norm)
     const double *g[2] = {a, b};
     if (!open_world(&w, TN_F64, 1)) return;
     d.clip_norm = 2;
-    add(&w, "a", 2);
-    add(&w, "b", 1);
+    add_vector(&w, "a", 2);
+    add_vector(&w, "b", 1);
     tn_optim *o = tn_optim_create(w.params, &d);
     CHECK_NEAR(tn_optim_grad_norm(o), 0, 0);                                /* before any step */
     for (int k = 0; k < 2; k++) values_of(tn_params_at(w.params, k)->value, before[k]);
-    CHECK_STATUS(give(&w, g), TN_OK);
+    CHECK_STATUS(give(&w, g, 1), TN_OK);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
     for (int k = 0; k < 2; k++) values_of(tn_params_at(w.params, k)->value, after[k]);
     CHECK_NEAR(tn_optim_grad_norm(o), 5, 0);                                /* before clipping */
@@ -521,7 +484,7 @@ TEST(clipping_is_by_the_global_norm)
     CHECK_NEAR(before[0][1] - after[0][1], 0, 0);
     CHECK_NEAR(before[1][0] - after[1][0], 1.6, 1e-15);
     a[0] = 1; b[0] = 1;                                                     /* below: as it is */
-    CHECK_STATUS(give(&w, g), TN_OK);
+    CHECK_STATUS(give(&w, g, 1), TN_OK);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
     for (int k = 0; k < 2; k++) values_of(tn_params_at(w.params, k)->value, before[k]);
     CHECK_NEAR(after[0][0] - before[0][0], 1, 1e-15);
@@ -540,26 +503,26 @@ static void not_finite_on(const tn_backend *backend)
         d.momentum = k & 4 ? 0.9 : 0;
         d.clip_norm = k & 1 ? 1 : 0;
         if (!open_on(&w, f64_f32[k / 2 % 2], 3, 1, backend) || !open_on(&same, f64_f32[k / 2 % 2], 3, 1, backend)) return;
-        for (int i = 0; i < 2; i++) { add(&w, i ? "head.w" : "body.w", 20); add(&same, i ? "head.w" : "body.w", 20); }
+        for (int i = 0; i < 2; i++) { add_vector(&w, i ? "head.w" : "body.w", 20); add_vector(&same, i ? "head.w" : "body.w", 20); }
         tn_optim *o = tn_optim_create(w.params, &d);
         tn_optim *p = tn_optim_create(same.params, &d);
         for (int t = 0; t < 5; t++) {
             for (int i = 0; i < 2; i++) any(&w, g[i], 20, 1);
-            CHECK_STATUS(give(&w, good), TN_OK);
+            CHECK_STATUS(give(&w, good, 1), TN_OK);
             CHECK_STATUS(tn_optim_step(o), TN_OK);
-            CHECK_STATUS(give(&same, good), TN_OK);
+            CHECK_STATUS(give(&same, good, 1), TN_OK);
             CHECK_STATUS(tn_optim_step(p), TN_OK);
             if (t != 2) continue;
             memcpy(bad, g[k & 1], sizeof bad);
             bad[13] = k & 2 ? HUGE_VAL : (double)NAN;
             broken[k & 1] = bad;
             for (int i = 0; i < 2; i++) values_of(tn_params_at(w.params, i)->value, before[i]);
-            CHECK_STATUS(give(&w, broken), TN_OK);
+            CHECK_STATUS(give(&w, broken, 1), TN_OK);
             CHECK_STATUS(tn_optim_step(o), TN_ERR_NONFINITE);
             CHECK(strstr(tn_ctx_error(w.ctx), k & 1 ? "head.w" : "body.w") != NULL);
             CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "step 4:");
             CHECK_INT(tn_optim_step_count(o), 4);
-            CHECK_STATUS(give(&w, broken), TN_OK);                          /* and again: it is the next step by now */
+            CHECK_STATUS(give(&w, broken, 1), TN_OK);                          /* and again: it is the next step by now */
             FAILS(w.ctx, tn_optim_step(o), TN_ERR_NONFINITE, "step 5:");
             for (int i = 0; i < 2; i++) {
                 values_of(tn_params_at(w.params, i)->value, after[i]);
@@ -588,11 +551,11 @@ TEST(two_optimisers)
     tn_optim_desc d = desc_of(TN_OPTIM_SGD, 0.1, 0);
     double     bad[1] = {(double)NAN};
     if (!open_world(&w, TN_F32, 1)) return;
-    add(&w, "mine", 1);
+    add_vector(&w, "mine", 1);
     tn_optim *first = tn_optim_create(w.params, &d);
     tn_params *more = w.params;
     w.params = tn_params_create(w.ctx);
-    add(&w, "theirs", 1);
+    add_vector(&w, "theirs", 1);
     tn_optim *second = tn_optim_create(w.params, &d);
     FAILS(w.ctx, step_with(&w, second, bad), TN_ERR_NONFINITE, "gradient of theirs");
     w.params = more;
@@ -611,18 +574,18 @@ TEST(a_norm_that_overflows)
     const double *g[2] = {a, b};
     if (!open_world(&w, TN_F32, 1)) return;
     d.clip_norm = 5;
-    add(&w, "a", 1);
-    add(&w, "b", 1);
+    add_vector(&w, "a", 1);
+    add_vector(&w, "b", 1);
     tn_optim *o = tn_optim_create(w.params, &d);
     for (int k = 0; k < 2; k++) values_of(tn_params_at(w.params, k)->value, before[k]);
-    CHECK_STATUS(give(&w, g), TN_OK);
+    CHECK_STATUS(give(&w, g, 1), TN_OK);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
     CHECK_NEAR(tn_optim_grad_norm(o) / 5e25, 1, 1e-6);
     for (int k = 0; k < 2; k++) values_of(tn_params_at(w.params, k)->value, after[k]);
     CHECK_NEAR(before[0][0] - after[0][0], 3, 1e-5);
     CHECK_NEAR(before[1][0] - after[1][0], -4, 1e-5);
     a[0] = b[0] = 3e38;
-    CHECK_STATUS(give(&w, g), TN_OK);
+    CHECK_STATUS(give(&w, g, 1), TN_OK);
     FAILS(w.ctx, tn_optim_step(o), TN_ERR_NONFINITE, "step 2: the norm of the gradient");
     for (int k = 0; k < 2; k++) values_of(tn_params_at(w.params, k)->value, before[k]);
     CHECK(before[0][0] == after[0][0] && before[1][0] == after[1][0]);
@@ -641,7 +604,7 @@ static void spike_on(const tn_backend *backend, tn_optim_kind kind)
         tn_optim_desc d = desc_of(kind, 0.05, 0.1), adamw = desc_of(TN_OPTIM_ADAMW, 0.05, 0.1);
         d.adam_lr = 0.05;
         if (!open_on(&w, TN_F32, 5, 1, backend)) return;
-        a.n = values_of(add(&w, "p", 37)->value, a.p);
+        a.n = values_of(add_vector(&w, "p", 37)->value, a.p);
         a.lr_scale = a.decay_scale = 1;
         tn_optim *o = tn_optim_create(w.params, &d);
         for (int64_t t = 1; t <= 12; t++) {
@@ -673,7 +636,7 @@ TEST(a_bad_label)
     double    before[MOST], after[MOST];
     tn_optim_desc d = desc_of(TN_OPTIM_ADAMW, 0.1, 0.1);
     if (!open_world(&w, TN_F32, 1)) return;
-    tn_tensor *p = add(&w, "p", 8)->value;
+    tn_tensor *p = add_vector(&w, "p", 8)->value;
     tn_optim *o = tn_optim_create(w.params, &d);
     values_of(p, before);
     for (int pass = 0; pass < 2; pass++) {
@@ -782,13 +745,13 @@ TEST(a_device_that_fails_halfway)
                 }
             }
             tn_optim *o = tn_optim_create(w.params, &d);
-            CHECK_STATUS(give(&w, g[0]), TN_OK);
+            CHECK_STATUS(give(&w, g[0], 1), TN_OK);
             CHECK_STATUS(tn_optim_step(o), TN_OK);               /* one that does not fail, so that moments exist */
             for (int i = 0; i < 3; i++) {
                 if (d.kind == TN_OPTIM_MUON) plain_muon(&a[i], g[0][i], d.lr, false);
                 else plain_step(&d, &a[i], g[0][i], 1, d.lr, 1);
             }
-            CHECK_STATUS(give(&w, g[0]), TN_OK);
+            CHECK_STATUS(give(&w, g[0], 1), TN_OK);
             row_that_fails = fails[k].row;
             calls_until_it_fails = at;
             CHECK_STATUS(tn_optim_step(o), TN_ERR_BACKEND);
@@ -797,7 +760,7 @@ TEST(a_device_that_fails_halfway)
             for (int i = 0; i < 3; i++) CHECK(gradient_is(&w, i, NULL));
             bool counts = plain_failure(&d, fails[k].row, at, a, v[0]);
             CHECK_INT(tn_optim_step_count(o), counts ? 2 : 1);
-            CHECK_STATUS(give(&w, g[1]), TN_OK);
+            CHECK_STATUS(give(&w, g[1], 1), TN_OK);
             for (int i = 0; i < 3; i++) CHECK(gradient_is(&w, i, g[1][i]));
             CHECK_STATUS(tn_optim_step(o), TN_OK);
             CHECK_INT(tn_optim_step_count(o), counts ? 3 : 2);
@@ -823,12 +786,12 @@ TEST(a_step_after_an_error)
     double    g[3] = {1, 1, 1}, before[MOST], after[MOST];
     const double *gs = g;
     if (!open_world(&w, TN_F32, 1)) return;
-    add(&w, "p", 3);
+    add_vector(&w, "p", 3);
     tn_optim *o = tn_optim_create(w.params, &d);
     CHECK_STATUS(step_with(&w, o, g), TN_OK);
     values_of(tn_params_at(w.params, 0)->value, before);
     CHECK(tn_matmul(w.ctx, tn_params_at(w.params, 0)->value, NULL) == NULL);
-    CHECK_STATUS(give(&w, &gs), TN_ERR_ARG);
+    CHECK_STATUS(give(&w, &gs, 1), TN_ERR_ARG);
     CHECK_STATUS(tn_optim_step(o), TN_ERR_ARG);
     values_of(tn_params_at(w.params, 0)->value, after);
     CHECK(memcmp(before, after, sizeof *before * 3) == 0);
@@ -856,10 +819,10 @@ TEST(parameters_that_come_later)
         for (int t = 0; t < 20; t++) {                                      /* more than fit the first room */
             char name[16];
             snprintf(name, sizeof name, "p%d", t);
-            a[t].n = values_of(add(&w, name, 3)->value, a[t].p);
+            a[t].n = values_of(add_vector(&w, name, 3)->value, a[t].p);
             a[t].lr_scale = a[t].decay_scale = 1;
             gs[t] = g;
-            CHECK_STATUS(give(&w, gs), TN_OK);
+            CHECK_STATUS(give(&w, gs, 1), TN_OK);
             CHECK_STATUS(tn_optim_step(o), TN_OK);
             for (int k = 0; k <= t; k++) plain_step(&d, &a[k], g, 1, 0.1, t + 1 - k);
         }
@@ -875,47 +838,13 @@ TEST(parameters_that_come_later)
 
 /* ---- training ---------------------------------------------------------------------------- */
 
-enum { IN = 6, HIDDEN = 12, OUT = 3, ROWS = 64 };
-
-typedef struct run { double first, last; uint64_t allocations; double w[2 * HIDDEN * IN]; } run;
-
-/* A bilinear layer learns another one of half its width from random inputs. */
 static bool train(run *r, tn_optim_kind kind, int steps, int threads, const tn_backend *backend)
 {
-    world     w;
-    tn_mlp    student, teacher;
-    tn_mlp_desc d = ZERO;
-    tn_optim_desc od = desc_of(kind, kind == TN_OPTIM_ADAMW ? 0.02 : 0.15, 0);
-    tn_optim *o;
-    const int64_t shape[2] = {ROWS, IN};
-    memset(r, 0, sizeof *r);
-    d.in = IN; d.out = OUT; d.hidden = HIDDEN / 2;
-    d.init.rule = d.init_out.rule = TN_INIT_NORMAL;
-    od.momentum = kind == TN_OPTIM_SGD ? 0.9 : 0;
-    od.clip_norm = 5;
-    od.schedule = schedule(TN_SCHEDULE_COSINE, 10, steps, 0.01);
-    if (!open_on(&w, TN_F32, 9, threads, backend)) return false;
-    tn_params *fixed = tn_params_create(w.ctx);
-    if (!CHECK_STATUS(tn_mlp_init(fixed, "teacher", &d, &teacher), TN_OK)) return false;
-    tn_params_freeze(fixed, "");
-    d.hidden = HIDDEN;
-    if (!CHECK_STATUS(tn_mlp_init(w.params, "student", &d, &student), TN_OK)) return false;
-    if (!CHECK((o = tn_optim_create(w.params, &od)) != NULL)) return false;
-    for (int t = 0; t < steps; t++) {
-        tn_ctx_reset(w.ctx);
-        tn_record(w.ctx);
-        tn_tensor *x = tn_normal(w.ctx, 2, shape, 0, 1);
-        tn_tensor *loss = tn_mse(w.ctx, tn_mlp_forward(w.ctx, &student, x), tn_mlp_forward(w.ctx, &teacher, x));
-        if (!CHECK_STATUS(tn_backward(w.ctx, loss), TN_OK) || !CHECK_STATUS(tn_optim_step(o), TN_OK)) return false;
-        if (t == 0) r->first = tn_item(loss);
-        if (t == 2) r->allocations = tn_ctx_memory(w.ctx).allocations;
-        if (t == steps - 1) r->last = tn_item(loss);
-    }
-    r->allocations = tn_ctx_memory(w.ctx).allocations - r->allocations;
-    CHECK(teacher.w->grad == NULL);
-    tn_read(student.w, TN_F64, r->w, 2 * HIDDEN * IN);
-    close_world(&w);
-    return true;
+    tn_optim_desc d = desc_of(kind, kind == TN_OPTIM_ADAMW ? 0.02 : 0.15, 0);
+    d.momentum = kind == TN_OPTIM_SGD ? 0.9 : 0;
+    d.clip_norm = 5;
+    d.schedule = schedule(TN_SCHEDULE_COSINE, 10, steps, 0.01);
+    return learns(r, &d, 64, false, steps, threads, backend);
 }
 
 TEST(a_teacher_is_learnt)
@@ -956,7 +885,7 @@ TEST(destroyed_in_any_order)
         world  w;
         double g[3] = {1, 2, 3};
         if (!open_world(&w, TN_F32, 1)) return;
-        add(&w, "p", 3);
+        add_vector(&w, "p", 3);
         tn_optim *o = tn_optim_create(w.params, NULL);
         CHECK_STATUS(step_with(&w, o, g), TN_OK);
         if (order == 1) { tn_optim_destroy(o); tn_params_destroy(w.params); }
@@ -1021,7 +950,7 @@ TEST(scales_that_f32_cannot_hold)
     double        g[1] = {1}, before[MOST], after[MOST];
     if (!open_world(&w, TN_F32, 1)) return;
     d.clip_norm = 1e300;
-    add(&w, "p", 1);
+    add_vector(&w, "p", 1);
     tn_optim *o = tn_optim_create(w.params, &d);
     values_of(tn_params_at(w.params, 0)->value, before);
     for (int k = 0; k < 4; k++) {
@@ -1160,8 +1089,8 @@ TEST(init_depends_on_the_seed_alone)
         i.rule = TN_INIT_UNIFORM;
         tn_param *big = tn_params_add(w.params, "big", 1, &n, i);
         values_of(tn_slice(big->value, 0, n - MOST, n), v[0]);
-        values_of(add(&w, "normal", MOST)->value, v[1]);
-        values_of(add(&w, "next", MOST)->value, next);
+        values_of(add_vector(&w, "normal", MOST)->value, v[1]);
+        values_of(add_vector(&w, "next", MOST)->value, next);
         CHECK(memcmp(v[1], next, sizeof next) != 0);
         if (k == 0) memcpy(first, v, sizeof v);
         else if (k == 3) CHECK(memcmp(first, v, sizeof *v) != 0);
