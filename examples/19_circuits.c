@@ -50,7 +50,7 @@ int main(void)
     /* The block as tensors: the word at the adverb, x, and what the head writes when it has read a noun, M y, are multiplied
        by the operator B+. Its interactions say what each pair of words does for "barks" and against "sleeps". */
     tn_circuit_block block;
-    double           table[WORDS][WORDS], beside[WORDS], out[3] = {0};
+    double           table[WORDS][WORDS], beside[WORDS], out[3] = {0}, paths = 0;
     tn_tensor *embed = model[0].embed.w, *head = model[0].head.w, *verb = tn_sub(ctx, row(head, BARKS), row(head, SLEEPS));
     tn_circuit_block_of(ctx, &model[0], &(tn_circuit_block_desc){.factor1 = 1, .factor2 = 1}, &block);
     tn_tensor *x = tn_append_one(ctx, embed), *m = tn_slice(block.m, 0, 1, 2);
@@ -81,10 +81,11 @@ int main(void)
     tn_tensor *text = tn_tensor_from(ctx, 2, (int64_t[]){1, T}, TN_I32, texts);
     tn_tensor *added = tn_sub(ctx, row(embed, DOG), row(embed, CAT));
     if (tn_circuit_freeze(ctx, &model[0], text, &frozen) == TN_OK) {
-        out[1] = barks(frozen.logits);
+        paths = tn_circuit_path_count(&frozen, false), out[1] = barks(frozen.logits);
         tn_assign(tn_slice(tn_slice(frozen.block[0].pattern, 1, 2, 3), 2, 1, 2), tn_full(ctx, 3, (int64_t[]){1, 1, 1}, 0));
         tn_circuit_frozen_update(&frozen);
         out[2] = barks(frozen.logits);
+        tn_circuit_frozen_destroy(&frozen);
     }
     tn_circuit_steering_of(ctx, &model[0], text, &(tn_circuit_steering_desc){.point = "embed",
         .edit = {.token = 1, .tokens = 1, .keep = 1, .value = added}}, &run);
@@ -97,8 +98,7 @@ int main(void)
     printf("dog_and_often_by_two_terms: %.2f\n", out[0]);
     printf("largest_answer: %.3f, eigenvalue: %.3f\n", most.value, tn_item(eigen.values));
     printf("dog_for_cat: %.2f beside often, %.2f beside never\n", beside[OFTEN], beside[NEVER]);
-    printf("paths: %.0f\n", tn_circuit_path_count(&frozen, false));
-    printf("barks_after_the_cat_often: %.2f, without reading cat: %.2f\n", out[1], out[2]);
+    printf("paths: %.0f\nbarks_after_the_cat_often: %.2f, without reading cat: %.2f\n", paths, out[1], out[2]);
     printf("steered: %.2f, predicted: %.2f = %.2f %+.2f %+.2f\n", barks(run.measured), barks(run.frozen),
            barks(tn_slice(run.parts, 0, 0, 1)), barks(tn_slice(run.parts, 0, 1, 2)), barks(tn_slice(run.parts, 0, 2, 3)));
     printf("cosine_with_the_other_model: %.2f\n", aligned.cosine);
