@@ -59,9 +59,12 @@ struct tn_comm {
 TN_API TN_EXPERIMENTAL int tn_comm_rank(const tn_ctx *ctx);     /* number of this process, from 0; 0 without desc.comm */
 TN_API TN_EXPERIMENTAL int tn_comm_size(const tn_ctx *ctx);     /* number of processes; 1 without desc.comm            */
 #ifndef TN_NO_COMM
-/* Collectives on a contiguous tensor t of F32, F64 or I32, in place. With one process they do nothing. TN_ERR_SHAPE if the
-   first axis of t has to be divided among the processes and cannot be; TN_ERR_DATA where a sum of I32 is above 2147483647 or below
-   -2147483647, unless the carrier sums by itself: then it may wrap around. */
+/* Collectives on a contiguous tensor t of F32, F64 or I32, in place. With one process they do nothing. So each process may
+   compute k rows of a table that all then have:
+       tn_assign(tn_slice(table, 0, rank * k, (rank + 1) * k), rows_of(rank));
+       tn_comm_all_gather(table);
+   TN_ERR_SHAPE if the first axis of t has to be divided among the processes and cannot be; TN_ERR_DATA where a sum of I32 is
+   above 2147483647 or below -2147483647, unless the carrier sums by itself: then it may wrap around. */
 TN_API TN_EXPERIMENTAL tn_status tn_comm_all_reduce(tn_tensor *t);               /* t becomes the sum over all processes */
 /* t [size*k,..]: rows rank*k to rank*k + k - 1 become the sum over all processes; the others are undefined. */
 TN_API TN_EXPERIMENTAL tn_status tn_comm_reduce_scatter(tn_tensor *t);
