@@ -643,9 +643,12 @@ struct tn_comm {
 TN_API TN_EXPERIMENTAL int tn_comm_rank(const tn_ctx *ctx);     /* number of this process, from 0; 0 without desc.comm */
 TN_API TN_EXPERIMENTAL int tn_comm_size(const tn_ctx *ctx);     /* number of processes; 1 without desc.comm            */
 #ifndef TN_NO_COMM
-/* Collectives on a contiguous tensor t of F32, F64 or I32, in place. With one process they do nothing. TN_ERR_SHAPE if the
-   first axis of t has to be divided among the processes and cannot be; TN_ERR_DATA where a sum of I32 is above 2147483647 or below
-   -2147483647, unless the carrier sums by itself: then it may wrap around. */
+/* Collectives on a contiguous tensor t of F32, F64 or I32, in place. With one process they do nothing. So each process may
+   compute k rows of a table that all then have:
+       tn_assign(tn_slice(table, 0, rank * k, (rank + 1) * k), rows_of(rank));
+       tn_comm_all_gather(table);
+   TN_ERR_SHAPE if the first axis of t has to be divided among the processes and cannot be; TN_ERR_DATA where a sum of I32 is
+   above 2147483647 or below -2147483647, unless the carrier sums by itself: then it may wrap around. */
 TN_API TN_EXPERIMENTAL tn_status tn_comm_all_reduce(tn_tensor *t);               /* t becomes the sum over all processes */
 /* t [size*k,..]: rows rank*k to rank*k + k - 1 become the sum over all processes; the others are undefined. */
 TN_API TN_EXPERIMENTAL tn_status tn_comm_reduce_scatter(tn_tensor *t);
@@ -11330,7 +11333,7 @@ static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_or
     tni_scratch w = tni_scratch_begin(ctx, op);
     double     *v = tni_take_f64(&w, count, 1), *row = tni_take_f64(&w, n, 1);
     tni_heap    best = tni_take_heap(&w, order, k);
-    int32_t    *found = (int32_t *)tni_take(&w, 2 * wanted, sizeof *found);
+    int32_t    *found = (int32_t *)tni_take(&w, tni_area(2, wanted), sizeof *found);
     tn_tensor  *places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
     if (ids) at = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
     if (!w.failed && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
@@ -20150,11 +20153,11 @@ TNI_COLD_FN bool tni_plan_bind(tn_plan *p)
     p->extent = (int64_t *)tni_take_zeroed(&p->memory, axes, sizeof *p->extent);
     p->part = (int64_t *)tni_take_zeroed(&p->memory, axes, sizeof *p->part);
     p->width = (double *)tni_take_zeroed(&p->memory, axes, sizeof *p->width);
-    p->child = (int *)tni_take_zeroed(&p->memory, 4 * n, sizeof *p->child);
+    p->child = (int *)tni_take_zeroed(&p->memory, tni_area(4, n), sizeof *p->child);
     p->order = (int *)tni_take_zeroed(&p->memory, n, sizeof *p->order);
-    p->seconds = (double *)tni_take_zeroed(&p->memory, 2 * n, sizeof *p->seconds);
+    p->seconds = (double *)tni_take_zeroed(&p->memory, tni_area(2, n), sizeof *p->seconds);
     int *table = (int *)tni_take_zeroed(&p->memory, size, sizeof *table);
-    int *from = (int *)tni_take_zeroed(&p->memory, 2 * axes, sizeof *from);
+    int *from = (int *)tni_take_zeroed(&p->memory, tni_area(2, axes), sizeof *from);
     if (p->memory.failed) return false;
     int *uses = from + axes;
     for (int k = 0; k < p->n; k++)
@@ -20165,8 +20168,8 @@ TNI_COLD_FN bool tni_plan_bind(tn_plan *p)
         }
     p->words = p->labels / 64 + 1;
     p->keep = (uint64_t *)tni_take_zeroed(&p->memory, p->words, sizeof *p->keep);
-    p->all = (uint64_t *)tni_take_zeroed(&p->memory, n * p->words, sizeof *p->all);
-    p->legs = (uint64_t *)tni_take_zeroed(&p->memory, 2 * n * p->words, sizeof *p->legs);
+    p->all = (uint64_t *)tni_take_zeroed(&p->memory, tni_area(n, p->words), sizeof *p->all);
+    p->legs = (uint64_t *)tni_take_zeroed(&p->memory, tni_area(tni_area(2, n), p->words), sizeof *p->legs);
     if (p->memory.failed || !tni_bind_result(p, table, size)) return false;
     for (int k = 0; k < p->n; k++) {
         uint64_t *all = p->all + (size_t)k * (size_t)p->words;
@@ -20366,7 +20369,7 @@ static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_scratch *pile, i
     x->size = (double *)tni_take_zeroed(pile, sets, sizeof *x->size);
     x->score = (tni_score *)tni_take_zeroed(pile, sets, sizeof *x->score);
     x->part = (uint16_t *)tni_take_zeroed(pile, sets, sizeof *x->part);
-    *seen = (int16_t *)tni_take_zeroed(pile, 2 * sets, sizeof **seen);
+    *seen = (int16_t *)tni_take_zeroed(pile, tni_area(2, sets), sizeof **seen);
     x->write_cost = tni_write_cost(p);
     x->by_size = p->desc.minimize == TN_PLAN_SIZE;
     return !pile->failed;
@@ -20583,8 +20586,8 @@ static bool tni_search(tn_plan *p, tni_scratch *pile)
     tni_score    best = {HUGE_VAL, HUGE_VAL};
     double      *cost = (double *)tni_take_zeroed(pile, nodes, sizeof *cost);
     uint64_t    *legs = (uint64_t *)tni_take_zeroed(pile, words, sizeof *legs);
-    uint64_t    *best_legs = (uint64_t *)tni_take_zeroed(pile, nodes * words, sizeof *best_legs);
-    int         *best_child = (int *)tni_take_zeroed(pile, 2 * nodes, sizeof *best_child);
+    uint64_t    *best_legs = (uint64_t *)tni_take_zeroed(pile, tni_area(nodes, words), sizeof *best_legs);
+    int         *best_child = (int *)tni_take_zeroed(pile, tni_area(2, nodes), sizeof *best_child);
     int16_t     *seen;
     tni_exact    x;
     tni_greedy   g = TNI_ZERO;
@@ -21064,7 +21067,7 @@ static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q)
     tn_view          v[3];
     bool             direct = last, copied = false;
     int              n = 0;
-    int             *order = (int *)tni_take_zeroed(b->memory, q[0]->count + q[1]->count + 1, sizeof *order);
+    int             *order = (int *)tni_take_zeroed(b->memory, tni_plus(tni_plus(q[0]->count, q[1]->count), 1), sizeof *order);
     if (!order || !tni_layout_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
     if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
     for (int i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
@@ -21333,9 +21336,9 @@ TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_scratch *memory, cons
     b.program = (tni_program *)tni_take_zeroed(memory, 1, sizeof *b.program);
     b.piece = (tni_layout *)tni_take_zeroed(memory, nodes, sizeof *b.piece);
     b.live = (tni_move **)tni_take_zeroed(memory, nodes + 8, sizeof *b.live);
-    b.order = (int *)tni_take_zeroed(memory, labels * (TNI_AXES + 1), sizeof *b.order);
-    b.s[0] = (int64_t *)tni_take_zeroed(memory, labels * 3, sizeof *b.s[0]);
-    int *parent = (int *)tni_take_zeroed(memory, 2 * nodes, sizeof *parent);
+    b.order = (int *)tni_take_zeroed(memory, tni_area(labels, TNI_AXES + 1), sizeof *b.order);
+    b.s[0] = (int64_t *)tni_take_zeroed(memory, tni_area(labels, 3), sizeof *b.s[0]);
+    int *parent = (int *)tni_take_zeroed(memory, tni_area(2, nodes), sizeof *parent);
     if (memory->failed) return NULL;
     int *with = parent + nodes;
     for (int i = 0; i < TNI_AXES; i++) b.list[i] = b.order + (size_t)labels * (size_t)(i + 1);
@@ -24892,7 +24895,7 @@ static tn_status tni_eigh_out(tni_scratch *w, tn_eigh_result *out, const tn_tens
     const int64_t n = j->n, count = j->count, batch = a->rank == 3 ? count : -1;
     const tn_eigh_desc *desc = j->desc;
     const int64_t rank = desc->truncation.rank;
-    int64_t  *order = (int64_t *)tni_take(w, 2 * n, sizeof *order), keep = 0, k = 0;
+    int64_t  *order = (int64_t *)tni_take(w, tni_area(2, n), sizeof *order), keep = 0, k = 0;
     double   *cluster = tni_take_f64(w, count, n), *angle = tni_take_f64(w, count, n), *sorted = tni_take_f64(w, n, 1), noise;
     tn_status s = w->failed ? TN_ERR_MEMORY : tni_decomp_noise(ctx, "eigh", a, desc->noise, &noise);
     if (s != TN_OK) return s;
@@ -24926,7 +24929,8 @@ static tn_status tni_eigh_tensor(tni_scratch *w, tn_eigh_result *out, const tn_t
 {
     tn_ctx       *ctx = w->ctx;
     const int64_t n = j->n, all = j->count * n * n;
-    double       *vectors = tni_take_f64(w, all + TNI_ALIGN / 8, 1), *again = j->desc->measure ? tni_take_f64(w, all, 1) : NULL;
+    double       *vectors = tni_take_f64(w, tni_plus(all, TNI_ALIGN / 8), 1);
+    double       *again = j->desc->measure ? tni_take_f64(w, all, 1) : NULL;
     tni_pool      many = *tni_ctx_pool(ctx);
     int64_t       b;
     j->matrix = tni_take_f64(w, all, 1);
@@ -25029,7 +25033,7 @@ static tn_status tni_svd_out(tni_scratch *w, const tni_host *h, tn_svd_result *o
     const int64_t m = a->shape[0], n = a->shape[1];
     tn_ctx       *ctx = w->ctx;
     tn_truncation rule = desc->truncation;
-    int64_t      *order = (int64_t *)tni_take(w, 2 * k, sizeof *order);
+    int64_t      *order = (int64_t *)tni_take(w, tni_area(2, k), sizeof *order);
     double       *cluster = tni_take_f64(w, k, 1), *angle = tni_take_f64(w, k, 1);
     double       *spare = desc->measure ? tni_take_f64(w, k, n) : NULL;
     tn_status     s;
@@ -25303,9 +25307,9 @@ static tn_status tni_eig_tensor(tni_scratch *w, tn_eig_result *out, const tn_ten
     e.condition = tni_take_f64(w, n, 1);
     e.order = (int64_t *)tni_take(w, n, sizeof *e.order);
     e.right = vectors ? tni_take_f64(w, n, n) : NULL;
-    e.vectors = vectors ? tni_take_f64(w, 2 * n, n) : NULL;
+    e.vectors = vectors ? tni_take_f64(w, tni_area(2, n), n) : NULL;
     e.left = left ? tni_take_f64(w, n, n) : NULL;
-    e.lefts = left ? tni_take_f64(w, 2 * n, n) : NULL;
+    e.lefts = left ? tni_take_f64(w, tni_area(2, n), n) : NULL;
     double   *again = measure ? tni_take_f64(w, n, n) : NULL, *work = tni_take_f64(w, tni_eig_work(n), 1);
     tni_host  h = tni_take_host(w, 2 * n);
     tn_status s = w->failed ? TN_ERR_MEMORY : tni_read_scaled(ctx, "eig", "a", a, e.a, &scale);
@@ -26467,7 +26471,7 @@ static void tni_als_take(tni_scratch *w, tni_als_job *j)
     j->e = tni_take_f64(w, j->all, 1);
     j->before = tni_take_f64(w, before, r);
     j->after = tni_take_f64(w, after, r);
-    j->m = tni_take_f64(w, tni_max(n * r, start), 1);
+    j->m = tni_take_f64(w, tni_max(tni_area(n, r), start), 1);
     j->t = tni_take_f64(w, n, r);
     j->gram = tni_take_f64(w, r, r);
     j->vectors = tni_take_f64(w, r, r);
@@ -26775,8 +26779,8 @@ typedef struct tni_joint_job {
 static void tni_joint_take(tni_scratch *w, tni_joint_job *j)
 {
     const int64_t n = j->n, b = j->b;
-    j->a = tni_take_f64(w, b, n * n);
-    j->x = tni_take_f64(w, b, n * n);
+    j->a = tni_take_f64(w, b, tni_area(n, n));
+    j->x = tni_take_f64(w, b, tni_area(n, n));
     j->v = tni_take_f64(w, n, n);
     j->m = tni_take_f64(w, n, n);
     j->t = tni_take_f64(w, n, n);

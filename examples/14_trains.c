@@ -76,7 +76,7 @@ int main(void)
     double       x[SIZE] = {10, 20, 30, 40, 50, 60, 70, 80}, y[SIZE];
     found = tn_tt_from_matrix(ctx, matrix, FEW, twos, twos, NULL);
     tn_tt_linear_init(tn_params_create(ctx), "next", &(tn_tt_linear_desc){.count = FEW, .in = {2, 2, 2}, .out = {2, 2, 2},
-        .rank = 2}, &layer);
+        .bond = 2}, &layer);
     tn_tt_linear_assign_tt(&layer, found);
     tn_read(tn_tt_linear_forward(ctx, &layer, tn_tensor_from(ctx, 1, (int64_t[]){SIZE}, TN_F64, x)), TN_F64, y, SIZE);
     if (tn_tensor_format(matrix, text, sizeof text) >= 0) printf("the next point, as a matrix =\n%s\n\nthe layer:", text);

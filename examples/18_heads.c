@@ -48,8 +48,8 @@ int main(void)
     /* The same tensor as a train, whose axes are x_t, x_s, x_t, x_s, x_s and y. Its bonds can be made smaller. */
     const int takes[6] = {0, 1, 0, 1, 1, -1};
     tn_tt    *tt = tn_tt_from_attention(ctx, &layer, 0), *less = tn_tt_round(tt, &(tn_tt_desc){.eps = 0.3});
-    tn_net_cosine(net, tn_net_from_tt(tt, takes), TN_NET_SYMMETRIC, &cosine);
-    tn_net_cosine(net, tn_net_from_tt(less, takes), TN_NET_SYMMETRIC, &rounded);
+    tn_net_cosine(net, tn_net_from_tt(ctx, tt, takes), TN_NET_SYMMETRIC, &cosine);
+    tn_net_cosine(net, tn_net_from_tt(ctx, less, takes), TN_NET_SYMMETRIC, &rounded);
 
     /* With its first two coordinates exchanged the stream gives other weights, and another tensor. Exchanged once more, in
        inputs and output, it is the first one again. */

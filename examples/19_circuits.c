@@ -52,7 +52,7 @@ int main(void)
     tn_circuit_block block;
     double           table[WORDS][WORDS], beside[WORDS], out[3] = {0}, paths = 0;
     tn_tensor *embed = model[0].embed.w, *head = model[0].head.w, *verb = tn_sub(ctx, row(head, BARKS), row(head, SLEEPS));
-    tn_circuit_block_of(ctx, &model[0], &(tn_circuit_block_desc){.factor1 = 1, .factor2 = 1}, &block);
+    tn_circuit_block_of(ctx, &model[0], &(tn_circuit_block_desc){.norm1_scale = 1, .norm2_scale = 1}, &block);
     tn_tensor *x = tn_append_one(ctx, embed), *m = tn_slice(block.m, 0, 1, 2);
     tn_tensor *y = tn_einsum(ctx, "yj,hij->yi", 2, (tn_tensor *[]){x, m});
     tn_read(tn_circuit_rows(ctx, tn_circuit_interactions(ctx, block.b, verb, x, y), 0, WORDS), TN_F64, table[0], WORDS * WORDS);

@@ -204,11 +204,11 @@ TNI_COLD_FN bool tni_plan_bind(tn_plan *p)
     p->extent = (int64_t *)tni_take_zeroed(&p->memory, axes, sizeof *p->extent);
     p->part = (int64_t *)tni_take_zeroed(&p->memory, axes, sizeof *p->part);
     p->width = (double *)tni_take_zeroed(&p->memory, axes, sizeof *p->width);
-    p->child = (int *)tni_take_zeroed(&p->memory, 4 * n, sizeof *p->child);
+    p->child = (int *)tni_take_zeroed(&p->memory, tni_area(4, n), sizeof *p->child);
     p->order = (int *)tni_take_zeroed(&p->memory, n, sizeof *p->order);
-    p->seconds = (double *)tni_take_zeroed(&p->memory, 2 * n, sizeof *p->seconds);
+    p->seconds = (double *)tni_take_zeroed(&p->memory, tni_area(2, n), sizeof *p->seconds);
     int *table = (int *)tni_take_zeroed(&p->memory, size, sizeof *table);
-    int *from = (int *)tni_take_zeroed(&p->memory, 2 * axes, sizeof *from);
+    int *from = (int *)tni_take_zeroed(&p->memory, tni_area(2, axes), sizeof *from);
     if (p->memory.failed) return false;
     int *uses = from + axes;
     for (int k = 0; k < p->n; k++)
@@ -219,8 +219,8 @@ TNI_COLD_FN bool tni_plan_bind(tn_plan *p)
         }
     p->words = p->labels / 64 + 1;
     p->keep = (uint64_t *)tni_take_zeroed(&p->memory, p->words, sizeof *p->keep);
-    p->all = (uint64_t *)tni_take_zeroed(&p->memory, n * p->words, sizeof *p->all);
-    p->legs = (uint64_t *)tni_take_zeroed(&p->memory, 2 * n * p->words, sizeof *p->legs);
+    p->all = (uint64_t *)tni_take_zeroed(&p->memory, tni_area(n, p->words), sizeof *p->all);
+    p->legs = (uint64_t *)tni_take_zeroed(&p->memory, tni_area(tni_area(2, n), p->words), sizeof *p->legs);
     if (p->memory.failed || !tni_bind_result(p, table, size)) return false;
     for (int k = 0; k < p->n; k++) {
         uint64_t *all = p->all + (size_t)k * (size_t)p->words;

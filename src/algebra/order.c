@@ -168,7 +168,7 @@ static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_scratch *pile, i
     x->size = (double *)tni_take_zeroed(pile, sets, sizeof *x->size);
     x->score = (tni_score *)tni_take_zeroed(pile, sets, sizeof *x->score);
     x->part = (uint16_t *)tni_take_zeroed(pile, sets, sizeof *x->part);
-    *seen = (int16_t *)tni_take_zeroed(pile, 2 * sets, sizeof **seen);
+    *seen = (int16_t *)tni_take_zeroed(pile, tni_area(2, sets), sizeof **seen);
     x->write_cost = tni_write_cost(p);
     x->by_size = p->desc.minimize == TN_PLAN_SIZE;
     return !pile->failed;
@@ -385,8 +385,8 @@ static bool tni_search(tn_plan *p, tni_scratch *pile)
     tni_score    best = {HUGE_VAL, HUGE_VAL};
     double      *cost = (double *)tni_take_zeroed(pile, nodes, sizeof *cost);
     uint64_t    *legs = (uint64_t *)tni_take_zeroed(pile, words, sizeof *legs);
-    uint64_t    *best_legs = (uint64_t *)tni_take_zeroed(pile, nodes * words, sizeof *best_legs);
-    int         *best_child = (int *)tni_take_zeroed(pile, 2 * nodes, sizeof *best_child);
+    uint64_t    *best_legs = (uint64_t *)tni_take_zeroed(pile, tni_area(nodes, words), sizeof *best_legs);
+    int         *best_child = (int *)tni_take_zeroed(pile, tni_area(2, nodes), sizeof *best_child);
     int16_t     *seen;
     tni_exact    x;
     tni_greedy   g = TNI_ZERO;

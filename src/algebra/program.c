@@ -176,7 +176,7 @@ static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q)
     tn_view          v[3];
     bool             direct = last, copied = false;
     int              n = 0;
-    int             *order = (int *)tni_take_zeroed(b->memory, q[0]->count + q[1]->count + 1, sizeof *order);
+    int             *order = (int *)tni_take_zeroed(b->memory, tni_plus(tni_plus(q[0]->count, q[1]->count), 1), sizeof *order);
     if (!order || !tni_layout_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
     if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
     for (int i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
@@ -445,9 +445,9 @@ TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_scratch *memory, cons
     b.program = (tni_program *)tni_take_zeroed(memory, 1, sizeof *b.program);
     b.piece = (tni_layout *)tni_take_zeroed(memory, nodes, sizeof *b.piece);
     b.live = (tni_move **)tni_take_zeroed(memory, nodes + 8, sizeof *b.live);
-    b.order = (int *)tni_take_zeroed(memory, labels * (TNI_AXES + 1), sizeof *b.order);
-    b.s[0] = (int64_t *)tni_take_zeroed(memory, labels * 3, sizeof *b.s[0]);
-    int *parent = (int *)tni_take_zeroed(memory, 2 * nodes, sizeof *parent);
+    b.order = (int *)tni_take_zeroed(memory, tni_area(labels, TNI_AXES + 1), sizeof *b.order);
+    b.s[0] = (int64_t *)tni_take_zeroed(memory, tni_area(labels, 3), sizeof *b.s[0]);
+    int *parent = (int *)tni_take_zeroed(memory, tni_area(2, nodes), sizeof *parent);
     if (memory->failed) return NULL;
     int *with = parent + nodes;
     for (int i = 0; i < TNI_AXES; i++) b.list[i] = b.order + (size_t)labels * (size_t)(i + 1);

@@ -43,7 +43,7 @@ static void tni_als_take(tni_scratch *w, tni_als_job *j)
     j->e = tni_take_f64(w, j->all, 1);
     j->before = tni_take_f64(w, before, r);
     j->after = tni_take_f64(w, after, r);
-    j->m = tni_take_f64(w, tni_max(n * r, start), 1);
+    j->m = tni_take_f64(w, tni_max(tni_area(n, r), start), 1);
     j->t = tni_take_f64(w, n, r);
     j->gram = tni_take_f64(w, r, r);
     j->vectors = tni_take_f64(w, r, r);

@@ -128,9 +128,9 @@ static tn_status tni_eig_tensor(tni_scratch *w, tn_eig_result *out, const tn_ten
     e.condition = tni_take_f64(w, n, 1);
     e.order = (int64_t *)tni_take(w, n, sizeof *e.order);
     e.right = vectors ? tni_take_f64(w, n, n) : NULL;
-    e.vectors = vectors ? tni_take_f64(w, 2 * n, n) : NULL;
+    e.vectors = vectors ? tni_take_f64(w, tni_area(2, n), n) : NULL;
     e.left = left ? tni_take_f64(w, n, n) : NULL;
-    e.lefts = left ? tni_take_f64(w, 2 * n, n) : NULL;
+    e.lefts = left ? tni_take_f64(w, tni_area(2, n), n) : NULL;
     double   *again = measure ? tni_take_f64(w, n, n) : NULL, *work = tni_take_f64(w, tni_eig_work(n), 1);
     tni_host  h = tni_take_host(w, 2 * n);
     tn_status s = w->failed ? TN_ERR_MEMORY : tni_read_scaled(ctx, "eig", "a", a, e.a, &scale);

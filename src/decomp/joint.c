@@ -20,8 +20,8 @@ typedef struct tni_joint_job {
 static void tni_joint_take(tni_scratch *w, tni_joint_job *j)
 {
     const int64_t n = j->n, b = j->b;
-    j->a = tni_take_f64(w, b, n * n);
-    j->x = tni_take_f64(w, b, n * n);
+    j->a = tni_take_f64(w, b, tni_area(n, n));
+    j->x = tni_take_f64(w, b, tni_area(n, n));
     j->v = tni_take_f64(w, n, n);
     j->m = tni_take_f64(w, n, n);
     j->t = tni_take_f64(w, n, n);

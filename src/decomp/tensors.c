@@ -293,7 +293,7 @@ static tn_status tni_eigh_out(tni_scratch *w, tn_eigh_result *out, const tn_tens
     const int64_t n = j->n, count = j->count, batch = a->rank == 3 ? count : -1;
     const tn_eigh_desc *desc = j->desc;
     const int64_t rank = desc->truncation.rank;
-    int64_t  *order = (int64_t *)tni_take(w, 2 * n, sizeof *order), keep = 0, k = 0;
+    int64_t  *order = (int64_t *)tni_take(w, tni_area(2, n), sizeof *order), keep = 0, k = 0;
     double   *cluster = tni_take_f64(w, count, n), *angle = tni_take_f64(w, count, n), *sorted = tni_take_f64(w, n, 1), noise;
     tn_status s = w->failed ? TN_ERR_MEMORY : tni_decomp_noise(ctx, "eigh", a, desc->noise, &noise);
     if (s != TN_OK) return s;
@@ -327,7 +327,8 @@ static tn_status tni_eigh_tensor(tni_scratch *w, tn_eigh_result *out, const tn_t
 {
     tn_ctx       *ctx = w->ctx;
     const int64_t n = j->n, all = j->count * n * n;
-    double       *vectors = tni_take_f64(w, all + TNI_ALIGN / 8, 1), *again = j->desc->measure ? tni_take_f64(w, all, 1) : NULL;
+    double       *vectors = tni_take_f64(w, tni_plus(all, TNI_ALIGN / 8), 1);
+    double       *again = j->desc->measure ? tni_take_f64(w, all, 1) : NULL;
     tni_pool      many = *tni_ctx_pool(ctx);
     int64_t       b;
     j->matrix = tni_take_f64(w, all, 1);
@@ -430,7 +431,7 @@ static tn_status tni_svd_out(tni_scratch *w, const tni_host *h, tn_svd_result *o
     const int64_t m = a->shape[0], n = a->shape[1];
     tn_ctx       *ctx = w->ctx;
     tn_truncation rule = desc->truncation;
-    int64_t      *order = (int64_t *)tni_take(w, 2 * k, sizeof *order);
+    int64_t      *order = (int64_t *)tni_take(w, tni_area(2, k), sizeof *order);
     double       *cluster = tni_take_f64(w, k, 1), *angle = tni_take_f64(w, k, 1);
     double       *spare = desc->measure ? tni_take_f64(w, k, n) : NULL;
     tn_status     s;

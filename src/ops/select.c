@@ -98,7 +98,7 @@ static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_or
     tni_scratch w = tni_scratch_begin(ctx, op);
     double     *v = tni_take_f64(&w, count, 1), *row = tni_take_f64(&w, n, 1);
     tni_heap    best = tni_take_heap(&w, order, k);
-    int32_t    *found = (int32_t *)tni_take(&w, 2 * wanted, sizeof *found);
+    int32_t    *found = (int32_t *)tni_take(&w, tni_area(2, wanted), sizeof *found);
     tn_tensor  *places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
     if (ids) at = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
     if (!w.failed && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {

@@ -25,6 +25,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
