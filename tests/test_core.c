@@ -329,7 +329,9 @@ TEST(extents_beyond_a_size)
     tn_desc d = desc_of(TN_F64);
     d.max_bytes = 1 << 20;
     tn_ctx *ctx = ctx_new(&d);
-    REFUSED(ctx, tni_alloc_f64(ctx, (int64_t)1 << 32, 1, "test"), TN_ERR_MEMORY, "test: ");
+    tni_scratch w = tni_scratch_begin(ctx, "test");
+    REFUSED(ctx, tni_take_f64(&w, (int64_t)1 << 32, 1), TN_ERR_MEMORY, "test: ");
+    CHECK_STATUS(tni_scratch_end(&w, TN_ERR_MEMORY), TN_ERR_MEMORY);
     CHECK(!tn_image_create(ctx, ((int64_t)1 << 32) + 5, 1));
     CHECK(tn_ctx_status(ctx) != TN_OK);
     tn_ctx_destroy(ctx);
