@@ -10,7 +10,7 @@ static option options[] = {
     TEXT_ROW("out", OURS(out), "FILE", "the page; the default is the model's name with .html", NEVER),
     TEXT_ROW("title", OURS(title), "TEXT", "its title; the default is the model's name", NEVER),
     COUNT_ROW("vectors", OURS(vectors), "eigenvectors of each output", 1, 1e5, NEVER),
-    TEXT_ROW("outputs", OURS(outputs_given), "N|NAME,...", "how many outputs are shown, those with the largest interaction "
+    TEXT_ROW("outputs", OURS(outputs_text), "N|NAME,...", "how many outputs are shown, those with the largest interaction "
              "matrices, or their names, of a language model tokens; the default is 32, of a language model 8 words in each "
              "block", NEVER),
     TEXT_ROW("against", OURS(against), "RUN|FILE", "a second model to compare with", NEVER),
@@ -92,12 +92,12 @@ static bool is_language(tn_ctx *ctx, const char *file)
 /* --outputs is a number, or names. */
 static void read_outputs(void)
 {
-    const char *text = look_settings.outputs_given;
-    if (!text || text[strspn(text, "0123456789")]) return;
+    const char *text = look_settings.outputs_text;
+    if (text && text[strspn(text, "0123456789")]) look_settings.outputs_given = text;
+    if (!text || look_settings.outputs_given) return;
     const double n = strtod(text, NULL);
     if (!(n >= 1 && n <= 1e6)) usage_error("--outputs is \"%s\", expected a number from 1 to 1e+06, or names", text);
     look_settings.outputs = (int64_t)n;
-    look_settings.outputs_given = NULL;
 }
 
 int look_main(int argc, char **argv)

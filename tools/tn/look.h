@@ -123,7 +123,7 @@ void look_at_model(const char *path, const char *title, const char *out);
 
 typedef struct look_options {
     const char *out, *title, *against, *data, *labels, *names, *pixels, *w, *v, *p, *embed, *head, *text, *token;
-    const char *outputs_given;          /* the names of --outputs, or NULL                     */
+    const char *outputs_text, *outputs_given;   /* --outputs; NULL, or the names if it has names */
     int64_t     outputs, vectors, examples;
     int         residual, live;
 } look_options;

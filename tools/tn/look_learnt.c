@@ -415,7 +415,7 @@ static void put_pairs(page *p, const subject *s, double unit)
         if (outputs) list = pairs_of_words(s, words, count, outputs, shown, list, &n, l, unit);
         free(outputs);
     }
-    qsort(list, (size_t)n, sizeof *list, strongest_first);
+    if (n) qsort(list, (size_t)n, sizeof *list, strongest_first);
     page_open(p, "pairs", '[');
     for (int64_t i = 0; i < n && i < 24; i++) {
         page_open(p, NULL, '{');

@@ -142,10 +142,12 @@ static void write_tables(tn_ctx *ctx, const char *path, const char *title, const
 {
     page p;
     page_begin(&p, "look", "tensor", title);
-    char *about = count == 1 ? format_text("One array of %s.", shape_text(list[0].t))
+    char *shape = shape_text(list[0].t);
+    char *about = count == 1 ? format_text("One array of %s.", shape)
         : format_text("%lld tensors, with %lld numbers.", (long long)count, (long long)numbers_of(list, count));
     page_text(&p, "about", about);
     free(about);
+    free(shape);
     page_open(&p, "sections", '[');
     page_section(&p, "learnt", "learnt", "What is in it", "Each tensor by its singular values: few large ones mean that it "
                  "looks for few patterns, a long flat row that it is like noise.");

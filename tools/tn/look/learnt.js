@@ -25,8 +25,8 @@ const beyondChance = () => {
     if (!counts.length) return null;
     const mean = k => counts.reduce((sum, pair) => sum + pair[k], 0) / counts.length;
     return tn.h("p", { class: "finding" }, "On average ", tn.h("b", { text: tn.format(Math.round(mean(0))) }),
-        ` of ${tn.format(Math.round(mean(1)))} patterns of an output are stronger than those of shuffled weights: these are `,
-        "what it has learnt, and the rest is noise.");
+        ` of ${tn.format(Math.round(mean(1)))} patterns of an output are stronger than those of shuffled weights; the others `,
+        "could be chance.");
 };
 const classes = (section, box) => {
     const eigen = sections("eigen")[0], grid = tn.h("div", { class: "classes" }), names = eigen.outputs.map(one => one.name);
