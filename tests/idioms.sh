@@ -224,8 +224,8 @@ multiplying() {
     {
         line = $0
         gsub(/"([^"\\]|\\.)*"/, "0", line)
-        while (match(line, /tni_(alloc|device_alloc|array|scratch_f64|alloc_f64|arena_take|arena_list)\(/)) {
-            extents = substr(line, RSTART, RLENGTH) !~ /_take|alloc\(/
+        while (match(line, /tni_(alloc|device_alloc|array|arena_take|arena_list|take|take_zeroed|take_f64|take_zeros|take_heap)\(/)) {
+            extents = substr(line, RSTART, RLENGTH) !~ /arena_take|alloc\(/
             line = substr(line, RSTART + RLENGTH)
             for (depth = at = 1; depth > 0 && at <= length(line); at++) {
                 c = substr(line, at, 1)
@@ -241,13 +241,13 @@ multiplying() {
 }
 cat > "$probe" <<'END'
     p = (int *)tni_alloc(ctx, (size_t)n * sizeof *p, "op");
-    if (!(p = tni_scratch_f64(ctx, rank * most, rank, "op"))) return x * y;
-    q = tni_array(ctx, a->out + b->out, sizeof *q, "op");
+    if (!(p = tni_take_f64(&w, rank * most, rank))) return x * y;
+    q = tni_take(&w, a->out + b->out, sizeof *q);
     r = tni_alloc(ctx, sizeof(tni_slot) << bits, "op");
     q = (tni_q **)tni_array(ctx, tni_area(n, m), sizeof *q, "a * b"), x = y * z;      /* the rest is allowed */
     TNI_FN void *tni_alloc(tn_ctx *ctx, size_t bytes, const char *what)
     q = tni_array(ctx, tni_plus(n, 1), sizeof(tn_q *), op); p = tni_alloc(ctx, sizeof *p + length, "op");
-    q = tni_array(ctx, (int64_t)1 << bits, sizeof(tni_slot), "map"); r = tni_alloc_f64(ctx, h, n + 1, op);
+    q = tni_array(ctx, (int64_t)1 << bits, sizeof(tni_slot), "map"); r = tni_take_zeros(&w, h, n + 1);
 END
 found=$(multiplying "$probe" | sed 's/.*://' | tr '\n' ' ')
 if [ "$found" != "1 2 3 4 " ]; then

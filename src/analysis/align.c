@@ -35,37 +35,24 @@ typedef struct tni_units {
     bool         zero;                       /* whether all terms are */
 } tni_units;
 
-static void tni_units_free(tni_units *u)
-{
-    tni_analysis_free(u->cp->p, u->p);
-    for (int k = 0; k < u->cp->order; k++) {
-        tni_analysis_free(u->cp->f[k], u->f[k]);
-        tni_free_f64(u->cp->ctx, (double *)(void *)u->largest[k], u->cp->terms, 1);
-    }
-}
-
-static tn_status tni_units_read(tni_units *u, const tn_cp *cp, const char *op)
+static tn_status tni_units_read(tni_units *u, tni_scratch *w, const tn_cp *cp)
 {
     const int64_t h = cp->terms;
-    double *p = tni_analysis_read(cp->p, op);
+    double *p = tni_take_numbers(w, cp->p);
     int     exponent;
-    bool    finite = true;
-    memset(u, 0, sizeof *u);
     u->cp = cp;
     u->zero = true;
-    u->p = tni_alloc_f64(cp->ctx, cp->out, h, op);
-    bool whole = p && u->p;
-    for (int k = 0; k < cp->order && whole; k++) {
-        u->f[k] = tni_analysis_read(cp->f[k], op);
-        u->largest[k] = (int64_t *)(void *)tni_alloc_f64(cp->ctx, h, 1, op);
-        whole = u->f[k] && u->largest[k];
-        finite = finite && whole && tni_frobenius(h * cp->in[k], u->f[k]) < HUGE_VAL;
+    u->p = tni_take_f64(w, cp->out, h);
+    bool finite = !w->failed && tni_frobenius(cp->out * h, p) < HUGE_VAL;
+    for (int k = 0; k < cp->order; k++) {
+        u->f[k] = tni_take_numbers(w, cp->f[k]);
+        u->largest[k] = (int64_t *)tni_take(w, h, sizeof *u->largest[k]);
+        finite = finite && !w->failed && tni_frobenius(h * cp->in[k], u->f[k]) < HUGE_VAL;
     }
-    if (whole && !(finite && tni_frobenius(cp->out * h, p) < HUGE_VAL)) {
-        tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator has NaN or infinity, expected finite numbers", op);
-        whole = false;
-    }
-    for (int64_t t = 0; t < h && whole; t++) {
+    if (w->failed) return tni_analysis_status(cp->ctx);
+    if (!finite)
+        return tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator has NaN or infinity, expected finite numbers", w->what);
+    for (int64_t t = 0; t < h; t++) {
         double size = 1;
         int    shift = 0;
         for (int k = 0; k < cp->order; k++) {       /* a product of sizes may leave the range */
@@ -77,8 +64,7 @@ static tn_status tni_units_read(tni_units *u, const tn_cp *cp, const char *op)
             u->zero = u->zero && (size == 0 || p[o * h + t] == 0);
         }
     }
-    tni_analysis_free(cp->p, p);
-    return whole ? TN_OK : tni_analysis_status(cp->ctx);
+    return TN_OK;
 }
 
 /* Whether the largest number of P, which has the sizes, is within the range of the context's dtype. */
@@ -87,9 +73,8 @@ static bool tni_units_fit(const tni_units *u, const char *op)
     const tn_dtype dtype = u->cp->ctx->desc.dtype;
     const double largest = tni_largest(u->cp->terms, u->cp->out, tni_rows(u->p, u->cp->out));
     if (u->zero || (largest >= tni_dtype_least(dtype) && largest <= tni_dtype_most(dtype))) return true;
-    tni_fail(u->cp->ctx, TN_ERR_NONFINITE, "%s: with factors of these lengths the largest element of p is %g, beyond the "
-             "range of %s", op, largest, tn_dtype_name(dtype));
-    return false;
+    return tni_fail(u->cp->ctx, TN_ERR_NONFINITE, "%s: with factors of these lengths the largest element of p is %g, beyond "
+                    "the range of %s", op, largest, tn_dtype_name(dtype)), false;
 }
 
 /* Whether row a comes after row b: by the place of its largest component, then by the components. */
@@ -98,11 +83,6 @@ static bool tni_rows_after(int64_t n, const double *a, int64_t largest_a, const 
     if (largest_a != largest_b) return largest_a > largest_b;
     for (int64_t i = 0; i < n; i++) if (a[i] < b[i] || a[i] > b[i]) return a[i] < b[i];
     return false;
-}
-
-static void tni_swap_rows(int64_t n, double *a, double *b)
-{
-    for (int64_t i = 0; i < n; i++) { double swap = a[i]; a[i] = b[i]; b[i] = swap; }
 }
 
 /* Sorts the factors of each term, by exchanges of neighbours. */
@@ -114,7 +94,7 @@ static void tni_units_sort_factors(const tni_units *u)
             for (int j = i; j > 0; j--) {
                 double *before = u->f[j - 1] + t * n, *after = u->f[j] + t * n;
                 if (!tni_rows_after(n, before, u->largest[j - 1][t], after, u->largest[j][t])) break;
-                tni_swap_rows(n, before, after);
+                tni_swap(n, before, after);
                 int64_t swap = u->largest[j - 1][t]; u->largest[j - 1][t] = u->largest[j][t]; u->largest[j][t] = swap;
             }
 }
@@ -123,43 +103,39 @@ static void tni_units_sort_factors(const tni_units *u)
 static tn_cp *tni_units_operator(const tni_units *u, const int64_t *from, const char *op)
 {
     const tn_cp *cp = u->cp;
-    tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
-    int64_t   widest = cp->out;
-    tn_status s = TN_OK;
+    tn_cp       *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
+    int64_t      widest = cp->out;
+    tni_scratch  w = tni_scratch_begin(cp->ctx, op);
     if (!to) return NULL;
     for (int k = 0; k < cp->order; k++) widest = tni_max(widest, cp->in[k]);
-    double *v = tni_alloc_f64(cp->ctx, cp->terms, widest, op);
-    if (!v) return tni_cp_done(to, TN_ERR_MEMORY);
-    for (int64_t t = 0; t < cp->terms; t++)
+    double *v = tni_take_f64(&w, cp->terms, widest);
+    for (int64_t t = 0; v && t < cp->terms; t++)
         for (int64_t i = 0; i < cp->out; i++) v[i * cp->terms + t] = u->p[from[t] * cp->out + i];
-    s = tn_write(to->p, TN_F64, v, cp->out * cp->terms);
+    tn_status s = v ? tn_write(to->p, TN_F64, v, cp->out * cp->terms) : TN_ERR_MEMORY;
     for (int k = 0; k < cp->order && s == TN_OK; k++) {
         for (int64_t t = 0; t < cp->terms; t++)
             memcpy(v + t * cp->in[k], u->f[k] + from[t] * cp->in[k], (size_t)cp->in[k] * sizeof *v);
         s = tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]);
     }
-    tni_free_f64(cp->ctx, v, cp->terms, widest);
-    return tni_cp_done(to, s);
+    return tni_cp_done(to, tni_scratch_end(&w, s));
 }
 
 tn_cp *tn_cp_canonical(const tn_cp *cp)
 {
     tni_units u;
-    tni_heap  sizes;
     tn_cp    *to = NULL;
     if (!tni_cp_one_input(cp, "canonical")) return NULL;
-    bool     held = tni_heap_begin(cp->ctx, &sizes, TN_ORDER_LARGEST, cp->terms, "canonical");
-    int64_t *from = (int64_t *)(void *)tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
-    if (tni_units_read(&u, cp, "canonical") == TN_OK && held && from && tni_units_fit(&u, "canonical")) {
+    tni_scratch w = tni_scratch_begin(cp->ctx, "canonical");
+    tni_heap    sizes = tni_take_heap(&w, TN_ORDER_LARGEST, cp->terms);
+    int64_t    *from = (int64_t *)tni_take(&w, cp->terms, sizeof *from);
+    if (tni_units_read(&u, &w, cp) == TN_OK && tni_units_fit(&u, "canonical")) {
         tni_units_sort_factors(&u);
         for (int64_t t = 0; t < cp->terms; t++) tni_heap_offer(&sizes, tni_frobenius(cp->out, u.p + t * cp->out), t);
         tni_heap_sort(&sizes);
         for (int64_t t = 0; t < cp->terms; t++) from[t] = sizes.found[t].at;
         to = tni_units_operator(&u, from, "canonical");
     }
-    tni_units_free(&u);
-    tni_heap_end(cp->ctx, &sizes);
-    tni_free_f64(cp->ctx, (double *)(void *)from, cp->terms, 1);
+    tni_scratch_release(&w, NULL);
     return to;
 }
 
@@ -225,7 +201,7 @@ static void tni_align_term(tni_units *b, int64_t j, bool crossed, double *const 
     const int64_t n = b->cp->in[0];
     double all = 1;
     int           exponent, shift = 0;
-    if (crossed) tni_swap_rows(n, b->f[0] + j * n, b->f[1] + j * n);
+    if (crossed) tni_swap(n, b->f[0] + j * n, b->f[1] + j * n);
     for (int k = 0; k < 2; k++) {
         double size = tni_frobenius(n, w[k]);
         if (!(size > 0)) size = 1;
@@ -241,28 +217,20 @@ static void tni_align_term(tni_units *b, int64_t j, bool crossed, double *const 
 static tn_status tni_align(const tn_cp *a, const tni_units *ua, tni_units *ub, double *cosine, int64_t *column)
 {
     const int64_t h = a->terms, n = a->in[0];
-    double   *c = tni_alloc_f64(a->ctx, h, h, "align"), *room = tni_alloc_f64(a->ctx, h, 3, "align");
-    int64_t  *marks = (int64_t *)(void *)tni_alloc_f64(a->ctx, h, 3, "align");
-    double   *raw[2];
-    tn_status s = c && room && marks ? TN_OK : tni_analysis_status(a->ctx);
-    bool      crossed;
-    raw[0] = tni_analysis_read(a->f[0], "align");
-    raw[1] = tni_analysis_read(a->f[1], "align");
-    if (!raw[0] || !raw[1]) s = tni_analysis_status(a->ctx);
-    for (int64_t i = 0; i < h && s == TN_OK; i++)
+    tni_scratch   w = tni_scratch_begin(a->ctx, "align");
+    double       *c = tni_take_f64(&w, h, h), *room = tni_take_f64(&w, h, 3);
+    int64_t      *marks = (int64_t *)tni_take(&w, tni_area(h, 3), sizeof *marks);
+    double       *raw[2] = {tni_take_numbers(&w, a->f[0]), tni_take_numbers(&w, a->f[1])};
+    bool          crossed;
+    for (int64_t i = 0; i < h && !w.failed; i++)
         for (int64_t j = 0; j < h; j++) c[i * h + j] = tni_term_cosine(ua, i, ub, j, &crossed);
-    if (s == TN_OK) tni_assign(h, c, column, room, marks);
-    for (int64_t i = 0; i < h && s == TN_OK; i++) {
-        double *w[2] = {raw[0] + i * n, raw[1] + i * n};
+    if (!w.failed) tni_assign(h, c, column, room, marks);
+    for (int64_t i = 0; i < h && !w.failed; i++) {
+        double *rows[2] = {raw[0] + i * n, raw[1] + i * n};
         cosine[i] = tni_term_cosine(ua, i, ub, column[i], &crossed);
-        tni_align_term(ub, column[i], crossed, w);
+        tni_align_term(ub, column[i], crossed, rows);
     }
-    tni_analysis_free(a->f[0], raw[0]);
-    tni_analysis_free(a->f[1], raw[1]);
-    tni_free_f64(a->ctx, c, h, h);
-    tni_free_f64(a->ctx, room, h, 3);
-    tni_free_f64(a->ctx, (double *)(void *)marks, h, 3);
-    return s;
+    return tni_scratch_end(&w, w.failed ? tni_analysis_status(a->ctx) : TN_OK);
 }
 
 tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor **cosines)
@@ -277,12 +245,11 @@ tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor
     if (a->out != b->out || a->terms != b->terms)
         return tni_fail(a->ctx, TN_ERR_SHAPE, "align: b has %lld outputs and %lld terms, expected %lld and %lld as a",
                         (long long)b->out, (long long)b->terms, (long long)a->out, (long long)a->terms);
-    double   *cosine = tni_alloc_f64(a->ctx, a->terms, 1, "align");
-    int64_t  *column = (int64_t *)(void *)tni_alloc_f64(a->ctx, a->terms, 1, "align");
-    tn_status s = tni_units_read(&ua, a, "align");
-    tn_status t = tni_units_read(&ub, b, "align");
-    if (s == TN_OK) s = t;
-    if (!cosine || !column) s = TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(a->ctx, "align");
+    double     *cosine = tni_take_f64(&w, a->terms, 1);
+    int64_t    *column = (int64_t *)tni_take(&w, a->terms, sizeof *column);
+    tn_status   s = tni_units_read(&ua, &w, a);
+    if (s == TN_OK) s = tni_units_read(&ub, &w, b);
     if (s == TN_OK) s = tni_align(a, &ua, &ub, cosine, column);
     if (s == TN_OK && !tni_units_fit(&ub, "align")) s = TN_ERR_NONFINITE;
     if (s == TN_OK && !(*aligned = tni_units_operator(&ub, column, "align"))) s = tni_analysis_status(a->ctx);
@@ -292,11 +259,7 @@ tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor
         tn_cp_destroy(*aligned);
         *aligned = NULL;
     }
-    tni_units_free(&ua);
-    tni_units_free(&ub);
-    tni_free_f64(a->ctx, cosine, a->terms, 1);
-    tni_free_f64(a->ctx, (double *)(void *)column, a->terms, 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* ---- fewer terms -------------------------------------------------------- >>analysis-refit-impl
@@ -466,46 +429,43 @@ static void tni_refit_begin(tni_refit *t, double *left)
 
 static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
 {
-    tn_cp    *to = tni_cp_make(cp->ctx, 2, cp->out, t->r, cp->in, cp->constant);
-    double   *transposed = tni_alloc_f64(cp->ctx, t->r, t->o, "refit");
-    tn_status s = to && transposed ? TN_OK : TN_ERR_MEMORY;
+    tn_cp      *to = tni_cp_make(cp->ctx, 2, cp->out, t->r, cp->in, cp->constant);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "refit");
+    double     *transposed = tni_take_f64(&w, t->r, t->o);
+    tn_status   s = to && transposed ? TN_OK : TN_ERR_MEMORY;
     for (int64_t i = 0; i < t->r && s == TN_OK; i++)
         for (int64_t j = 0; j < t->o; j++) transposed[j * t->r + i] = t->p[i * t->o + j];
     if (s == TN_OK) s = tn_write(to->p, TN_F64, transposed, t->r * t->o);
     for (int64_t i = 0; i < 2 && s == TN_OK; i++) s = tn_write(to->f[i], TN_F64, t->f[i], t->r * t->n);
-    tni_free_f64(cp->ctx, transposed, t->r, t->o);
+    tni_scratch_release(&w, NULL);
     return to ? tni_cp_done(to, s) : NULL;
 }
 
-static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_cp_refit_desc *desc, double *error)
+static tn_cp *tni_refit_run(const tn_cp *cp, tni_scratch *w, tni_units *u, const tn_cp_refit_desc *desc, double *error)
 {
     const double  tol = desc->tol > 0 ? desc->tol : 1e-6;
     const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
-    const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100, extent = tni_max(tni_max(h, n), o);
-    const int64_t size = r * (o + 6 * n + 3 * h + 3 * r) + h + tni_host_work(extent);
-    double       *room = tni_alloc_f64(cp->ctx, size, 1, "refit"), *at = room, before = HUGE_VAL;
-    tn_cp        *to = NULL;
-    if (!room) return NULL;
-    tni_refit t = TNI_ZERO;
+    const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100;
+    double       *left = tni_take_f64(w, h, 1), before = HUGE_VAL, now = 0;
+    tni_refit     t = TNI_ZERO;
     t.h = h; t.r = r; t.n = n; t.o = o;
     t.P = u->p;
-    t.p = at; at += r * o;
-    for (int k = 0; k < 2; k++) { t.F[k] = u->f[k]; t.f[k] = at; at += r * n; }
-    for (int k = 0; k < 4; k++) { t.x[k] = at; at += r * n; }
-    for (int k = 0; k < 3; k++) { t.cross[k] = at; at += r * h; }
-    for (int k = 0; k < 3; k++) { t.own[k] = at; at += r * r; }
-    t.host = tni_decomp_host(cp->ctx, extent, at + h);
-    tni_refit_begin(&t, at);
-    double now = tni_refit_p(&t);
+    t.p = tni_take_zeros(w, r, o);
+    for (int k = 0; k < 2; k++) { t.F[k] = u->f[k]; t.f[k] = tni_take_zeros(w, r, n); }
+    for (int k = 0; k < 4; k++) t.x[k] = tni_take_zeros(w, r, n);
+    for (int k = 0; k < 3; k++) { t.cross[k] = tni_take_zeros(w, r, h); t.own[k] = tni_take_zeros(w, r, r); }
+    t.host = tni_take_host(w, tni_max(tni_max(h, n), o));
+    if (w->failed) return NULL;
+    tni_refit_begin(&t, left);
+    now = tni_refit_p(&t);
     for (int64_t sweep = 0; sweep < sweeps && now > 1e-8 && before - now > tol; sweep++) {
         before = now;
         tni_refit_encoder(&t, 0);
         tni_refit_encoder(&t, 1);
         now = tni_refit_p(&t);
     }
-    to = tni_refit_done(&t, cp);
+    tn_cp *to = tni_refit_done(&t, cp);
     if (to && error) *error = now;
-    tni_free_f64(cp->ctx, room, size, 1);
     return to;
 }
 
@@ -515,18 +475,15 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error)
     tn_cp    *to = NULL;
     if (error) *error = (double)NAN;
     if (!tni_cp_is_bilinear(cp, "refit")) return NULL;
-    if (!desc || desc->terms < 1 || desc->sweeps < 0 || !(desc->tol >= 0)) {
-        if (!desc) tni_fail(cp->ctx, TN_ERR_ARG, "refit: desc is NULL");
-        else if (desc->terms < 1)
-            tni_fail(cp->ctx, TN_ERR_ARG, "refit: terms is %lld, expected at least 1", (long long)desc->terms);
-        else if (desc->sweeps < 0)
-            tni_fail(cp->ctx, TN_ERR_ARG, "refit: sweeps is %lld, expected 0 or more", (long long)desc->sweeps);
-        else tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g, expected 0 or more", desc->tol);
-        return NULL;
-    }
+    if (!desc) return tni_fail(cp->ctx, TN_ERR_ARG, "refit: desc is NULL"), (tn_cp *)NULL;
+    if (desc->terms < 1)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: terms is %lld, expected at least 1", (long long)desc->terms), (tn_cp *)NULL;
+    if (!tni_within(cp->ctx, "refit", "sweeps", desc->sweeps, 0, INT64_MAX)) return NULL;
+    if (!(desc->tol >= 0)) return tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g, expected 0 or more", desc->tol), (tn_cp *)NULL;
     if (!tni_decomp_fits(cp->ctx, "refit", cp->terms, tni_max(cp->in[0], cp->terms))) return NULL;
-    if (tni_units_read(&u, cp, "refit") == TN_OK && tni_units_fit(&u, "refit")) to = tni_refit_run(cp, &u, desc, error);
-    tni_units_free(&u);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "refit");
+    if (tni_units_read(&u, &w, cp) == TN_OK && tni_units_fit(&u, "refit")) to = tni_refit_run(cp, &w, &u, desc, error);
+    tni_scratch_release(&w, NULL);
     return to;
 }
 

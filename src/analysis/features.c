@@ -14,27 +14,19 @@ tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor
     tn_ctx *ctx = cp->ctx;
     if (!tni_is_matrix(ctx, d, "dictionary", "d") || !tni_is_vector(ctx, u, cp->out, "dictionary", "u")) return NULL;
     int64_t m = d->shape[0] + cp->constant;
-    if (d->shape[1] != cp->in[0] - cp->constant) {
-        tni_fail(ctx, TN_ERR_SHAPE, "dictionary: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
-                 (long long)cp->in[0] - cp->constant);
-        return NULL;
-    }
+    if (d->shape[1] != cp->in[0] - cp->constant)
+        return tni_fail(ctx, TN_ERR_SHAPE, "dictionary: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
+                        (long long)cp->in[0] - cp->constant), (tn_tensor *)NULL;
     if (moment && !tni_is_matrix(ctx, moment, "dictionary", "moment")) return NULL;
-    if (moment && (moment->shape[0] != m || moment->shape[1] != m)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "dictionary: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
-                 (long long)m);
-        return NULL;
-    }
+    if (moment && (moment->shape[0] != m || moment->shape[1] != m))
+        return tni_fail(ctx, TN_ERR_SHAPE, "dictionary: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
+                        (long long)m), (tn_tensor *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
-    tn_tensor *t = tni_view_of((tn_tensor *)d);
-    t = t ? tn_transpose(t, 0, 1) : NULL;
+    tn_tensor *t = tn_transpose(tni_view_of((tn_tensor *)d), 0, 1);
     tn_cp     *folded = t ? tn_cp_fold_in(cp, t, NULL) : NULL;
     tn_tensor *q = folded ? tn_cp_interaction(folded, u) : NULL;
     tn_cp_destroy(folded);
-    if (q && moment && tni_put_product(ctx, tni_view(q), tni_view(q), tni_view(moment), false) != TN_OK) {
-        tn_tensor_destroy(q);
-        q = NULL;
-    }
+    if (q && moment) q = tni_tensor_done(q, tni_put_product(ctx, tni_view(q), tni_view(q), tni_view(moment), false));
     tni_scope_end(ctx, scope);
     return q;
 }
@@ -44,11 +36,9 @@ tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tens
 {
     if (!tni_is_real(ctx, w, "modified_features", "w") || !tni_is_real(ctx, d, "modified_features", "d")
         || !tni_is_real(ctx, u, "modified_features", "u")) return NULL;
-    if (w->rank != 2 || d->rank != 2 || u->rank != 2 || d->shape[1] != w->shape[1] || u->shape[0] != w->shape[0]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "modified_features: w is %s, d is %s, u is %s, expected [h,n], [m,n] and [h,l]",
-                 TNI_SHAPE(w), TNI_SHAPE(d), TNI_SHAPE(u));
-        return NULL;
-    }
+    if (w->rank != 2 || d->rank != 2 || u->rank != 2 || d->shape[1] != w->shape[1] || u->shape[0] != w->shape[0])
+        return tni_fail(ctx, TN_ERR_SHAPE, "modified_features: w is %s, d is %s, u is %s, expected [h,n], [m,n] and [h,l]",
+                        TNI_SHAPE(w), TNI_SHAPE(d), TNI_SHAPE(u)), (tn_tensor *)NULL;
     tn_tensor *rest = tn_sub(ctx, tn_full(ctx, 0, NULL, 1), tn_affine(ctx, d, w, NULL));
     rest = rest ? tn_matmul(ctx, tn_mul(ctx, rest, rest), tn_mul(ctx, u, u)) : NULL;
     return rest ? tn_sqrt(ctx, rest) : NULL;
@@ -58,27 +48,22 @@ tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tens
 TNI_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope)
 {
     const int64_t n = tn_tensor_count(z);
+    tni_scratch   w = tni_scratch_begin(ctx, "mlp_modifier");
     tn_tensor    *m = tni_like(ctx, z);
-    double       *act = m ? tni_analysis_read(a, "mlp_modifier") : NULL;
-    double       *v = act ? tni_analysis_read(z, "mlp_modifier") : NULL;
-    bool          done = false;
+    double       *act = m ? tni_take_numbers(&w, a) : NULL, *v = act ? tni_take_numbers(&w, z) : NULL;
     for (int64_t i = 0; v && i < n; i++) v[i] = v[i] != 0 ? act[i] / v[i] : slope;
-    if (v) done = tn_write(m, TN_F64, v, n) == TN_OK;
-    tni_analysis_free(a, act);
-    tni_analysis_free(z, v);
-    return done ? m : NULL;
+    return tni_scratch_end(&w, v ? tn_write(m, TN_F64, v, n) : TN_ERR_MEMORY) == TN_OK ? m : NULL;
 }
 
 tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_tensor **features)
 {
-    int64_t    all = -1;
     tn_tensor *m, *last;
     if (features) *features = NULL;
     if (!tni_layer_given(ctx, layer, "mlp_modifier") || !tni_usable(ctx, layer->w, "mlp_modifier", "w")) return NULL;
     const tn_mlp_desc *d = &layer->desc;
     int64_t e = layer->w->shape[0], h = layer->w->shape[1];
     tn_tensor *w = tn_reshape_2d(layer->w, e * h, layer->w->shape[2]);
-    tn_tensor *b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    tn_tensor *b = tn_reshape(layer->b, 1, TNI_DIMS(-1));
     tn_tensor *z = w && (b || !layer->b) ? tn_affine(ctx, x, w, b) : NULL;
     if (!z) return NULL;
     if (e == 1) {
@@ -103,11 +88,9 @@ tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_t
 {
     tn_tensor *sum = NULL;
     if (!tni_is_real(ctx, x, "mixed_difference", "x")) return NULL;
-    if (n < 1 || n > 8 || !fn || !directions) {
-        if (n < 1 || n > 8) tni_fail(ctx, TN_ERR_ARG, "mixed_difference: n is %d, expected 1 to 8", n);
-        else tni_fail(ctx, TN_ERR_ARG, "mixed_difference: %s is NULL", fn ? "directions" : "fn");
-        return NULL;
-    }
+    if (!tni_within(ctx, "mixed_difference", "n", n, 1, 8)) return NULL;
+    if (!fn || !directions)
+        return tni_fail(ctx, TN_ERR_ARG, "mixed_difference: %s is NULL", fn ? "directions" : "fn"), (tn_tensor *)NULL;
     for (int subset = 0; subset < 1 << n; subset++) {
         tn_tensor *at = x;
         int        size = 0;

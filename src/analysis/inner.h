@@ -7,8 +7,6 @@
 #ifndef TN_NO_ANALYSIS
 /* signal.c */
 TNI_FN tn_status tni_analysis_status(const tn_ctx *ctx);
-TNI_FN double *tni_analysis_read(const tn_tensor *t, const char *op);
-TNI_FN void tni_analysis_free(const tn_tensor *t, double *v);
 TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts);
 
 /* features.c */

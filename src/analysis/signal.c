@@ -1,7 +1,7 @@
 #include "core/inner.h"
 #include "tensor/inner.h"
 #include "ops/inner.h"
-#include "decomp/decomp.h"
+#include "decomp/inner.h"
 #include "operator/inner.h"
 #include "analysis/inner.h"
 
@@ -16,23 +16,10 @@ TNI_FN tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a
     return s == TN_OK ? TN_ERR_MEMORY : s;
 }
 
-TNI_FN double *tni_analysis_read(const tn_tensor *t, const char *op)     /* [count], freed by tni_analysis_free */
-{
-    const int64_t n = tn_tensor_count(t);
-    double       *v = tni_alloc_f64(t->ctx, n, 1, op);
-    if (v && tn_read(t, TN_F64, v, n) == TN_OK) return v;
-    tni_free_f64(t->ctx, v, n, 1);
-    return NULL;
-}
-
-TNI_FN void tni_analysis_free(const tn_tensor *t, double *v) { if (v) tni_free_f64(t->ctx, v, tn_tensor_count(t), 1); }
-
 TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_I32, 1, &n);
-    if (t && tn_write(t, TN_I32, counts, n) == TN_OK) return t;
-    tn_tensor_destroy(t);
-    return NULL;
+    return t ? tni_tensor_done(t, tn_write(t, TN_I32, counts, n)) : NULL;
 }
 
 /* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal-impl */
@@ -40,14 +27,7 @@ TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts
 /* Permutes n groups of `width` numbers (Fisher & Yates). */
 static void tni_shuffle(tni_rng *d, int64_t n, int64_t width, double *v)
 {
-    for (int64_t i = n - 1; i > 0; i--) {
-        int64_t j = tni_rng_below(d, i + 1);
-        for (int64_t k = 0; k < width; k++) {
-            double swap = v[i * width + k];
-            v[i * width + k] = v[j * width + k];
-            v[j * width + k] = swap;
-        }
-    }
+    for (int64_t i = n - 1; i > 0; i--) tni_swap(width, v + i * width, v + tni_rng_below(d, i + 1) * width);
 }
 
 static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64_t draw)
@@ -55,15 +35,15 @@ static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64
     tn_cp    *to = tni_cp_make(cp->ctx, 2, cp->out, cp->terms, cp->in, cp->constant);
     tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
     for (int k = 0; k < 2 && s == TN_OK; k++) {
-        double  *v = tni_analysis_read(cp->f[k], "signal");
-        tni_rng rng = TNI_ZERO;
+        tni_scratch w = tni_scratch_begin(cp->ctx, "signal");
+        double     *v = tni_take_numbers(&w, cp->f[k]);
+        tni_rng     rng = TNI_ZERO;
         rng.key = desc->seed;
         rng.call = 2 * draw + k;
         if (v && desc->null == TN_NULL_MODEL_PAIRS && k > 0) tni_shuffle(&rng, cp->terms, cp->in[k], v);
         for (int64_t h = 0; v && desc->null == TN_NULL_MODEL_ENTRIES && h < cp->terms; h++)
             tni_shuffle(&rng, cp->in[k] - cp->constant, 1, v + h * cp->in[k]);
-        s = v ? tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]) : tni_analysis_status(cp->ctx);
-        tni_analysis_free(cp->f[k], v);
+        s = tni_scratch_end(&w, v ? tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]) : tni_analysis_status(cp->ctx));
     }
     return to ? tni_cp_done(to, s) : NULL;
 }
@@ -72,33 +52,29 @@ static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64
 static tn_status tni_signal_add(const tn_signal *mine, const tn_spectrum *null, const double *norm, bool scaled,
                                 double *sum, double *edge)
 {
-    double   *v = tni_analysis_read(null->values, "signal"), *size = tni_analysis_read(null->norm, "signal");
-    tn_status s = v && size ? TN_OK : tni_analysis_status(null->values->ctx);
-    for (int64_t o = 0; o < mine->outputs && s == TN_OK; o++)
+    tni_scratch w = tni_scratch_begin(null->values->ctx, "signal");
+    double     *v = tni_take_numbers(&w, null->values), *size = tni_take_numbers(&w, null->norm);
+    for (int64_t o = 0; o < mine->outputs && !w.failed; o++)
         for (int64_t i = 0; i < null->count; i++) {
             double l = fabs(v[o * null->count + i]) * (!scaled ? 1 : size[o] > 0 ? norm[o] / size[o] : 0);
             if (i < mine->count) sum[o * mine->count + i] += l;
             if (l > edge[o]) edge[o] = l;
         }
-    tni_analysis_free(null->values, v);
-    tni_analysis_free(null->norm, size);
-    return s;
+    return tni_scratch_end(&w, w.failed ? tni_analysis_status(w.ctx) : TN_OK);
 }
 
 static bool tni_signal_fits(const tn_cp *cp, const tn_signal_desc *d, int64_t draws)
 {
-    if (draws < 1 || (unsigned)d->null > TN_NULL_MODEL_PAIRS) {
-        if (draws < 1) tni_fail(cp->ctx, TN_ERR_ARG, "signal: draws is %lld, expected 0 or more", (long long)draws);
-        else tni_fail(cp->ctx, TN_ERR_ARG, "signal: null is %d, not a valid tn_null_model", (int)d->null);
-        return false;
-    }
+    if (draws < 1)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "signal: draws is %lld, expected 0 or more", (long long)draws), false;
+    if ((unsigned)d->null > TN_NULL_MODEL_PAIRS)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "signal: null is %d, not a valid tn_null_model", (int)d->null), false;
     for (int64_t i = 0; d->nulls && i < draws; i++) {
         const tn_cp *null = d->nulls[i];
         if (null && null->ctx == cp->ctx && tni_cp_is_bilinear(null, "signal") && null->out == cp->out
             && null->in[0] == cp->in[0]) continue;
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "signal: operator %lld of nulls differs, expected %lld outputs, %lld inputs and the "
-                 "same context", (long long)i, (long long)cp->out, (long long)cp->in[0]);
-        return false;
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "signal: operator %lld of nulls differs, expected %lld outputs, %lld inputs and "
+                        "the same context", (long long)i, (long long)cp->out, (long long)cp->in[0]), false;
     }
     return true;
 }
@@ -106,9 +82,6 @@ static bool tni_signal_fits(const tn_cp *cp, const tn_signal_desc *d, int64_t dr
 tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *out)
 {
     tn_spectrum mine, null;
-    int64_t     i, shape[2];
-    double     *sum = NULL, *edge = NULL, *values = NULL, *norm = NULL;
-    int32_t    *beyond = NULL;
     tn_status   s;
     if (out) memset(out, 0, sizeof *out);
     else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "signal: out is NULL, expected a place for the result") : TN_ERR_ARG;
@@ -118,16 +91,13 @@ tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *o
     int64_t draws = desc->draws ? desc->draws : 19;
     if (!tni_signal_fits(cp, desc, draws)) return tn_ctx_status(cp->ctx);
     if ((s = tni_cp_spectrum(cp, desc->count, &mine, "signal")) != TN_OK) return s;
-    out->outputs = shape[0] = mine.outputs;
-    out->count = shape[1] = mine.count;
-    sum = tni_alloc_f64(cp->ctx, out->outputs, out->count, "signal");
-    edge = tni_alloc_f64(cp->ctx, out->outputs, 1, "signal");
-    beyond = (int32_t *)(void *)tni_alloc_f64(cp->ctx, out->outputs, 1, "signal");
-    values = tni_analysis_read(mine.values, "signal");
-    norm = tni_analysis_read(mine.norm, "signal");
-    if (!sum || !edge || !beyond || !values || !norm) s = tni_analysis_status(cp->ctx);
-    for (i = 0; s == TN_OK && i < out->outputs * out->count; i++) sum[i] = 0;
-    for (int64_t o = 0; s == TN_OK && o < out->outputs; o++) edge[o] = 0;
+    out->outputs = mine.outputs;
+    out->count = mine.count;
+    tni_scratch w = tni_scratch_begin(cp->ctx, "signal");
+    double     *sum = tni_take_zeros(&w, out->outputs, out->count), *edge = tni_take_zeros(&w, out->outputs, 1);
+    int32_t    *beyond = (int32_t *)tni_take_zeroed(&w, out->outputs, sizeof *beyond);
+    double     *values = tni_take_numbers(&w, mine.values), *norm = tni_take_numbers(&w, mine.norm);
+    if (w.failed) s = tni_analysis_status(cp->ctx);
     for (int64_t draw = 0; draw < draws && s == TN_OK; draw++) {
         tn_cp *made = desc->nulls ? NULL : tni_signal_null(cp, desc, draw);
         if (!desc->nulls && !made) s = tni_analysis_status(cp->ctx);
@@ -138,37 +108,24 @@ tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *o
         tn_spectrum_destroy(&null);
     }
     for (int64_t o = 0; o < out->outputs && s == TN_OK; o++)
-        for (beyond[o] = 0, i = 0; i < out->count; i++) {
+        for (int64_t i = 0; i < out->count; i++) {
             beyond[o] += fabs(values[o * out->count + i]) > edge[o];
             sum[o * out->count + i] /= (double)draws;
         }
     if (s == TN_OK) {
         out->values = mine.values;
         mine.values = NULL;
-        out->null_values = tni_owned_from(cp->ctx, 2, shape, sum);
-        out->edge = tni_owned_from(cp->ctx, 1, shape, edge);
-        out->signal = tni_owned_counts(cp->ctx, shape[0], beyond);
+        out->null_values = tni_owned_from(cp->ctx, 2, TNI_DIMS(out->outputs, out->count), sum);
+        out->edge = tni_owned_from(cp->ctx, 1, &out->outputs, edge);
+        out->signal = tni_owned_counts(cp->ctx, out->outputs, beyond);
         if (!out->null_values || !out->edge || !out->signal) s = tni_analysis_status(cp->ctx);
     }
-    tni_free_f64(cp->ctx, values, out->outputs, out->count);
-    tni_free_f64(cp->ctx, norm, out->outputs, 1);
-    tni_free_f64(cp->ctx, sum, out->outputs, out->count);
-    tni_free_f64(cp->ctx, edge, out->outputs, 1);
-    tni_free_f64(cp->ctx, (double *)(void *)beyond, out->outputs, 1);
     tn_spectrum_destroy(&mine);
     if (s != TN_OK) tn_signal_destroy(out);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
-void tn_signal_destroy(tn_signal *s)
-{
-    if (!s) return;
-    tn_tensor_destroy(s->values);
-    tn_tensor_destroy(s->null_values);
-    tn_tensor_destroy(s->edge);
-    tn_tensor_destroy(s->signal);
-    memset(s, 0, sizeof *s);
-}
+void tn_signal_destroy(tn_signal *s) { tni_result_end(s, sizeof *s, offsetof(tn_signal, values), 4); }
 
 /* ---- truncation with a certificate -------------------------------------- >>analysis-certificate-impl
    D = Q - Q_k has the eigenvalues l_i, i > k.   |x^T D x| <= |l_(k+1)| |x|^2      |D|_F^2 = sum l_i^2
@@ -181,15 +138,16 @@ static tn_tensor *tni_inverse_root(tn_ctx *ctx, const tn_tensor *moment)
     tn_eigh_result e;
     tn_tensor     *root = NULL, *half;
     if (tn_eigh(ctx, moment, NULL, &e) != TN_OK) return NULL;
-    double *l = tni_analysis_read(e.values, "certify");
-    double  least = l && n > 0 ? (ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13) * (double)n * fabs(l[n - 1]) : 0;
+    tni_scratch w = tni_scratch_begin(ctx, "certify");
+    double     *l = tni_take_numbers(&w, e.values);
+    double      least = l && n > 0 ? (ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13) * (double)n * fabs(l[n - 1]) : 0;
     for (int64_t i = 0; l && i < n; i++) l[i] = l[i] > least ? 1 / sqrt(sqrt(l[i])) : 0;
     if (l && tn_write(e.values, TN_F64, l, n) == TN_OK && (half = tn_tensor_2d(ctx, TN_REAL, n, n)) != NULL
         && (root = tn_tensor_2d(ctx, TN_REAL, n, n)) != NULL
         && (tni_put_product(ctx, tni_view(half), tni_view(e.vectors), tni_column_view(e.values), false) != TN_OK
             || tni_put_matmul(ctx, tni_view(root), tni_transposed_view(tni_view(half)), tni_view(half), 1, 0) != TN_OK))
         root = NULL;
-    tni_analysis_free(e.values, l);
+    tni_scratch_release(&w, NULL);
     tn_eigh_destroy(&e);
     return root;
 }
@@ -224,12 +182,9 @@ static tn_cp *tni_certify_operator(const tn_cp *cp, const tn_eigenpairs *e, cons
     int64_t in[2] = {cp->in[0], cp->in[0]};
     tn_cp  *to = tni_cp_make(cp->ctx, 2, cp->out, terms, in, cp->constant);
     for (int64_t o = 0; to && o < cp->out && s == TN_OK; at += rank[o++]) {
-        tn_view v = tni_view(e->vectors), rows = tni_block_of(to->f[0], at, rank[o], 0, in[0]);
+        tn_view v = tni_slice_view(e->vectors, o), rows = tni_block_of(to->f[0], at, rank[o], 0, in[0]);
         if (rank[o] == 0) continue;
-        v.data = (char *)v.data + o * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
-        v.rank = 2;
-        v.shape[0] = rank[o]; v.shape[1] = e->n;
-        v.strides[0] = e->n; v.strides[1] = 1;
+        v.shape[0] = rank[o];
         s = tni_put_copy(cp->ctx, tni_block_of(to->p, o, 1, at, rank[o]), tni_block_of(e->values, o, 1, 0, rank[o]));
         if (s == TN_OK)
             s = root ? tni_put_matmul(cp->ctx, rows, v, tni_view(root), 1, 0) : tni_put_copy(cp->ctx, rows, v);
@@ -252,10 +207,10 @@ static tn_status tni_certify(const tn_cp *cp, double error, double radius, const
     tn_status s = tni_eigen_all(metric ? metric : cp, 0, true, &e, "certify");
     tn_cp_destroy(metric);
     if (s != TN_OK) return s;
-    double  *l = tni_analysis_read(e.values, "certify");
-    double  *numbers = tni_alloc_f64(ctx, cp->out, 3, "certify");
-    int32_t *rank = (int32_t *)(void *)tni_alloc_f64(ctx, cp->out, 1, "certify");
-    if (!l || !numbers || !rank) s = tni_analysis_status(ctx);
+    tni_scratch w = tni_scratch_begin(ctx, "certify");
+    double     *l = tni_take_numbers(&w, e.values), *numbers = tni_take_f64(&w, cp->out, 3);
+    int32_t    *rank = (int32_t *)tni_take(&w, cp->out, sizeof *rank);
+    if (w.failed) s = tni_analysis_status(ctx);
     else {
         for (int64_t o = 0; o < cp->out; o++)
             rank[o] = tni_certify_output(l + o * e.count, e.count, error, square, margin, moment != NULL, o, cp->out,
@@ -267,11 +222,8 @@ static tn_status tni_certify(const tn_cp *cp, double error, double radius, const
         out->mean = tni_owned_from(ctx, 1, &cp->out, numbers + 2 * cp->out);
         if (!out->cp || !out->rank || !out->error || !out->bound || !out->mean) s = tni_analysis_status(ctx);
     }
-    tni_analysis_free(e.values, l);
-    tni_free_f64(ctx, numbers, cp->out, 3);
-    tni_free_f64(ctx, (double *)(void *)rank, cp->out, 1);
     tn_eigenpairs_destroy(&e);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out)
@@ -292,13 +244,8 @@ tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_t
 
 void tn_certificate_destroy(tn_certificate *c)
 {
-    if (!c) return;
-    tn_cp_destroy(c->cp);
-    tn_tensor_destroy(c->rank);
-    tn_tensor_destroy(c->error);
-    tn_tensor_destroy(c->bound);
-    tn_tensor_destroy(c->mean);
-    memset(c, 0, sizeof *c);
+    if (c) tn_cp_destroy(c->cp);
+    tni_result_end(c, sizeof *c, offsetof(tn_certificate, rank), 4);
 }
 
 #endif /* TN_NO_ANALYSIS */

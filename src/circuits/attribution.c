@@ -1,5 +1,5 @@
 #include "core/inner.h"
-#include "tensor/tensor.h"
+#include "tensor/inner.h"
 #include "ops/ops.h"
 #include "algebra/algebra.h"
 #include "layers/inner.h"
@@ -16,10 +16,9 @@ static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block
 {
     const int64_t n = b->p->shape[0];
     tn_tensor    *in[4], *part[2], *un = tn_slice(c, -1, 0, n);
-    int64_t column[2] = {b->in1->shape[0], 1};
     part[0] = tn_matmul(ctx, un, b->p);
-    part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, column, 0);
-    part[1] = part[1] ? tn_reshape(part[1], 2, column) : NULL;
+    part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, TNI_DIMS(b->in1->shape[0], 1), 0);
+    part[1] = tn_reshape_2d(part[1], -1, 1);
     in[0] = tn_concat(ctx, 2, part, 1); in[1] = b->gate; in[2] = b->w;
     c = tn_add(ctx, c, tni_frozen_read(ctx, tn_einsum(ctx, "th,eth,ehn->tn", 3, in), b->in2));
     un = tn_slice(c, -1, 0, n);
@@ -27,7 +26,7 @@ static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block
     part[0] = tni_frozen_read(ctx, tn_einsum(ctx, "to,ohv,hts,hvn->sn", 4, in), b->in1);
     if (b->ob) {
         tn_tensor *one = tn_sum_axis(ctx, tn_mul(ctx, un, b->ob), -1);
-        part[1] = tn_mul(ctx, tni_frozen_factors(ctx, n, 0, 1), one ? tn_reshape(one, 2, column) : NULL);
+        part[1] = tn_mul(ctx, tni_frozen_factors(ctx, n, 0, 1), tn_reshape_2d(one, -1, 1));
         c = tn_add(ctx, c, part[1]);
     }
     return tn_add(ctx, c, part[0]);
@@ -62,19 +61,14 @@ tn_status tn_circuit_attribute(const tn_circuit_frozen *f, const tn_circuit_targ
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_attribute: %s is NULL", out ? "target" : "out");
     tni_scope  scope = tni_scope_begin(f->ctx);
     tn_tensor *t = tni_attribute(f, target, &out->whole);
-    out->values = t ? tn_tensor_keep(t) : NULL;
+    out->values = tn_tensor_keep(t);
     tni_scope_end(f->ctx, scope);
     if (!out->values) return tni_analysis_status(f->ctx);
     out->error = tni_values_sum(out->values) - out->whole;
     return TN_OK;
 }
 
-void tn_circuit_attribution_destroy(tn_circuit_attribution *a)
-{
-    if (!a) return;
-    tn_tensor_destroy(a->values);
-    memset(a, 0, sizeof *a);
-}
+void tn_circuit_attribution_destroy(tn_circuit_attribution *a) { tni_result_end(a, sizeof *a, 0, 1); }
 
 /* A layer that is one head of another, without the output bias */
 static tn_attention tni_circuit_one_head(tn_ctx *ctx, const tn_attention *layer, int64_t h)
@@ -141,8 +135,7 @@ static tn_tensor *tni_ablate_normed(const tn_circuit_frozen *f, const tn_norm *n
 {
     const int64_t n = f->model->desc.dim;
     tn_ctx    *ctx = f->ctx;
-    x = tni_rows_without(ctx, tn_slice(x, 0, t, t + 1), tni_frozen_with(ctx, d, 0), 0);
-    x = x ? tn_reshape_2d(x, 2, n + 1) : NULL;
+    x = tn_reshape_2d(tni_rows_without(ctx, tn_slice(x, 0, t, t + 1), tni_frozen_with(ctx, d, 0), 0), 2, n + 1);
     r = tn_slice(r, 0, t, t + 1);
     if (x && !f->model->desc.no_norm) {
         tn_tensor *scale = tni_frozen_scale(ctx, norm, tn_slice(x, -1, 0, n));
@@ -240,14 +233,14 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
     if (out) memset(out, 0, sizeof *out);
     if (!p || !p->frozen || !out) return TN_ERR_ARG;
     const tn_circuit_frozen *f = p->frozen;
-    if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_ablate: count is %lld, expected 1 or more",
-                                   (long long)count);
+    if (!tni_within(f->ctx, "circuit_paths_ablate", "count", count, 1, INT64_MAX)) return TN_ERR_ARG;
     if (!tni_frozen_whole(f, "circuit_paths_ablate")) return TN_ERR_ARG;
-    int64_t   room = tni_min(count, tni_max(p->count, 1));
-    double   *v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_ablate");
-    int32_t  *leaf = (int32_t *)tni_array(f->ctx, room, sizeof *leaf, "circuit_paths_ablate");
-    tni_scope scope = tni_scope_begin(f->ctx);
-    bool      done = v && leaf;
+    int64_t     room = tni_min(count, tni_max(p->count, 1));
+    tni_scratch w = tni_scratch_begin(f->ctx, "circuit_paths_ablate");
+    double     *v = tni_take_zeros(&w, room, 2);
+    int32_t    *leaf = (int32_t *)tni_take(&w, room, sizeof *leaf);
+    tni_scope   scope = tni_scope_begin(f->ctx);
+    bool        done = !w.failed;
     for (int64_t i = 0; i < p->count && k < room && done; i++) {
         const tn_circuit_node *node = &p->node[p->path[i]];
         if (f->constant && node->block == f->sources - 1) continue;
@@ -267,8 +260,7 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
         done = out->path && out->predicted && out->measured;
     }
     tni_scope_end(f->ctx, scope);
-    tni_free_f64(f->ctx, v, room, 2);
-    tni_free(f->ctx, leaf, (size_t)room * sizeof *leaf);
+    tni_scratch_release(&w, NULL);
     if (done) return TN_OK;
     tn_circuit_ablation_destroy(out);
     return tni_analysis_status(f->ctx);
@@ -276,11 +268,7 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
 
 void tn_circuit_ablation_destroy(tn_circuit_ablation *d)
 {
-    if (!d) return;
-    tn_tensor_destroy(d->path);
-    tn_tensor_destroy(d->predicted);
-    tn_tensor_destroy(d->measured);
-    memset(d, 0, sizeof *d);
+    tni_result_end(d, sizeof *d, offsetof(tn_circuit_ablation, path), 3);
 }
 
 #endif /* TN_NO_CIRCUITS */

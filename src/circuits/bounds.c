@@ -15,6 +15,7 @@
 typedef struct tni_bound {
     tn_ctx               *ctx;
     const tn_transformer *m;
+    tni_scratch w;              /* has all arrays                                               */
     int64_t  V, n, heads, hidden, c, unknown;
     uint64_t dropped;
     bool     softmax;
@@ -76,15 +77,15 @@ static tn_tensor *tni_bound_forms(const tni_bound *b, tn_tensor *f[2])
 static bool tni_bound_finite(const tni_bound *b)
 {
     const int64_t tokens = b->heads * b->V, keys = tn_tensor_count(b->keys);
-    double       *key = tni_analysis_read(b->keys, "circuit_bound");
-    if (!key) return false;
+    tni_scratch   w = tni_scratch_begin(b->ctx, "circuit_bound");
+    double       *key = tni_take_numbers(&w, b->keys);
+    if (!key) return tni_scratch_end(&w, TN_ERR_MEMORY), false;
     double most = tni_max_f64(tni_largest_of(keys, key), tni_largest_of(tokens * b->V, b->moved));
     most = tni_max_f64(most, tni_largest_of(tokens * b->n, b->vector));
     most = tni_max_f64(most, tni_largest_of(b->V * b->hidden, b->form));
-    tni_analysis_free(b->keys, key);
+    tni_scratch_release(&w, NULL);
     if (most < HUGE_VAL) return true;
-    tni_fail(b->ctx, TN_ERR_NONFINITE, "circuit_bound: what a token adds is not finite, expected finite weights");
-    return false;
+    return tni_fail(b->ctx, TN_ERR_NONFINITE, "circuit_bound: what a token adds is not finite, expected finite weights"), false;
 }
 
 /* What depends on the weights alone. f: any frozen text, for its folded weights */
@@ -108,11 +109,11 @@ static bool tni_bound_tables(tni_bound *b, const tn_circuit_frozen *f)
     in[0] = tn_copy(ctx, tn_slice(tn_slice(tni_layer_part(z->w, 0), 0, 0, b->hidden), 1, 0, n));
     in[1] = tn_copy(ctx, tn_slice(tn_slice(tni_layer_part(z->w, 1), 0, 0, b->hidden), 1, 0, n));
     tn_tensor *form = tni_bound_forms(b, in);
-    b->form = form ? tni_analysis_read(form, "circuit_bound") : NULL;
-    b->moved = tni_analysis_read(x, "circuit_bound");
-    b->vector = tni_analysis_read(vector, "circuit_bound");
-    b->length = tni_alloc_f64(ctx, b->heads, 1, "circuit_bound");
-    if (!b->form || !b->moved || !b->vector || !b->length) return false;
+    b->form = form ? tni_take_numbers(&b->w, form) : NULL;
+    b->moved = tni_take_numbers(&b->w, x);
+    b->vector = tni_take_numbers(&b->w, vector);
+    b->length = tni_take_zeros(&b->w, b->heads, 1);
+    if (!form || b->w.failed) return false;
     for (int64_t h = 0; h < b->heads; h++) for (int64_t i = 0; i < V; i++) {
         const double *v = b->vector + (h * V + i) * n;
         tni_raise(&b->length[h], sqrt(tni_dot_f64(v, v, n)));
@@ -127,17 +128,15 @@ static bool tni_bound_mass(const tni_bound *b, tn_tensor *y, const double *known
     const tn_attention *layer = &b->m->blocks[0].attn;
     const int64_t window = layer->desc.window, sets = layer->desc.kind == TN_ATTENTION_BILINEAR ? 2 : 1;
     const int64_t all = b->c + b->unknown, end = window > 0 ? tni_min(window, all) : all;
-    int64_t       shape[3];
     tn_ctx       *ctx = b->ctx;
-    shape[0] = 1; shape[2] = b->n;
+    tni_scratch   w = tni_scratch_begin(ctx, "circuit_bound");
     for (int64_t h = 0; h < b->heads; h++) mass[h] = 0;
     if (end <= 0) return true;
-    shape[1] = end;
-    tn_tensor *s = tn_full(ctx, 3, shape, 0);               /* the query at each distance from a key at position 0 */
+    tn_tensor *s = tn_full(ctx, 3, TNI_DIMS(1, end, b->n), 0);   /* the query at each distance from a key at position 0 */
     tn_tensor *q = s ? tni_attention_qk(ctx, layer, tn_add(ctx, s, y), 0) : NULL;
     tn_tensor *in[2] = {q ? tn_slice(q, 2, 0, sets * b->heads) : NULL, b->keys};
     s = tn_einsum(ctx, "bthd,jbhd->htj", 2, in);
-    double *v = s ? tni_analysis_read(s, "circuit_bound") : NULL;
+    double *v = s ? tni_take_numbers(&w, s) : NULL;
     for (int64_t h = 0; v && h < b->heads; h++) {
         const bool dropped = b->dropped >> h & 1;
         double     sum = 0;
@@ -151,7 +150,7 @@ static bool tni_bound_mass(const tni_bound *b, tn_tensor *y, const double *known
         }
         mass[h] = !b->softmax ? sum : dropped ? 1 : sum < HUGE_VAL ? sum / (1 + sum) : sum != sum ? sum : 1;
     }
-    if (v) tni_analysis_free(s, v);
+    tni_scratch_release(&w, NULL);
     return v != NULL;
 }
 
@@ -164,10 +163,11 @@ static bool tni_bound_known(const tni_bound *b, tn_tensor *y, double *known)
     tn_tensor *in[2];
     if (!b->softmax) return true;
     tn_tensor *qk = tni_attention_qk(ctx, &b->m->blocks[0].attn, y, 0);
-    in[0] = qk ? tn_slice(tn_slice(qk, 1, c - 1, c), 2, 0, b->heads) : NULL;
-    in[1] = qk ? tn_slice(tn_slice(qk, 1, first, c), 2, b->heads, 2 * b->heads) : NULL;
-    tn_tensor *s = tn_einsum(ctx, "bthd,bshd->hs", 2, in);
-    double    *v = s ? tni_analysis_read(s, "circuit_bound") : NULL;
+    in[0] = tn_slice(tn_slice(qk, 1, c - 1, c), 2, 0, b->heads);
+    in[1] = tn_slice(tn_slice(qk, 1, first, c), 2, b->heads, 2 * b->heads);
+    tni_scratch w = tni_scratch_begin(ctx, "circuit_bound");
+    tn_tensor  *s = tn_einsum(ctx, "bthd,bshd->hs", 2, in);
+    double     *v = s ? tni_take_numbers(&w, s) : NULL;
     for (int64_t h = 0; v && h < b->heads; h++) {
         const double *at = v + h * (c - first);
         double        most = at[0];
@@ -176,7 +176,7 @@ static bool tni_bound_known(const tni_bound *b, tn_tensor *y, double *known)
         for (int64_t o = 0; o < c - first; o++) sum += exp(b->scale * (at[o] - most));
         known[h] = b->scale * most + log(sum);
     }
-    if (v) tni_analysis_free(s, v);
+    tni_scratch_release(&w, NULL);
     return v != NULL;
 }
 
@@ -231,22 +231,23 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
     x = x ? tni_model_blocks(ctx, b->m, x, 1, NULL, NULL, NULL) : NULL;
     x = x ? tn_copy(ctx, tn_slice(x, 1, length - 1, length)) : NULL;
     x = x ? tn_affine(ctx, tn_reshape_2d(x, count, b->n), tn_slice(f->u, 1, 0, b->n), NULL) : NULL;
-    double *logit = x ? tni_analysis_read(x, "circuit_bound") : NULL;
-    if (!logit) return false;
-    for (int64_t r = 0; r < count; r++) for (int64_t v = 0; v < V; v++) {
+    tni_scratch w = tni_scratch_begin(ctx, "circuit_bound");
+    double     *logit = x ? tni_take_numbers(&w, x) : NULL;
+    for (int64_t r = 0; logit && r < count; r++) for (int64_t v = 0; v < V; v++) {
         const double gap = logit[r * V + best] - logit[r * V + v];
         tni_lower(&e->margin[v], gap);
         tni_raise(&e->change[v], fabs(gap - (e->logit[best] - e->logit[v])));
     }
-    tni_analysis_free(x, logit);
-    return true;
+    tni_scratch_release(&w, NULL);
+    return logit != NULL;
 }
 
 /* At most one unknown token that the end can see: none is tried and, with `one`, all of them. */
 static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e, bool one)
 {
     const int64_t V = b->V, c = b->c;
-    int32_t      *id = (int32_t *)tni_array(b->ctx, tni_area(V, c + 1), sizeof *id, "circuit_bound");
+    tni_scratch   w = tni_scratch_begin(b->ctx, "circuit_bound");
+    int32_t      *id = (int32_t *)tni_take(&w, tni_area(V, c + 1), sizeof *id);
     if (!id) return false;
     for (int64_t v = 0; v < V; v++) {
         e->margin[v] = HUGE_VAL;
@@ -255,7 +256,7 @@ static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_
         memcpy(id + v * (c + 1) + 1, f->id, (size_t)c * sizeof *id);
     }
     bool done = tni_bound_texts(b, f, e, 1, c, f->id) && (!one || tni_bound_texts(b, f, e, V, c + 1, id));
-    tni_free(b->ctx, id, (size_t)V * (size_t)(c + 1) * sizeof *id);
+    tni_scratch_release(&w, NULL);
     return done;
 }
 
@@ -303,13 +304,14 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     tn_ctx    *ctx = b->ctx;
     tn_tensor *y = tn_slice(z->run1, 0, 0, c), *u = tn_slice(f->u, 1, 0, n);
     double    *o = NULL, *x = NULL, shift = 0;
+    tni_scratch room = tni_scratch_begin(ctx, "circuit_bound");
     y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, TNI_DIMS(1, c, n)), NULL, "") : NULL;
     bool       done = y && tni_bound_known(b, y, known) && tni_bound_mass(b, tn_slice(y, 1, last, c), known, mass);
     tn_tensor *in[3] = {tn_slice(z->pattern, 1, last, c), z->values, z->o};
     tn_tensor *out = done ? tn_einsum(ctx, "hts,shv,ohv->ho", 3, in) : NULL;
     in[0] = out; in[1] = u;
     tn_tensor *w = tn_einsum(ctx, "ho,vo->hv", 2, in);
-    done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_analysis_read(out, "circuit_bound")) != NULL;
+    done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_take_numbers(&room, out)) != NULL;
     w = done ? tn_affine(ctx, tn_slice(f->x, 0, last, c), f->u, NULL) : NULL;
     done = w && tn_read(w, TN_F64, e->logit, V) == TN_OK;
     in[0] = tn_slice(tn_slice(z->gate, 1, last, c), 2, 0, b->hidden);
@@ -317,7 +319,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     w = done ? tn_einsum(ctx, "eth,ehn->hn", 2, in) : NULL;
     w = w ? tn_scale(ctx, tn_matmul(ctx, b->up, w), 2) : NULL;                  /* gates have the factor 1/2 */
     done = w && tn_read(w, TN_F64, e->gradient, V * n) == TN_OK;
-    x = done ? tni_analysis_read(z->x2, "circuit_bound") : NULL;
+    x = done ? tni_take_numbers(&room, z->x2) : NULL;
     if (x) {
         for (int64_t h = 0; h < b->heads; h++) if (mass[h] != 0) shift += mass[h] * tni_bound_reach(b, h, o + h * n);
         e->eta = tni_bound_eta(b, x + last * (n + 1), shift);
@@ -325,8 +327,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
         if (seen <= c + 1) done = tni_bound_exact(b, f, e, seen > c);
         else tni_bound_pairs(b, e, mass);
     }
-    if (x) tni_analysis_free(z->x2, x);
-    if (o) tni_analysis_free(out, o);
+    tni_scratch_release(&room, NULL);
     return x && done;
 }
 
@@ -353,67 +354,56 @@ static bool tni_bound_counted(const tni_bound *b, int64_t N, const int32_t *next
     const char *op = "circuit_bound";
     double      all = 0;
     for (int64_t i = 0; i < N; i++) {
-        if (next[i] < 0 || next[i] >= b->V) {
-            tni_fail(b->ctx, TN_ERR_ARG, "%s: next[%lld] is %d, expected 0 to %lld", op, (long long)i, (int)next[i],
-                     (long long)b->V - 1);
-            return false;
-        }
-        if (weight && !(weight[i] >= 0 && weight[i] < HUGE_VAL)) {
-            tni_fail(b->ctx, TN_ERR_ARG, "%s: weights[%lld] is %g, expected finite numbers >= 0", op, (long long)i,
-                     weight[i]);
-            return false;
-        }
+        if (next[i] < 0 || next[i] >= b->V)
+            return tni_fail(b->ctx, TN_ERR_ARG, "%s: next[%lld] is %d, expected 0 to %lld", op, (long long)i, (int)next[i],
+                            (long long)b->V - 1), false;
+        if (weight && !(weight[i] >= 0 && weight[i] < HUGE_VAL))
+            return tni_fail(b->ctx, TN_ERR_ARG, "%s: weights[%lld] is %g, expected finite numbers >= 0", op, (long long)i,
+                            weight[i]), false;
         all += weight ? weight[i] : 1;
     }
     if (all > 0) return true;
-    tni_fail(b->ctx, TN_ERR_ARG, "%s: the sum of the weights is 0, expected more", op);
-    return false;
+    return tni_fail(b->ctx, TN_ERR_ARG, "%s: the sum of the weights is 0, expected more", op), false;
 }
 
 static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const tn_tensor *weights, tn_circuit_bound *out)
 {
-    const int64_t N = ends->shape[0], V = b->V, each = V * (5 + b->n + b->heads), all = 2 * b->heads + each + 3 * N;
-    tn_ctx  *ctx = b->ctx;
-    double  *room = tni_alloc_f64(ctx, all, 1, "circuit_bound"), *mass = room, *known = mass + b->heads;
-    double  *weight = NULL;
-    int32_t *id = (int32_t *)tni_array(ctx, tni_area(N, 2), sizeof *id, "circuit_bound");
-    int64_t  v;
-    bool     done = room && id && tn_read(next, TN_I32, id + N, N) == TN_OK;
+    const int64_t N = ends->shape[0], V = b->V;
+    tn_ctx       *ctx = b->ctx;
+    tni_scratch  *w = &b->w;
+    double       *mass = tni_take_zeros(w, b->heads, 1), *known = tni_take_zeros(w, b->heads, 1);
+    double       *margin = tni_take_f64(w, N, 1), *change = tni_take_f64(w, N, 1), *weight = NULL;
+    int32_t      *id = (int32_t *)tni_take(w, N, sizeof *id), *to = (int32_t *)tni_take(w, N, sizeof *to);
     tn_circuit_frozen f;
-    if (done) {
-        tni_bound_end e = TNI_ZERO;
-        e.logit = known + b->heads;
-        e.margin = e.logit + V; e.change = e.margin + V; e.least = e.change + V; e.most = e.least + V;
-        e.out = e.most + V; e.gradient = e.out + b->heads * V;
-        double *margin = e.gradient + V * b->n, *change = margin + N;
-        if (weights) { weight = change + N; done = tn_read(weights, TN_F64, weight, N) == TN_OK; }
-        done = done && tni_bound_counted(b, N, id + N, weight);
-        for (int64_t i = 0; i < N && done; i++) {
-            const tni_scope scope = tni_scope_begin(ctx);
-            done = tn_circuit_freeze(ctx, b->m, tn_slice(ends, 0, i, i + 1), &f) == TN_OK && tni_bound_prune(b, &f)
-                && (b->moved || tni_bound_tables(b, &f)) && tni_bound_one(b, &f, &e, mass, known);
-            tn_circuit_frozen_destroy(&f);
-            tni_scope_end(ctx, scope);
-            if (!done) break;
-            id[i] = (int32_t)e.best;
-            for (margin[i] = HUGE_VAL, change[i] = 0, v = 0; v < V; v++) {
-                if (v == e.best) continue;
-                tni_lower(&margin[i], e.margin[v]);
-                tni_raise(&change[i], e.change[v]);
-            }
-        }
-        if (done) {
-            out->count = N;
-            tni_bound_sums(out, id, margin, id + N, weight);
-            out->best = tni_owned_counts(ctx, N, id);
-            out->margin = tni_owned_from(ctx, 1, &N, margin);
-            out->change = tni_owned_from(ctx, 1, &N, change);
-            done = out->best && out->margin && out->change;
+    tni_bound_end     e = TNI_ZERO;
+    e.logit = tni_take_zeros(w, V, 1); e.out = tni_take_zeros(w, b->heads, V); e.gradient = tni_take_zeros(w, V, b->n);
+    e.margin = tni_take_zeros(w, V, 1); e.change = tni_take_zeros(w, V, 1);
+    e.least = tni_take_zeros(w, V, 1); e.most = tni_take_zeros(w, V, 1);
+    if (weights) weight = tni_take_numbers(w, weights);
+    bool done = !w->failed && tn_read(next, TN_I32, to, N) == TN_OK && tni_bound_counted(b, N, to, weight);
+    for (int64_t i = 0; i < N && done; i++) {
+        const tni_scope scope = tni_scope_begin(ctx);
+        done = tn_circuit_freeze(ctx, b->m, tn_slice(ends, 0, i, i + 1), &f) == TN_OK && tni_bound_prune(b, &f)
+            && (b->moved || tni_bound_tables(b, &f)) && tni_bound_one(b, &f, &e, mass, known);
+        tn_circuit_frozen_destroy(&f);
+        tni_scope_end(ctx, scope);
+        if (!done) break;
+        id[i] = (int32_t)e.best;
+        margin[i] = HUGE_VAL;
+        change[i] = 0;
+        for (int64_t v = 0; v < V; v++) {
+            if (v == e.best) continue;
+            tni_lower(&margin[i], e.margin[v]);
+            tni_raise(&change[i], e.change[v]);
         }
     }
-    tni_free_f64(ctx, room, all, 1);
-    tni_free(ctx, id, (size_t)N * 2 * sizeof *id);
-    return done;
+    if (!done) return false;
+    out->count = N;
+    tni_bound_sums(out, id, margin, to, weight);
+    out->best = tni_owned_counts(ctx, N, id);
+    out->margin = tni_owned_from(ctx, 1, &N, margin);
+    out->change = tni_owned_from(ctx, 1, &N, change);
+    return out->best && out->margin && out->change;
 }
 
 tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ends, tn_tensor *next,
@@ -434,9 +424,7 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
     b.c = ends->shape[1];
     b.unknown = desc ? desc->unknown : 0;
     b.dropped = desc ? desc->dropped : 0;
-    if (b.unknown < 0 || b.unknown > INT32_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: unknown is %lld, expected 0 to %d", (long long)b.unknown,
-                        (int)INT32_MAX);
+    if (!tni_within(ctx, "circuit_bound", "unknown", b.unknown, 0, INT32_MAX)) return TN_ERR_ARG;
     if (b.heads > 64)
         return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: there are %lld heads, expected at most 64", (long long)b.heads);
     if (b.heads < 64 && b.dropped >> b.heads)
@@ -447,27 +435,18 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
     b.softmax = a->kind == TN_ATTENTION_SOFTMAX;
     b.scale = a->scale > 0 ? a->scale : b.softmax ? 1 / sqrt((double)a->d_qk) : 1 / (double)a->d_qk;
     if (!b.softmax) b.scale *= b.scale * m->desc.attn_scale;
+    b.w = tni_scratch_begin(ctx, "circuit_bound");
     tni_scope scope = tni_scope_begin(ctx);
     bool      done = tni_bound_ends(&b, ends, next, weights, out);
     tni_scope_end(ctx, scope);
     tn_tensor_destroy(b.keys);
     tn_tensor_destroy(b.up);
-    tni_free_f64(ctx, b.moved, b.heads * b.V, b.V);
-    tni_free_f64(ctx, b.vector, b.heads * b.V, b.n);
-    tni_free_f64(ctx, b.length, b.heads, 1);
-    tni_free_f64(ctx, b.form, b.V, b.hidden);
+    tni_scratch_release(&b.w, NULL);
     if (done) return TN_OK;
     tn_circuit_bound_destroy(out);
     return tni_analysis_status(ctx);
 }
 
-void tn_circuit_bound_destroy(tn_circuit_bound *b)
-{
-    if (!b) return;
-    tn_tensor_destroy(b->best);
-    tn_tensor_destroy(b->margin);
-    tn_tensor_destroy(b->change);
-    memset(b, 0, sizeof *b);
-}
+void tn_circuit_bound_destroy(tn_circuit_bound *b) { tni_result_end(b, sizeof *b, offsetof(tn_circuit_bound, best), 3); }
 
 #endif /* TN_NO_CIRCUITS */

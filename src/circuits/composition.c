@@ -1,5 +1,5 @@
 #include "core/inner.h"
-#include "tensor/tensor.h"
+#include "tensor/inner.h"
 #include "ops/ops.h"
 #include "algebra/algebra.h"
 #include "decomp/inner.h"
@@ -19,14 +19,13 @@ tn_circuit *tn_circuit_compose(const tn_circuit *outer, tn_circuit_side side, co
     tn_circuit *c = NULL;
     if (!outer || !inner) return NULL;
     int64_t n = side == TN_CIRCUIT_ROWS ? o->rows : o->columns;
-    if (inner->ctx != o->ctx || inner->sets != 1 || (inner->rows != n && inner->rows != n - 1)) {
-        if (inner->ctx != o->ctx) tni_fail(o->ctx, TN_ERR_ARG, "circuit_compose: the circuits have different contexts");
-        else if (inner->sets != 1)
-            tni_fail(o->ctx, TN_ERR_ARG, "circuit_compose: inner has %d sets, expected 1", inner->sets);
-        else tni_fail(o->ctx, TN_ERR_SHAPE, "circuit_compose: inner has %lld rows, expected %lld, the %s of outer",
-                      (long long)inner->rows, (long long)n, side == TN_CIRCUIT_ROWS ? "rows" : "columns");
-        return NULL;
-    }
+    if (inner->ctx != o->ctx)
+        return tni_fail(o->ctx, TN_ERR_ARG, "circuit_compose: the circuits have different contexts"), (tn_circuit *)NULL;
+    if (inner->sets != 1)
+        return tni_fail(o->ctx, TN_ERR_ARG, "circuit_compose: inner has %d sets, expected 1", inner->sets), (tn_circuit *)NULL;
+    if (inner->rows != n && inner->rows != n - 1)
+        return tni_fail(o->ctx, TN_ERR_SHAPE, "circuit_compose: inner has %lld rows, expected %lld, the %s of outer",
+                        (long long)inner->rows, (long long)n, side == TN_CIRCUIT_ROWS ? "rows" : "columns"), (tn_circuit *)NULL;
     tni_scope  scope = tni_scope_begin(o->ctx);
     tn_tensor *to = o->left[0];
     for (int s = 0; s < o->sets && to; s++) {
@@ -47,7 +46,8 @@ TNI_FN tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circu
 {
     const int64_t most = c->ctx->desc.max_bytes > 0 ? (int64_t)(c->ctx->desc.max_bytes / 8) : (int64_t)1 << 25;
     const int64_t block = tni_max(1, tni_min(c->rows, most / (24 * tni_max(1, c->columns))));
-    double       *v = tni_scratch_f64(c->ctx, block, c->columns, op);
+    tni_scratch   w = tni_scratch_begin(c->ctx, op);
+    double       *v = tni_take_f64(&w, block, c->columns);
     tn_status     s = v ? TN_OK : TN_ERR_MEMORY;
     for (int64_t at = 0; at < c->rows && s == TN_OK; at += block) {
         const int64_t   n = tni_min(block, c->rows - at);
@@ -61,8 +61,7 @@ TNI_FN tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circu
                                    (long long)at, (long long)(at + n - 1));
         if (s == TN_OK) s = fn(user, at, n, v);
     }
-    tni_free_f64(c->ctx, v, block, c->columns);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 typedef struct tni_circuit_sum { double squares; int64_t columns; } tni_circuit_sum;
@@ -100,7 +99,7 @@ tn_status tn_circuit_norm(const tn_circuit *c, double *norm)
 
 tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *score)
 {
-    double *v = NULL, sum = 0, size = 0;
+    double sum = 0, size = 0;
     if (values) *values = NULL;
     if (score) *score = 0;
     if (!c) return TN_ERR_ARG;
@@ -117,17 +116,17 @@ tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *sc
     tn_tensor *a = tn_matmul(c->ctx, tn_transpose(tn_slice(c->right[0], 0, 0, c->rows), 0, 1), c->left[0]);
     tn_status  s = a ? tn_eig(c->ctx, a, &desc, &e) : tn_ctx_status(c->ctx);
     tni_scope_end(c->ctx, scope);
-    if (s == TN_OK && !(v = (double *)tni_array(c->ctx, tni_area(rank, 2), sizeof *v, "circuit_copying"))) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tn_read(e.values, TN_F64, v, 2 * rank);
+    tni_scratch w = tni_scratch_begin(c->ctx, "circuit_copying");
+    double     *v = s == TN_OK ? tni_take_f64(&w, rank, 2) : NULL;
+    if (s == TN_OK) s = v ? tn_read(e.values, TN_F64, v, 2 * rank) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < rank && s == TN_OK; i++) {
         sum += v[2 * i];
         size += hypot(v[2 * i], v[2 * i + 1]);
     }
     if (s == TN_OK && score) *score = sum / size;
-    tni_free(c->ctx, v, (size_t)rank * 2 * sizeof *v);
     if (s == TN_OK && values) { *values = e.values; e.values = NULL; }
     tn_eig_destroy(&e);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* What reads in block `to`: OV, or the scores of one set */
@@ -163,34 +162,28 @@ tn_tensor *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *m, int64_t 
     const char *op = "circuit_composition";
     const tn_circuit_side side = part == TN_HEAD_Q1 || part == TN_HEAD_Q2 ? TN_CIRCUIT_ROWS : TN_CIRCUIT_COLUMNS;
     tn_tensor  *out = NULL;
-    int64_t     shape[2], H;
     if (!tni_circuit_given(ctx, m, from, op) || !tni_circuit_given(ctx, m, to, op)) return NULL;
-    if (from >= to || (unsigned)part > TN_HEAD_V) {
-        if (from >= to) tni_fail(ctx, TN_ERR_ARG, "%s: from is %lld and to is %lld, expected from < to", op, (long long)from,
-                                 (long long)to);
-        else tni_fail(ctx, TN_ERR_ARG, "%s: part is %d, expected a query, a key or V", op, (int)part);
-        return NULL;
-    }
-    H = shape[0] = shape[1] = m->desc.heads;
-    tn_circuit **outer = (tn_circuit **)tni_array(ctx, H, sizeof *outer, op);
-    double      *v = (double *)tni_array(ctx, tni_area(H, H), sizeof *v, op);
-    bool         whole = outer && v;
+    if (from >= to)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: from is %lld and to is %lld, expected from < to", op, (long long)from,
+                        (long long)to), (tn_tensor *)NULL;
+    if ((unsigned)part > TN_HEAD_V)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: part is %d, expected a query, a key or V", op, (int)part), (tn_tensor *)NULL;
+    int64_t      H = m->desc.heads;
+    tni_scratch  w = tni_scratch_begin(ctx, op);
+    tn_circuit **outer = (tn_circuit **)tni_take_zeroed(&w, H, sizeof *outer);
+    double      *v = tni_take_f64(&w, H, H);
+    bool         whole = !w.failed;
     tni_scope    scope = tni_scope_begin(ctx);
-    for (int64_t a = 0; a < H && outer; a++) {
-        outer[a] = whole ? tni_circuit_reader(ctx, m, to, a, part, op) : NULL;
-        whole = outer[a] != NULL;
-    }
+    for (int64_t a = 0; a < H && whole; a++) whole = (outer[a] = tni_circuit_reader(ctx, m, to, a, part, op)) != NULL;
     for (int64_t a = 0; a < H && whole; a++) {
         tn_circuit *inner = tni_circuit_reader(ctx, m, from, a, TN_HEAD_V, op);
         whole = inner && tni_circuit_scores(outer, inner, side, H, v + a) == TN_OK;
         tn_circuit_destroy(inner);
     }
     tni_scope_end(ctx, scope);
-    if (whole) out = tn_tensor_create(ctx, TN_REAL, 2, shape);
-    if (out && tn_write(out, TN_F64, v, H * H) != TN_OK) tni_drop(&out);
+    if (whole) out = tni_owned_from(ctx, 2, TNI_DIMS(H, H), v);
     for (int64_t a = 0; a < H && outer; a++) tn_circuit_destroy(outer[a]);
-    tni_free(ctx, outer, (size_t)H * sizeof *outer);
-    tni_free(ctx, v, (size_t)(H * H) * sizeof *v);
+    tni_scratch_release(&w, NULL);
     return out;
 }
 
@@ -200,9 +193,8 @@ static bool tni_circuit_bilinear(tn_ctx *ctx, const tn_transformer *m, int64_t b
 {
     const tn_mlp_kind kind = m->blocks[block].mlp.desc.kind;
     if (kind == TN_MLP_BILINEAR) return !tni_circuit_normed_after(ctx, m, op);
-    tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear: of other kinds the modifier has to be "
-             "held constant, see tn_mlp_modifier", op, (long long)block, tn_mlp_kind_name(kind));
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear: of other kinds the modifier has to "
+                    "be held constant, see tn_mlp_modifier", op, (long long)block, tn_mlp_kind_name(kind)), false;
 }
 
 /* The norm as a map E x + b; b only where it is not 0 */
@@ -222,11 +214,8 @@ tn_cp *tn_circuit_mlp(tn_ctx *ctx, const tn_transformer *m, int64_t block)
     tni_scope scope = tni_scope_begin(ctx);
     if (tni_circuit_map(ctx, m, &m->blocks[block].norm2, &e, &b)) cp = tn_cp_from_mlp(ctx, &m->blocks[block].mlp);
     if (cp && !m->desc.no_norm) cp = tni_cp_next(cp, tn_cp_fold_in(cp, e, b));
-    if (cp && m->desc.mlp_scale != 1
-        && tn_assign(cp->p, tn_scale(ctx, tn_copy(ctx, cp->p), m->desc.mlp_scale)) != TN_OK) {
-        tn_cp_destroy(cp);
-        cp = NULL;
-    }
+    if (cp && m->desc.mlp_scale != 1)
+        cp = tni_cp_done(cp, tn_assign(cp->p, tn_scale(ctx, tn_copy(ctx, cp->p), m->desc.mlp_scale)));
     tni_scope_end(ctx, scope);
     return cp;
 }
@@ -255,13 +244,8 @@ tn_net *tn_circuit_attention(tn_ctx *ctx, const tn_transformer *m, int64_t block
 
 void tn_circuit_block_destroy(tn_circuit_block *o)
 {
-    if (!o) return;
-    tn_cp_destroy(o->b);
-    tn_cp_destroy(o->doubled);
-    tni_drop(&o->m);
-    tni_drop(&o->v);
-    tni_drop(&o->compact);
-    memset(o, 0, sizeof *o);
+    if (o) { tn_cp_destroy(o->b); tn_cp_destroy(o->doubled); }
+    tni_result_end(o, sizeof *o, offsetof(tn_circuit_block, m), 3);
 }
 
 /* diag(a, b) */
@@ -269,11 +253,9 @@ static tn_tensor *tni_circuit_diag(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
     tn_tensor *rows[2][2];
     if (!a || !b) return NULL;
-    int64_t shape[2] = {a->shape[0], b->shape[1]};
     rows[0][0] = a;
-    rows[0][1] = tn_full(ctx, 2, shape, 0);
-    shape[0] = b->shape[0]; shape[1] = a->shape[1];
-    rows[1][0] = tn_full(ctx, 2, shape, 0);
+    rows[0][1] = tn_full(ctx, 2, TNI_DIMS(a->shape[0], b->shape[1]), 0);
+    rows[1][0] = tn_full(ctx, 2, TNI_DIMS(b->shape[0], a->shape[1]), 0);
     rows[1][1] = b;
     rows[0][0] = tn_concat(ctx, 2, rows[0], 1);
     rows[0][1] = tn_concat(ctx, 2, rows[1], 1);
@@ -287,7 +269,8 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
     const tn_attention *a = &m->blocks[d->block].attn;
     const int64_t dim = m->desc.dim, H = m->desc.heads, shape[2] = {1, dim + 1};
     tn_tensor    *x = tni_circuit_basis(ctx, m, &m->blocks[d->block].norm1, true, factor);
-    tn_tensor   **list = (tn_tensor **)tni_array(ctx, tni_plus(tni_area(3, H), 1), sizeof *list, "circuit_block_of"), *join[2];
+    tni_scratch   w = tni_scratch_begin(ctx, "circuit_block_of");
+    tn_tensor   **list = (tn_tensor **)tni_take(&w, tni_plus(tni_area(3, H), 1), sizeof *list), *join[2];
     bool          whole = list && x;
     if (whole) {
         list[0] = tn_eye(ctx, dim + 1);
@@ -301,8 +284,7 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
     }
     for (int64_t h = 0; h < H && whole; h++) {
         tn_tensor **at = list + 1 + h;
-        at[H] = tni_circuit_values(ctx, m, d->block, h, x);
-        at[H] = at[H] ? tn_transpose(at[H], 0, 1) : NULL;
+        at[H] = tn_transpose(tni_circuit_values(ctx, m, d->block, h, x), 0, 1);
         at[2 * H] = tn_scale(ctx, tn_attention_head(a, h, TN_HEAD_O), m->desc.attn_scale);
         join[0] = at[H] && at[2 * H] ? tn_matmul(ctx, at[2 * H], at[H]) : NULL;
         join[1] = tn_full(ctx, 2, shape, 0);
@@ -312,7 +294,7 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
     *maps = whole ? tn_stack(ctx, H + 1, list, 0) : NULL;
     *v = whole ? tn_stack(ctx, H, list + H + 1, 0) : NULL;
     *o = whole ? tn_stack(ctx, H, list + 2 * H + 1, 0) : NULL;
-    tni_free(ctx, list, (size_t)(3 * H + 1) * sizeof *list);
+    tni_scratch_release(&w, NULL);
     return *maps && *v && *o;
 }
 
@@ -343,7 +325,7 @@ static tn_status tni_circuit_block(tn_ctx *ctx, const tn_transformer *m, const t
             p[1] = tn_matmul(ctx, tn_slice(cp->f[0], 1, 0, dim), o);                        /* [H,h,d_v] */
             p[2] = tn_matmul(ctx, tn_slice(cp->f[1], 1, 0, dim), o);
             p[3] = tn_einsum(ctx, "oh,gha,khb->gkoab", 3, p);
-            out->compact = p[3] ? tn_tensor_keep(p[3]) : NULL;
+            out->compact = tn_tensor_keep(p[3]);
         }
         s = out->b && out->m && out->v && out->doubled && (out->compact || !d->compact) ? TN_OK : tn_ctx_status(ctx);
     }
@@ -378,16 +360,12 @@ tn_cp *tn_circuit_block_term(const tn_circuit_block *o, int64_t g, int64_t k)
     if (!o || !o->b) return NULL;
     tn_ctx *ctx = o->b->ctx;
     int64_t pair[2] = {g, k};
-    if (g < 0 || k < 0 || g > o->heads || k > o->heads) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_block_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
-                 (long long)k, (long long)o->heads);
-        return NULL;
-    }
+    if (!tni_within(ctx, "circuit_block_term", "g", g, 0, o->heads)
+        || !tni_within(ctx, "circuit_block_term", "k", k, 0, o->heads)) return NULL;
     tni_scope scope = tni_scope_begin(ctx);
-    int64_t   shape[2] = {o->m->shape[1], o->m->shape[1]};
     for (int i = 0; i < 2; i++) {
         f[i] = tn_slice(o->m, 0, pair[i], pair[i] + 1);
-        f[i] = f[i] ? tn_matmul(ctx, o->b->f[i], tn_reshape(f[i], 2, shape)) : NULL;
+        f[i] = f[i] ? tn_matmul(ctx, o->b->f[i], tn_reshape_2d(f[i], o->m->shape[1], -1)) : NULL;
     }
     tn_cp *cp = f[0] && f[1] ? tn_cp_create(ctx, 2, o->b->p, f, TN_CP_INPUT_CONSTANT) : NULL;
     tni_scope_end(ctx, scope);

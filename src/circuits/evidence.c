@@ -25,12 +25,14 @@ static tn_status tni_ascent_at(const tni_ascent *t, const double *x, double *f, 
     tn_ctx       *ctx = t->net->ctx;
     const tni_scope scope = tni_scope_begin(ctx);
     tn_tensor    *leg[TN_MAX_RANK * 8], *in[TN_MAX_RANK * 8];
-    const int64_t n = t->n, outs = tn_tensor_count(t->u), square[2] = {n, n};
-    double        sum = 0, *part = (double *)tni_array(ctx, n, sizeof *part, "circuit_maximise");
+    const int64_t n = t->n, outs = tn_tensor_count(t->u);
+    tni_scratch   memory = tni_scratch_begin(ctx, "circuit_maximise");
+    double        sum = 0, *part = tni_take_f64(&memory, n, 1);
     tn_status     s = part ? TN_OK : TN_ERR_MEMORY;
     for (int64_t i = 0; i < t->inputs * n; i++) g[i] = 0;
     for (int k = 0; k < t->net->legs; k++)
-        leg[k] = tn_add(ctx, tn_full(ctx, 2, square, 0), tn_tensor_from(ctx, 1, &n, TN_F64, x + t->net->in[k].input * n));
+        leg[k] = tn_add(ctx, tn_full(ctx, 2, TNI_DIMS(n, n), 0),
+                        tn_tensor_from(ctx, 1, &n, TN_F64, x + t->net->in[k].input * n));
     tn_tensor *w = tn_reshape_2d(tn_copy(ctx, (tn_tensor *)t->u), outs, 1);
     for (int k = 0; k < t->net->legs && s == TN_OK; k++) {
         memcpy(in, leg, (size_t)t->net->legs * sizeof *in);
@@ -42,9 +44,8 @@ static tn_status tni_ascent_at(const tni_ascent *t, const double *x, double *f, 
     }
     for (int64_t i = 0; i < n && s == TN_OK; i++) sum += part[i] * x[t->net->in[t->net->legs - 1].input * n + i];
     *f = t->sign * sum;
-    tni_free(ctx, part, (size_t)n * sizeof *part);
     tni_scope_end(ctx, scope);
-    return s;
+    return tni_scratch_end(&memory, s);
 }
 
 /* Puts the vectors x + g/s, or g alone for s = 0, onto their spheres. */
@@ -115,9 +116,7 @@ static bool tni_ascent_check(const tn_net *net, const tn_tensor *u, const tn_cir
 tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_circuit_maximum_desc *desc,
                               tn_circuit_maximum *out)
 {
-    double   *scratch;
-    bool      done;
-    tn_status s = TN_OK;
+    bool done;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
@@ -134,10 +133,12 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     t.n = net->in[0].extent;
     t.free = t.n - net->constant;
     for (int k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
-    int64_t m = t.inputs * t.n;
-    if (!(scratch = tni_scratch_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
-    double *x = scratch + 3 * m, *best = scratch + 4 * m, *ends = scratch + 5 * m;
-    tni_rng rng = TNI_ZERO;
+    int64_t     m = t.inputs * t.n;
+    tni_scratch w = tni_scratch_begin(net->ctx, "circuit_maximise");
+    double     *scratch = tni_take_f64(&w, 3, m), *x = tni_take_f64(&w, m, 1), *best = tni_take_f64(&w, m, 1);
+    double     *ends = tni_take_f64(&w, d.starts, 1);
+    tn_status   s = w.failed ? TN_ERR_MEMORY : TN_OK;
+    tni_rng     rng = TNI_ZERO;
     rng.key = d.seed;
     for (int64_t start = 0; start < d.starts && s == TN_OK; start++) {
         for (int64_t i = 0; i < m; i++) {                                            /* normal numbers, Box & Muller */
@@ -155,19 +156,12 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     for (int64_t start = 0; start < d.starts && s == TN_OK; start++)
         out->agree += ends[start] >= out->value - 1e-6 * fabs(out->value);
     out->value *= t.sign;
-    if (s == TN_OK && !(out->x = tn_tensor_create(net->ctx, TN_REAL, 2, TNI_DIMS(t.inputs, t.n)))) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tn_write(out->x, TN_F64, best, m);
-    tni_free_f64(net->ctx, scratch, 1, 5 * m + d.starts);
+    if (s == TN_OK && !(out->x = tni_owned_from(net->ctx, 2, TNI_DIMS(t.inputs, t.n), best))) s = tn_ctx_status(net->ctx);
     if (s != TN_OK) tn_circuit_maximum_destroy(out);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
-void tn_circuit_maximum_destroy(tn_circuit_maximum *o)
-{
-    if (!o) return;
-    tni_drop(&o->x);
-    memset(o, 0, sizeof *o);
-}
+void tn_circuit_maximum_destroy(tn_circuit_maximum *o) { tni_result_end(o, sizeof *o, offsetof(tn_circuit_maximum, x), 1); }
 
 /* ---- evidence ----------------------------------------------------------- >>circuits-evidence
    Moments are sums of powers of v - v_0, v_0 the first number of the feature, so that a mean far from 0 costs no digits.
@@ -176,17 +170,8 @@ void tn_circuit_maximum_destroy(tn_circuit_maximum *o)
 static void tni_evidence_free(tni_owned *owned)
 {
     tn_circuit_evidence *e = (tn_circuit_evidence *)(void *)owned;
-    const int64_t n = e->desc.features;
-    tn_ctx       *ctx = owned->ctx;
-    tni_disown(owned);
-    for (int64_t f = 0; f < n && e->best; f++) if (e->best[f].found) tni_heap_end(ctx, &e->best[f]);
-    tni_free_f64(ctx, (double *)(void *)e->best, n, sizeof *e->best / sizeof(double));
-    tni_free_f64(ctx, e->origin, n, 1);
-    tni_free_f64(ctx, e->power, n, 4);
-    tni_free_f64(ctx, e->drawn, n, e->desc.top);
-    tni_free_f64(ctx, (double *)(void *)e->drawn_at, e->desc.top, 1);
-    tni_free_f64(ctx, e->bins, n, e->desc.bins);
-    tni_free(ctx, e, sizeof *e);
+    tni_scratch_release(&e->w, NULL);
+    tni_object_free(owned, sizeof *e);
 }
 
 void tn_circuit_evidence_destroy(tn_circuit_evidence *e) { if (e) tni_evidence_free(&e->owned); }
@@ -201,28 +186,25 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
     if (d.top == 0) d.top = 10;
     if (d.features < 1 || d.top < 1 || d.bins < 0 || d.features > INT32_MAX || d.top > INT32_MAX / 8
         || d.bins > INT32_MAX / 8 || (unsigned)d.order > TN_ORDER_MAGNITUDE
-        || (d.bins > 0 && !(d.low < d.high && d.high - d.low < HUGE_VAL))) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_evidence: features is %lld, top %lld, order %d, bins %lld, low %g and high %g, "
-                 "expected features and top at least 1 and low < high", (long long)d.features, (long long)d.top,
-                 (int)d.order, (long long)d.bins, d.low, d.high);
-        return NULL;
-    }
-    if (!(e = (tn_circuit_evidence *)tni_alloc(ctx, sizeof *e, op))) return NULL;
-    memset(e, 0, sizeof *e);
+        || (d.bins > 0 && !(d.low < d.high && d.high - d.low < HUGE_VAL)))
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_evidence: features is %lld, top %lld, order %d, bins %lld, low %g and high "
+                        "%g, expected features and top at least 1 and low < high", (long long)d.features, (long long)d.top,
+                        (int)d.order, (long long)d.bins, d.low, d.high), (tn_circuit_evidence *)NULL;
+    if (!(e = (tn_circuit_evidence *)tni_object(ctx, sizeof *e, op, tni_evidence_free))) return NULL;
     e->desc = d;
     e->rng.key = d.seed;
     e->rng.call = 1;
-    tni_own(ctx, &e->owned, tni_evidence_free);
     int64_t n = d.features;
-    bool    whole = (e->best = (tni_heap *)(void *)tni_alloc_f64(ctx, n, sizeof *e->best / sizeof(double), op)) != NULL
-        && (e->origin = tni_alloc_f64(ctx, n, 1, op)) != NULL && (e->power = tni_alloc_f64(ctx, n, 4, op)) != NULL
-        && (e->drawn = tni_alloc_f64(ctx, n, d.top, op)) != NULL
-        && (e->drawn_at = (int32_t *)(void *)tni_alloc_f64(ctx, d.top, 1, op)) != NULL
-        && (e->bins = tni_alloc_f64(ctx, n, d.bins, op)) != NULL;
-    for (int64_t f = 0; f < n && whole; f++) whole = tni_heap_begin(ctx, &e->best[f], d.order, d.top, op);
-    if (whole) return e;
-    tn_circuit_evidence_destroy(e);
-    return NULL;
+    e->w = tni_scratch_begin(ctx, op);
+    e->best = (tni_heap *)tni_take_zeroed(&e->w, n, sizeof *e->best);
+    e->origin = tni_take_zeros(&e->w, n, 1);
+    e->power = tni_take_zeros(&e->w, n, 4);
+    e->drawn = tni_take_zeros(&e->w, n, d.top);
+    e->drawn_at = (int32_t *)tni_take_zeroed(&e->w, d.top, sizeof *e->drawn_at);
+    e->bins = tni_take_zeros(&e->w, n, d.bins);
+    for (int64_t f = 0; f < n && !e->w.failed; f++) e->best[f] = tni_take_heap(&e->w, d.order, d.top);
+    if (e->w.failed) return tn_circuit_evidence_destroy(e), (tn_circuit_evidence *)NULL;
+    return e;
 }
 
 static void tni_evidence_row(tn_circuit_evidence *e, const double *v)
@@ -247,7 +229,7 @@ static void tni_evidence_row(tn_circuit_evidence *e, const double *v)
 
 tn_status tn_circuit_evidence_add(tn_circuit_evidence *e, const tn_tensor *values)
 {
-    double *v, sum = 0;
+    double sum = 0;
     if (!e) return TN_ERR_ARG;
     tn_ctx *ctx = e->owned.ctx;
     int64_t n = e->desc.features;
@@ -255,22 +237,19 @@ tn_status tn_circuit_evidence_add(tn_circuit_evidence *e, const tn_tensor *value
     if (values->shape[1] != n || values->shape[0] > INT32_MAX - e->rows)
         return tni_fail(ctx, TN_ERR_SHAPE, "circuit_evidence: values are %s after %lld rows, expected [rows,%lld], together "
                         "below 2^31 rows", TNI_SHAPE(values), (long long)e->rows, (long long)n);
-    int64_t count = values->shape[0];
-    if (!(v = tni_scratch_f64(ctx, count, n, "circuit_evidence"))) return TN_ERR_MEMORY;
-    tn_status s = tn_read(values, TN_F64, v, count * n);
+    int64_t     count = values->shape[0];
+    tni_scratch w = tni_scratch_begin(ctx, "circuit_evidence");
+    double     *v = tni_take_f64(&w, count, n);
+    tn_status   s = v ? tn_read(values, TN_F64, v, count * n) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < count * n && s == TN_OK; i++) sum += v[i] - v[i];
     if (sum != 0) s = tni_fail(ctx, TN_ERR_NONFINITE, "circuit_evidence: a value is not finite");
     for (int64_t i = 0; i < count && s == TN_OK; i++) tni_evidence_row(e, v + i * n);
-    tni_free_f64(ctx, v, count, n);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 void tn_circuit_evidence_result_destroy(tn_circuit_evidence_result *r)
 {
-    if (!r) return;
-    tni_drop(&r->values); tni_drop(&r->index); tni_drop(&r->random_values); tni_drop(&r->random_index);
-    tni_drop(&r->histogram); tni_drop(&r->mean); tni_drop(&r->std); tni_drop(&r->kurtosis);
-    memset(r, 0, sizeof *r);
+    tni_result_end(r, sizeof *r, offsetof(tn_circuit_evidence_result, values), 8);
 }
 
 /* mean, std and kurtosis of a feature from its sums of powers */
@@ -286,8 +265,7 @@ static void tni_evidence_moments(const tn_circuit_evidence *e, int64_t f, double
 
 static bool tni_evidence_keep(tn_ctx *ctx, tn_tensor **to, tn_dtype dtype, int rank, int64_t n, int64_t m, const void *from)
 {
-    const int64_t shape[2] = {n, m};
-    *to = tn_tensor_create(ctx, dtype == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
+    *to = tn_tensor_create(ctx, dtype == TN_I32 ? TN_I32 : TN_REAL, rank, TNI_DIMS(n, m));
     return *to && tn_write(*to, dtype, from, tn_tensor_count(*to)) == TN_OK;
 }
 
@@ -301,9 +279,10 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
     int64_t F = e->desc.features, k = tni_min(e->desc.top, e->rows);
     out->rows = e->rows;
     out->top = out->random = k;
-    double  *v = tni_scratch_f64(ctx, F, tni_max(k, 3), "circuit_evidence");
-    int32_t *at = v ? (int32_t *)tni_array(ctx, tni_area(F, k), sizeof *at, "circuit_evidence") : NULL;
-    bool     whole = at != NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "circuit_evidence");
+    double     *v = tni_take_f64(&w, F, tni_max(k, 3));
+    int32_t    *at = (int32_t *)tni_take(&w, tni_area(F, k), sizeof *at);
+    bool        whole = !w.failed;
     for (int64_t f = 0; f < F && whole; f++) {
         tni_found *found = e->best[f].found;
         tni_heap_sort(&e->best[f]);
@@ -328,8 +307,7 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
     whole = whole && tni_evidence_keep(ctx, &out->mean, TN_F64, 1, F, 0, v)
             && tni_evidence_keep(ctx, &out->std, TN_F64, 1, F, 0, v + F)
             && tni_evidence_keep(ctx, &out->kurtosis, TN_F64, 1, F, 0, v + 2 * F);
-    tni_free_f64(ctx, v, F, tni_max(k, 3));
-    tni_free(ctx, at, (size_t)(F * k) * sizeof *at);
+    tni_scratch_release(&w, NULL);
     if (whole) return TN_OK;
     tn_circuit_evidence_result_destroy(out);
     return tn_ctx_status(ctx);
@@ -341,18 +319,19 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
 
 tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_sparsity *out)
 {
-    double *v, *of[3];
+    double *of[3];
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!ctx || !tni_is_matrix(ctx, x, "circuit_sparsity", "x")) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
     int64_t rows = x->shape[0], n = x->shape[1];
-    if (!(v = tni_scratch_f64(ctx, rows, n + 3, "circuit_sparsity"))) return TN_ERR_MEMORY;
-    bool whole = tn_read(x, TN_F64, v, rows * n) == TN_OK;
+    tni_scratch w = tni_scratch_begin(ctx, "circuit_sparsity");
+    double     *v = tni_take_f64(&w, rows, n);
+    for (int64_t i = 0; i < 3; i++) of[i] = tni_take_f64(&w, rows, 1);
+    bool whole = !w.failed && tn_read(x, TN_F64, v, rows * n) == TN_OK;
     out->expected = 3 * (double)n / (double)(n + 2);
     double square = (9 * (double)n + 96) / ((double)(n + 2) * (double)(n + 4) * (double)(n + 6));
     square = square * (double)n * (double)n - out->expected * out->expected;
     out->std = sqrt(square > 0 ? square : 0);
-    for (int64_t i = 0; i < 3; i++) of[i] = v + rows * (n + i);
     for (int64_t r = 0; r < rows && whole; r++) {
         double two = 0, four = 0, largest = 0;
         for (int64_t i = 0; i < n; i++) if (!(fabs(v[r * n + i]) <= largest)) largest = fabs(v[r * n + i]);
@@ -367,7 +346,7 @@ tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_spa
     }
     tn_tensor **to[3] = {&out->kurtosis, &out->participation, &out->deviations};
     for (int64_t i = 0; i < 3 && whole; i++) whole = tni_evidence_keep(ctx, to[i], TN_F64, 1, rows, 0, of[i]);
-    tni_free_f64(ctx, v, rows, n + 3);
+    tni_scratch_release(&w, NULL);
     if (whole) return TN_OK;
     tn_circuit_sparsity_destroy(out);
     return tn_ctx_status(ctx);
@@ -375,9 +354,7 @@ tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_spa
 
 void tn_circuit_sparsity_destroy(tn_circuit_sparsity *o)
 {
-    if (!o) return;
-    tni_drop(&o->kurtosis); tni_drop(&o->participation); tni_drop(&o->deviations);
-    memset(o, 0, sizeof *o);
+    tni_result_end(o, sizeof *o, offsetof(tn_circuit_sparsity, kurtosis), 3);
 }
 
 #endif /* TN_NO_CIRCUITS */

@@ -1,5 +1,5 @@
 #include "core/inner.h"
-#include "tensor/tensor.h"
+#include "tensor/inner.h"
 #include "ops/ops.h"
 #include "algebra/algebra.h"
 #include "layers/inner.h"
@@ -17,15 +17,14 @@
 static tn_tensor *tni_row_means(tn_ctx *ctx, tn_tensor *x)                      /* [..,n] -> [rows,1] */
 {
     x = x ? tn_scale(ctx, tn_sum_axis(ctx, x, -1), 1 / (double)tni_max(x->shape[x->rank - 1], 1)) : NULL;
-    return x ? tn_reshape_2d(x, -1, 1) : NULL;
+    return tn_reshape_2d(x, -1, 1);
 }
 
 /* 1/denominator of a norm: x [..,n] -> [rows,1]; a NULL norm gives ones */
 TNI_FN tn_tensor *tni_frozen_scale(tn_ctx *ctx, const tn_norm *norm, tn_tensor *x)
 {
     if (!x) return NULL;
-    int64_t    shape[2] = {tn_tensor_count(x) / tni_max(x->shape[x->rank - 1], 1), 1};
-    tn_tensor *ones = tn_full(ctx, 2, shape, 1);
+    tn_tensor *ones = tn_full(ctx, 2, TNI_DIMS(tn_tensor_count(x) / tni_max(x->shape[x->rank - 1], 1), 1), 1);
     if (!norm) return ones;
     if (norm->desc.kind == TN_NORM_LAYER) x = tn_sub(ctx, x, tni_row_means(ctx, x));
     x = tni_row_means(ctx, tn_mul(ctx, x, x));
@@ -37,9 +36,8 @@ static tn_tensor *tni_frozen_in(tn_ctx *ctx, const tn_norm *norm, tn_tensor *w, 
 {
     tn_tensor *part[2];
     if (!w) return NULL;
-    int64_t shape[2] = {w->shape[0], 1};
     part[0] = norm->gain ? tn_mul(ctx, w, norm->gain) : w;
-    part[1] = b ? tn_reshape_2d(b, -1, 1) : tn_full(ctx, 2, shape, 0);
+    part[1] = b ? tn_reshape_2d(b, -1, 1) : tn_full(ctx, 2, TNI_DIMS(w->shape[0], 1), 0);
     if (norm->bias) part[1] = tn_add(ctx, part[1], tn_matmul(ctx, w, tn_reshape_2d(norm->bias, -1, 1)));
     if (norm->desc.kind == TN_NORM_LAYER) part[0] = tn_sub(ctx, part[0], tni_row_means(ctx, part[0]));
     return tn_concat(ctx, 2, part, 1);
@@ -62,8 +60,7 @@ static bool tni_frozen_bias(tn_ctx *ctx, const tn_norm *norm, tn_tensor *scale, 
     if (!b && !(norm && norm->bias)) return true;
     tn_tensor *c = tn_full(ctx, 2, TNI_DIMS(T, n), 0);
     if (b) {
-        tn_tensor *row = tni_frozen_out(ctx, norm, tn_reshape_2d(b, -1, 1));
-        row = row ? tn_reshape_2d(row, 1, -1) : NULL;
+        tn_tensor *row = tn_reshape_2d(tni_frozen_out(ctx, norm, tn_reshape_2d(b, -1, 1)), 1, -1);
         c = tn_add(ctx, c, norm ? tn_mul(ctx, scale, row) : row);
     }
     if (norm && norm->bias) c = tn_add(ctx, c, norm->bias);
@@ -79,8 +76,7 @@ static tn_tensor *tni_frozen_head_norm(tn_ctx *ctx, const tn_attention *layer, t
     tn_tensor *in[2] = {pattern, tni_attention_v(ctx, layer, y, NULL)};
     tn_tensor *s = tni_frozen_scale(ctx, &norm, tn_einsum(ctx, "bhts,bshv->htv", 2, in));
     if (s && layer->desc.kind == TN_ATTENTION_DIFFERENTIAL) s = tn_scale(ctx, s, 1 - layer->desc.lambda_init);
-    int64_t shape[3] = {layer->desc.heads, y->shape[1], 1};
-    return s ? tn_reshape(s, 3, shape) : NULL;
+    return tn_reshape(s, 3, TNI_DIMS(layer->desc.heads, y->shape[1], 1));
 }
 
 /* What multiplies q.k (squared) or both products (bilinear): scale^2 c_t where t sees s. [T,T] */
@@ -91,11 +87,8 @@ static tn_tensor *tni_frozen_mask(tn_ctx *ctx, const tn_attention_desc *d, int64
     a.kind = TN_ATTEND_SQUARED;
     a.form = TN_ATTEND_FORM_QUADRATIC;
     if (a.scale == 0) a.scale = 1 / (double)d->d_qk;
-    int64_t    shape[4] = {1, T, 1, 1};
-    tn_tensor *ones = tn_full(ctx, 4, shape, 1);
-    shape[3] = T;
-    units = units ? tn_attend(ctx, ones, ones, tn_reshape(units, 4, shape), &a) : NULL;
-    return units ? tn_reshape_2d(units, T, T) : NULL;
+    tn_tensor *ones = tn_full(ctx, 4, TNI_DIMS(1, T, 1, 1), 1);
+    return tn_reshape_2d(units ? tn_attend(ctx, ones, ones, tn_reshape(units, 4, TNI_DIMS(1, T, 1, T)), &a) : NULL, T, T);
 }
 
 static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *block, tn_tensor *y,
@@ -111,16 +104,12 @@ static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_
     if (normed) pattern = tn_mul(ctx, pattern, tni_frozen_head_norm(ctx, layer, pattern, y));
     if (norm) pattern = tn_mul(ctx, pattern, scale);
     pattern = tn_scale(ctx, pattern, m->desc.attn_scale);
-    int64_t shape[3] = {d->heads, y->shape[1], y->shape[1]};
-    b->pattern = pattern ? tn_tensor_keep(tn_reshape(pattern, 3, shape)) : NULL;
-    shape[1] = d->d_v; shape[2] = d->dim + 1;
-    b->v = tn_tensor_keep(tn_reshape(v, 3, shape));
+    b->pattern = tn_tensor_keep(tn_reshape(pattern, 3, TNI_DIMS(d->heads, y->shape[1], y->shape[1])));
+    b->v = tn_tensor_keep(tn_reshape(v, 3, TNI_DIMS(d->heads, d->d_v, d->dim + 1)));
     tn_tensor *o = tni_frozen_out(ctx, norm, layer->o);
-    shape[0] = d->dim; shape[1] = d->heads; shape[2] = d->d_v;
-    b->o = o ? tn_tensor_keep(tn_reshape(o, 3, shape)) : NULL;
+    b->o = tn_tensor_keep(tn_reshape(o, 3, TNI_DIMS(d->dim, d->heads, d->d_v)));
     if (tni_takes_form(d->kind) && !d->qk_norm && !normed && d->row_scale != TN_ROW_SCALE_SUM) {
-        shape[0] = -1;
-        if (layer->qkb) qkb = tn_reshape(layer->qkb, 1, shape);
+        if (layer->qkb) qkb = tn_reshape(layer->qkb, 1, TNI_DIMS(-1));
         b->qk = tn_tensor_keep(tni_frozen_in(ctx, &block->norm1, tn_reshape_2d(layer->qk, -1, d->dim), qkb));
         o = tni_frozen_mask(ctx, d, y->shape[1]);
         if (o && norm) o = tn_mul(ctx, o, scale);
@@ -136,12 +125,10 @@ static tn_tensor *tni_frozen_encoders(tn_ctx *ctx, const tn_norm *norm, const tn
 {
     const int64_t all = mlp->w->shape[0], h = mlp->desc.hidden, n = mlp->desc.in;
     const int64_t first = mlp->desc.kind == TN_MLP_BILINEAR ? 0 : all - 1;
-    tn_tensor    *w = tn_slice(mlp->w, 0, first, all), *b = mlp->b ? tn_slice(mlp->b, 0, first, all) : NULL, *part[2];
+    tn_tensor    *w = tn_slice(mlp->w, 0, first, all), *b = tn_slice(mlp->b, 0, first, all), *part[2];
     w = w ? tni_frozen_in(ctx, norm, tn_reshape_2d(w, -1, n), b) : NULL;
-    int64_t shape[3] = {all - first, h, n + 1};
-    part[0] = w ? tn_reshape(w, 3, shape) : NULL;
-    shape[1] = 1;
-    part[1] = tn_add(ctx, tn_full(ctx, 3, shape, 0), tn_slice(tn_eye(ctx, n + 1), 0, n, n + 1));
+    part[0] = tn_reshape(w, 3, TNI_DIMS(all - first, h, n + 1));
+    part[1] = tn_add(ctx, tn_full(ctx, 3, TNI_DIMS(all - first, 1, n + 1), 0), tn_slice(tn_eye(ctx, n + 1), 0, n, n + 1));
     return tn_concat(ctx, 2, part, 1);
 }
 
@@ -153,12 +140,11 @@ static bool tni_frozen_mlp(tn_ctx *ctx, const tn_transformer *m, const tn_transf
     const int64_t  T = y->shape[1];
     tn_tensor     *scale = norm ? tni_frozen_scale(ctx, norm, out) : NULL, *factor = NULL;
     if (norm && !scale) return false;
-    int64_t shape[2] = {T, mlp->desc.hidden};
     if (mlp->desc.kind != TN_MLP_BILINEAR) factor = tn_mlp_modifier(ctx, mlp, y, NULL);
-    else if (norm) factor = tn_full(ctx, 2, shape, 1);
+    else if (norm) factor = tn_full(ctx, 2, TNI_DIMS(T, mlp->desc.hidden), 1);
     if (factor && norm) factor = tn_mul(ctx, factor, scale);
     if (mlp->desc.kind != TN_MLP_BILINEAR || norm) {
-        b->m = factor ? tn_tensor_keep(tn_reshape_2d(factor, T, -1)) : NULL;
+        b->m = tn_tensor_keep(tn_reshape_2d(factor, T, -1));
         if (!b->m) return false;
     }
     tn_tensor *p = tni_frozen_out(ctx, norm, mlp->p ? mlp->p : tn_eye(ctx, m->desc.dim));
@@ -338,7 +324,8 @@ static tn_tensor *tni_frozen_forward(tn_ctx *ctx, tn_circuit_frozen_block *b, tn
 static double tni_frozen_differ(const tn_tensor *a, const tn_tensor *b)
 {
     const int64_t n = tn_tensor_count(a);
-    double       *p = tni_analysis_read(a, "circuit"), *q = p ? tni_analysis_read(b, "circuit") : NULL;
+    tni_scratch   w = tni_scratch_begin(a->ctx, "circuit");
+    double       *p = tni_take_numbers(&w, a), *q = p ? tni_take_numbers(&w, b) : NULL;
     double        most = 0, size = 0;
     for (int64_t i = 0; q && i < n; i++) {
         if (!(fabs(p[i] - q[i]) <= most)) most = fabs(p[i] - q[i]);
@@ -346,8 +333,7 @@ static double tni_frozen_differ(const tn_tensor *a, const tn_tensor *b)
         if (most != most) break;
     }
     most = !q ? (double)NAN : size > 0 ? most / size : most;
-    tni_analysis_free(a, p);
-    tni_analysis_free(b, q);
+    tni_scratch_release(&w, NULL);
     return most;
 }
 
@@ -419,23 +405,13 @@ void tn_circuit_frozen_destroy(tn_circuit_frozen *f)
     if (!f || !f->ctx) return;
     for (int64_t l = 0; f->block && l < f->layers; l++) {
         tn_circuit_frozen_block *b = &f->block[l];
-        tn_tensor *all[18];
-        all[0] = b->pattern; all[1] = b->in1; all[2] = b->in2; all[3] = b->v; all[4] = b->o; all[5] = b->ob;
-        all[6] = b->qk; all[7] = b->mask; all[8] = b->w; all[9] = b->m; all[10] = b->p; all[11] = b->pb;
-        all[12] = b->run1; all[13] = b->run2; all[14] = b->x1; all[15] = b->x2; all[16] = b->values; all[17] = b->gate;
-        for (int64_t i = 0; i < 18; i++) tn_tensor_destroy(all[i]);
-        tn_tensor_destroy(b->added);
+        tni_result_end(b, offsetof(tn_circuit_frozen_block, keep), 0, 12);
+        tni_result_end(&b->run1, sizeof *b - offsetof(tn_circuit_frozen_block, run1), 0, 7);
     }
     tn_tensor_destroy(f->source);
-    tn_tensor_destroy(f->scale);
-    tn_tensor_destroy(f->u);
-    tn_tensor_destroy(f->cap);
-    tn_tensor_destroy(f->run);
-    tn_tensor_destroy(f->x);
-    tn_tensor_destroy(f->logits);
     if (f->block) tni_free(f->ctx, f->block, (size_t)f->layers * sizeof *f->block);
     tni_free(f->ctx, f->id, (size_t)f->tokens * sizeof *f->id);
-    memset(f, 0, sizeof *f);
+    tni_result_end(f, sizeof *f, offsetof(tn_circuit_frozen, scale), 6);
 }
 
 #endif /* TN_NO_CIRCUITS */

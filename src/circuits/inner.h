@@ -12,6 +12,7 @@ typedef tn_status (*tni_circuit_fn)(void *user, int64_t first, int64_t count, co
 struct tn_circuit_evidence {
     tni_owned owned;                    /* first: the context destroys it by this */
     tn_circuit_evidence_desc desc;
+    tni_scratch w;                      /* has the arrays      */
     int64_t   rows;
     tni_heap *best;                     /* [features]          */
     double   *origin;                   /* [features]          */

@@ -23,8 +23,7 @@ static void tni_circuit_free(tni_owned *o)
         tn_tensor_destroy(box->circuit.left[s]);
         tn_tensor_destroy(box->circuit.right[s]);
     }
-    tni_disown(o);
-    tni_free(o->ctx, box, sizeof *box);
+    tni_object_free(o, sizeof *box);
 }
 
 void tn_circuit_destroy(tn_circuit *c)
@@ -36,24 +35,18 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
 {
     tni_circuit_box *box;
     if (!ctx || !left || !right) return NULL;
-    if (sets < 1 || sets > 2) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit: sets is %d, expected 1 or 2", sets);
-        return NULL;
-    }
+    if (sets < 1 || sets > 2)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit: sets is %d, expected 1 or 2", sets), (tn_circuit *)NULL;
     for (int s = 0; s < sets; s++) {
         if (!tni_is_matrix(ctx, left[s], "circuit", "left")) return NULL;
         if (!tni_is_matrix(ctx, right[s], "circuit", "right")) return NULL;
         if (left[s]->shape[1] != right[s]->shape[1] || left[s]->shape[0] != left[0]->shape[0]
-            || right[s]->shape[0] != right[0]->shape[0]) {
-            tni_fail(ctx, TN_ERR_SHAPE, "circuit: left %d is %s and right %d is %s, expected [%lld,rank] and [%lld,rank]", s,
-                     TNI_SHAPE(left[s]), s, TNI_SHAPE(right[s]), (long long)left[0]->shape[0],
-                     (long long)right[0]->shape[0]);
-            return NULL;
-        }
+            || right[s]->shape[0] != right[0]->shape[0])
+            return tni_fail(ctx, TN_ERR_SHAPE, "circuit: left %d is %s and right %d is %s, expected [%lld,rank] and "
+                            "[%lld,rank]", s, TNI_SHAPE(left[s]), s, TNI_SHAPE(right[s]), (long long)left[0]->shape[0],
+                            (long long)right[0]->shape[0]), (tn_circuit *)NULL;
     }
-    if (!(box = (tni_circuit_box *)tni_alloc(ctx, sizeof *box, "circuit"))) return NULL;
-    memset(box, 0, sizeof *box);
-    tni_own(ctx, &box->owned, tni_circuit_free);
+    if (!(box = (tni_circuit_box *)tni_object(ctx, sizeof *box, "circuit", tni_circuit_free))) return NULL;
     tn_circuit *c = &box->circuit;
     c->ctx = ctx;
     c->sets = sets;
@@ -62,9 +55,7 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
     for (int s = 0; s < sets; s++) {
         c->left[s] = tn_tensor_keep(left[s]);
         c->right[s] = tn_tensor_keep(right[s]);
-        if (c->left[s] && c->right[s]) continue;
-        tn_circuit_destroy(c);
-        return NULL;
+        if (!c->left[s] || !c->right[s]) return tn_circuit_destroy(c), (tn_circuit *)NULL;
     }
     return c;
 }
@@ -73,11 +64,9 @@ tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int6
 {
     tn_tensor *y = NULL;
     if (!ctx || !c) return NULL;
-    if (first < 0 || count < 0 || first > c->rows - count) {
-        tni_fail(ctx, TN_ERR_SHAPE, "circuit_rows: first is %lld and count %lld, expected rows from 0 to %lld",
-                 (long long)first, (long long)count, (long long)c->rows - 1);
-        return NULL;
-    }
+    if (first < 0 || count < 0 || first > c->rows - count)
+        return tni_fail(ctx, TN_ERR_SHAPE, "circuit_rows: first is %lld and count %lld, expected rows from 0 to %lld",
+                        (long long)first, (long long)count, (long long)c->rows - 1), (tn_tensor *)NULL;
     for (int s = 0; s < c->sets; s++) {
         tn_tensor *part = tn_affine(ctx, tn_slice(c->left[s], 0, first, first + count), c->right[s], NULL);
         y = s ? tn_mul(ctx, y, part) : part;
@@ -90,30 +79,20 @@ tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int6
 TNI_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
 {
     if (!ctx) return false;
-    if (!m || !m->blocks || !tni_alive(m->embed.w)) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, !m ? "NULL" : m->blocks ? "destroyed" : "not initialised");
-        return false;
-    }
-    if (block >= 0 && block < m->desc.layers) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: block is %lld, expected 0 to %lld", op, (long long)block, (long long)m->desc.layers - 1);
-    return false;
+    if (!m || !m->blocks || !tni_alive(m->embed.w))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op,
+                        !m ? "NULL" : m->blocks ? "destroyed" : "not initialised"), false;
+    return tni_within(ctx, op, "block", block, 0, m->desc.layers - 1);
 }
 
 static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, const char *op)
 {
-    if (!ctx || !d) {
-        if (ctx) tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op);
-        return false;
-    }
-    if (!tni_circuit_given(ctx, m, d->block, op)) return false;
-    if (d->head < 0 || d->head >= m->desc.heads)
-        tni_fail(ctx, TN_ERR_ARG, "%s: head is %lld, expected 0 to %lld", op, (long long)d->head,
-                 (long long)m->desc.heads - 1);
-    else if (d->query < 0 || d->key < 0 || d->query > INT32_MAX || d->key > INT32_MAX)
-        tni_fail(ctx, TN_ERR_ARG, "%s: query is %lld and key %lld, expected positions from 0 to %d", op,
-                 (long long)d->query, (long long)d->key, INT32_MAX);
-    else return true;
-    return false;
+    if (!ctx) return false;
+    if (!d) return tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op), false;
+    if (!tni_circuit_given(ctx, m, d->block, op) || !tni_within(ctx, op, "head", d->head, 0, m->desc.heads - 1)) return false;
+    if (d->query >= 0 && d->key >= 0 && d->query <= INT32_MAX && d->key <= INT32_MAX) return true;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: query is %lld and key %lld, expected positions from 0 to %d", op,
+                    (long long)d->query, (long long)d->key, INT32_MAX), false;
 }
 
 /* What a part of the model that the caller asked for cannot be. */
@@ -152,12 +131,11 @@ TNI_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const 
 TNI_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64_t position)
 {
     const int64_t vocab = m->desc.vocab;
+    tni_scratch   w = tni_scratch_begin(ctx, "circuit");
     tn_tensor    *ids = tn_tensor_2d(ctx, TN_I32, vocab, 1);
-    int32_t      *all = (int32_t *)tni_array(ctx, vocab, sizeof *all, "circuit");
-    tn_status     s = ids && all ? TN_OK : TN_ERR_MEMORY;
+    int32_t      *all = (int32_t *)tni_take(&w, vocab, sizeof *all);
     for (int64_t i = 0; i < vocab && all; i++) all[i] = (int32_t)i;
-    if (s == TN_OK) s = tn_write(ids, TN_I32, all, vocab);
-    tni_free(ctx, all, (size_t)vocab * sizeof *all);
+    const tn_status s = tni_scratch_end(&w, ids && all ? tn_write(ids, TN_I32, all, vocab) : TN_ERR_MEMORY);
     return s == TN_OK ? tni_model_embedded(ctx, m, ids, position, NULL) : NULL;
 }
 
@@ -175,15 +153,13 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
             || tni_circuit_refused(ctx, op, m->desc.norm_place == TN_PLACE_POST, "post norms",
                                    "tokens reach a later block through them, expected directions of the stream"))
             return NULL;
-        if (normed && !(d->factor > 0 && d->factor < HUGE_VAL)) {
-            tni_fail(ctx, TN_ERR_ARG, "%s: factor is %g, expected a number > 0: the denominator of norm1 in block %lld "
-                     "depends on the text", op, d->factor, (long long)d->block);
-            return NULL;
-        }
+        if (normed && !(d->factor > 0 && d->factor < HUGE_VAL))
+            return tni_fail(ctx, TN_ERR_ARG, "%s: factor is %g, expected a number > 0: the denominator of norm1 in block %lld "
+                            "depends on the text", op, d->factor, (long long)d->block), (tn_tensor *)NULL;
     }
     x = x0 = tni_circuit_stream(ctx, m, position);
     if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0, NULL);
-    x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    x = tn_reshape_2d(x, m->desc.vocab, m->desc.dim);
     if (x && constant) x = tn_append_one(ctx, x);
     return x && d->block > 0 ? tn_matmul(ctx, x, tni_circuit_basis(ctx, m, &b->norm1, constant, normed ? d->factor : 1)) : x;
 }
@@ -205,18 +181,10 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     const int64_t       s = a->qk->shape[0] / 2, dq = a->desc.d_qk;
     const int64_t       at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
     tn_tensor *b = a->qkb && x && x->shape[1] > m->desc.dim ? tn_slice(a->qkb, 0, at, at + 1) : NULL;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = a->desc.rope_base;
-    rope.scaling = a->desc.rope_scaling;
-    rope.first = position;
-    rope.no_rotation = a->desc.no_rope;
-    rope.norm = a->desc.qk_norm && d->tokens && d->block == 0;
+    const tn_rope_desc rope = tni_attention_rope(&a->desc, position, a->desc.qk_norm && d->tokens && d->block == 0);
     if (b) b = tn_slice(b, 1, d->head * dq, (d->head + 1) * dq);
     x = tni_circuit_through(ctx, x, tn_attention_head(a, d->head, part), b);
-    if (!x) return NULL;
-    int64_t shape[4] = {x->shape[0], 1, 1, dq};
-    x = tn_rope(ctx, tn_reshape(x, 4, shape), &rope);
-    return x ? tn_reshape_2d(x, shape[0], dq) : NULL;
+    return tn_reshape_2d(x ? tn_rope(ctx, tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)), &rope) : NULL, -1, dq);
 }
 
 /* ---- heads -------------------------------------------------------------- >>circuits-heads */
@@ -233,10 +201,7 @@ TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn
     tn_tensor  *side[2][2] = {{NULL, NULL}, {NULL, NULL}};
     double      scale = a->scale;
     int         n = 0;
-    if (d->set < 0 || d->set > sets) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: set is %d, expected 0 to %d", op, d->set, sets);
-        return NULL;
-    }
+    if (!tni_within(ctx, op, "set", d->set, 0, sets)) return NULL;
     if (tni_circuit_refused(ctx, op, d->set == 0 && tni_attention_kinds[a->kind].differential, "differential attention",
                             "its two sets are not multiplied, expected set 1 or 2")
         || tni_circuit_refused(ctx, op, a->qk_norm && d->tokens && d->block > 0, "QK-norm",

@@ -1,5 +1,5 @@
 #include "core/inner.h"
-#include "tensor/tensor.h"
+#include "tensor/inner.h"
 #include "ops/ops.h"
 #include "algebra/algebra.h"
 #include "layers/inner.h"
@@ -82,11 +82,8 @@ static bool tni_expand_read(const tni_expansion *e, const tni_part_list *x, tn_t
 static bool tni_expand_qk(const tni_expansion *e, const tn_attention_desc *d, const tn_circuit_frozen_block *b,
                           const tni_part_list *y, int sets, tni_part_list qk[4])
 {
-    const int64_t heads = d->heads;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = d->rope_base;
-    rope.scaling = d->rope_scaling;
-    rope.no_rotation = d->no_rope;
+    const int64_t      heads = d->heads;
+    const tn_rope_desc rope = tni_attention_rope(d, 0, false);
     for (int j = 0; j < 2 * sets; j++) if (!tni_parts_make(e->ctx, &qk[j], y->count)) return false;
     for (int64_t i = 0; i < y->count; i++) {
         if (!y->at[i]) continue;
@@ -185,8 +182,8 @@ static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
 TNI_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
 {
     if (f->logits) return true;
-    tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail", op);
-    return false;
+    return tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail",
+                    op), false;
 }
 
 /* weights [1,vocab] of the logits, and their covector [n+1] on the last residual stream at the target's position */
@@ -195,49 +192,43 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
     const int64_t V = f->u->shape[0];
     const bool    two = target->aim == TN_CIRCUIT_AIM_DIFFERENCE;
     tn_ctx       *ctx = f->ctx;
-    double       *w;
     tn_tensor    *t = NULL;
     if (!tni_frozen_whole(f, op)) return NULL;
     if ((unsigned)target->aim > TN_CIRCUIT_AIM_LOSS || target->position < 0 || target->position >= f->tokens || target->token < 0
-        || target->token >= V || (two && (target->other < 0 || target->other >= V))) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the target is aim %d, position %lld, token %lld, other %lld, expected an aim from 0 "
-                 "to 2, a position below %lld and tokens below %lld", op, (int)target->aim, (long long)target->position,
-                 (long long)target->token, (long long)target->other, (long long)f->tokens, (long long)V);
-        return NULL;
-    }
-    if (!(w = tni_alloc_f64(ctx, V, 1, op))) return NULL;
-    if (target->aim == TN_CIRCUIT_AIM_LOSS) {
-        t = tn_softmax(ctx, tn_slice(f->logits, 0, target->position, target->position + 1));
-        if (!t || tn_read(t, TN_F64, w, V) != TN_OK) { tni_free_f64(ctx, w, V, 1); return NULL; }
-        w[target->token] -= 1;
-    } else w[target->token] = 1;
-    if (two) w[target->other] -= 1;
-    int64_t shape[2] = {1, V};
-    t = tn_tensor_from(ctx, 2, shape, TN_F64, w);
-    tni_free_f64(ctx, w, V, 1);
+        || target->token >= V || (two && (target->other < 0 || target->other >= V)))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the target is aim %d, position %lld, token %lld, other %lld, expected an aim "
+                        "from 0 to 2, a position below %lld and tokens below %lld", op, (int)target->aim,
+                        (long long)target->position, (long long)target->token, (long long)target->other, (long long)f->tokens,
+                        (long long)V), (tn_tensor *)NULL;
+    const bool  loss = target->aim == TN_CIRCUIT_AIM_LOSS;
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    if (loss) t = tn_softmax(ctx, tn_slice(f->logits, 0, target->position, target->position + 1));
+    double *v = !loss ? tni_take_zeros(&w, V, 1) : t ? tni_take_numbers(&w, t) : NULL;
+    if (v) v[target->token] += loss ? -1 : 1;
+    if (v && two) v[target->other] -= 1;
+    t = v ? tn_tensor_from(ctx, 2, TNI_DIMS(1, V), TN_F64, v) : NULL;
+    tni_scratch_release(&w, NULL);
     return t;
 }
 
 TNI_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
                                       double *whole)
 {
-    const int64_t t = target->position, all = -1;
+    const int64_t t = target->position;
     tn_ctx       *ctx = f->ctx;
     tn_tensor    *w = tni_target_weights(f, target, op);
     tn_tensor    *y = w ? tn_sum(ctx, tn_mul(ctx, w, tn_slice(f->logits, 0, t, t + 1))) : NULL;
     if (!y) return NULL;
     *whole = tn_item(y);
     if (f->cap) w = tn_mul(ctx, w, tn_slice(f->cap, 0, t, t + 1));
-    y = tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->scale, 0, t, t + 1));
-    return y ? tn_reshape(y, 1, &all) : NULL;
+    return tn_reshape(tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->scale, 0, t, t + 1)), 1, TNI_DIMS(-1));
 }
 
 /* Row i of a matrix, as a vector */
 static tn_tensor *tni_row_of(tn_tensor *x, int64_t i)
 {
     const int64_t n = x ? x->shape[1] : 0;
-    tn_tensor    *row = tn_slice(x, 0, i, i + 1);
-    return row ? tn_reshape(row, 1, &n) : NULL;
+    return tn_reshape(tn_slice(x, 0, i, i + 1), 1, &n);
 }
 
 /* Row t of each part, as one matrix [parts,n+1]; zeros where a part is NULL */
@@ -257,7 +248,7 @@ static tn_tensor *tni_parts_rows(const tni_expansion *e, const tni_part_list *x,
 static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tensor *u, int64_t t)
 {
     const tn_circuit_frozen_block *b = &e->f->block[e->f->layers - 1];
-    const int64_t n = e->f->model->desc.dim, encoders = b->w->shape[0], one = 1, flat = -1;
+    const int64_t n = e->f->model->desc.dim, encoders = b->w->shape[0];
     tn_ctx       *ctx = e->ctx;
     tn_tensor    *y = tni_frozen_read(ctx, x, tn_slice(b->in2, 0, t, t + 1)), *un = tn_slice(u, 0, 0, n);
     tn_tensor    *part[2], *in[3];
@@ -265,18 +256,17 @@ static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tenso
     part[0] = tn_einsum(ctx, "o,oh->h", 2, in);
     if (b->m) part[0] = tn_mul(ctx, part[0], tni_row_of(b->m, t));
     part[1] = b->pb ? tn_sum(ctx, tn_mul(ctx, tni_row_of(b->pb, t), un)) : tn_full(ctx, 0, NULL, 0);
-    part[1] = part[1] ? tn_reshape(part[1], 1, &one) : NULL;
+    part[1] = tn_reshape(part[1], 1, TNI_DIMS(1));
     tn_tensor *g = tn_concat(ctx, 2, part, 0);
     tn_tensor *h = tn_affine(ctx, y, tni_layer_part(b->w, 0), NULL);
     for (int64_t k = 1; k < encoders - 1 && h; k++) {
         in[0] = h; in[1] = tn_affine(ctx, y, tni_layer_part(b->w, k), NULL);
-        h = tn_einsum(ctx, "ah,bh->abh", 2, in);
-        h = h ? tn_reshape_2d(h, -1, b->w->shape[1]) : NULL;
+        h = tn_reshape_2d(tn_einsum(ctx, "ah,bh->abh", 2, in), -1, b->w->shape[1]);
     }
     in[0] = h; in[1] = g;
     if (encoders > 1) in[2] = tn_affine(ctx, y, tni_layer_part(b->w, encoders - 1), NULL);
     part[1] = encoders > 1 ? tn_einsum(ctx, "ah,h,bh->ab", 3, in) : tn_einsum(ctx, "ah,h->a", 2, in);
-    part[1] = part[1] ? tn_reshape(part[1], 1, &flat) : NULL;
+    part[1] = tn_reshape(part[1], 1, TNI_DIMS(-1));
     in[0] = x; in[1] = u;
     part[0] = tn_einsum(ctx, "an,n->a", 2, in);
     return tn_concat(ctx, 2, part, 0);
@@ -335,10 +325,10 @@ static double tni_parts_count(const tn_circuit_frozen *f, tn_circuit_by by, bool
 
 TNI_FN double tni_values_sum(const tn_tensor *t)
 {
-    double *v = tni_analysis_read(t, "circuit_parts"), sum = 0;
+    tni_scratch w = tni_scratch_begin(t->ctx, "circuit_parts");
+    double     *v = tni_take_numbers(&w, t), sum = v ? 0 : (double)NAN;
     for (int64_t i = 0; v && i < tn_tensor_count(t); i++) sum += v[i];
-    if (!v) sum = (double)NAN;
-    tni_analysis_free(t, v);
+    tni_scratch_release(&w, NULL);
     return sum;
 }
 
@@ -346,16 +336,11 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
                               tn_circuit_parts *out)
 {
     const double  most = desc && desc->most > 0 ? (double)desc->most : 1e6;
-    tni_expansion e;
     if (out) memset(out, 0, sizeof *out);
     if (!f || !f->ctx) return TN_ERR_ARG;
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: %s is NULL", out ? "target" : "out");
-    e.ctx = f->ctx;
-    e.f = f;
-    e.by = desc ? desc->by : TN_CIRCUIT_BY_PATH;
-    e.patterns = desc && desc->patterns;
-    if ((unsigned)e.by > TN_CIRCUIT_BY_MLPS)
-        return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: by is %d, expected 0 to 2", (int)e.by);
+    tni_expansion e = {f->ctx, f, desc ? desc->by : TN_CIRCUIT_BY_PATH, desc && desc->patterns};
+    if (!tni_within(f->ctx, "circuit_parts", "by", (int)e.by, 0, TN_CIRCUIT_BY_MLPS)) return TN_ERR_ARG;
     for (int64_t l = 0; l < f->layers; l++)
         if (e.patterns && !f->block[l].qk)
             return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: patterns is true, but block %lld has %s patterns%s, "
@@ -369,7 +354,7 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
     tni_scope  scope = tni_scope_begin(f->ctx);
     tn_tensor *u = tni_target_covector(f, target, "circuit_parts", &out->whole);
     u = u ? tni_expand(&e, u, target->position) : NULL;
-    out->values = u ? tn_tensor_keep(u) : NULL;
+    out->values = tn_tensor_keep(u);
     tni_scope_end(f->ctx, scope);
     if (!out->values) return tni_analysis_status(f->ctx);
     out->by = e.by;
@@ -380,12 +365,7 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
     return TN_OK;
 }
 
-void tn_circuit_parts_destroy(tn_circuit_parts *p)
-{
-    if (!p) return;
-    tn_tensor_destroy(p->values);
-    memset(p, 0, sizeof *p);
-}
+void tn_circuit_parts_destroy(tn_circuit_parts *p) { tni_result_end(p, sizeof *p, offsetof(tn_circuit_parts, values), 1); }
 
 TNI_PRINTF(2, 3) TNI_FN void tni_text_print(tni_text *t, const char *fmt, ...)
 {
@@ -441,9 +421,8 @@ static void tni_part_text(tni_text *t, const tn_circuit_parts *p, int64_t blocks
 
 int64_t tn_circuit_part_name(const tn_circuit_parts *p, int64_t i, char *dst, size_t bytes)
 {
-    tni_text t;
+    tni_text t = {dst, bytes, 0};
     if (!p || !p->frozen || i < 0 || i >= p->count || (!dst && bytes > 0)) return -1;
-    t.dst = dst; t.room = bytes; t.length = 0;
     if (p->by == TN_CIRCUIT_BY_DEGREE) tni_text_print(&t, "degree %lld", (long long)i);
     else if (p->by == TN_CIRCUIT_BY_PATH) {
         tni_part_text(&t, p, p->frozen->layers, i);

@@ -25,6 +25,7 @@ typedef struct tni_flat_block { TNI_FLAT(TNI_FLAT_MEMBER) } tni_flat_block;
 typedef struct tni_path_search {
     tn_ctx                  *ctx;
     const tn_circuit_frozen *f;
+    tni_scratch w;              /* has all that follows but the lists                           */
     int64_t  T, n, layers, heads, d_v;
     tni_flat_block *block;      /* [layers]                                                     */
     double  *source;            /* [sources,T,n+1]                                              */
@@ -36,39 +37,23 @@ typedef struct tni_path_search {
 static int64_t *tni_index_at(const tni_list *l, size_t i) { return (int64_t *)l->items + i; }
 static tn_circuit_node *tni_node_at(const tni_path_search *s, int64_t i) { return (tn_circuit_node *)s->nodes.items + i; }
 
-static double tni_urgency(const tni_path_search *s, size_t i)
+static double tni_urgency(const tni_path_search *s, const void *node)
 {
-    return fabs(tni_node_at(s, *tni_index_at(&s->heap, i))->value);
+    return fabs(tni_node_at(s, *(const int64_t *)node)->value);
+}
+
+static bool tni_more_urgent(const void *s, const void *a, const void *b)
+{
+    return tni_urgency((const tni_path_search *)s, a) > tni_urgency((const tni_path_search *)s, b);
 }
 
 static bool tni_search_push(tni_path_search *s, int64_t node)
 {
-    size_t   up;
-    int64_t *at = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths"), *p = (int64_t *)s->heap.items;
+    int64_t *at = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths");
     if (!at) return false;
     *at = node;
-    for (size_t i = s->heap.count - 1; i > 0 && tni_urgency(s, i) > tni_urgency(s, up = (i - 1) / 2); i = up) {
-        const int64_t other = p[up];
-        p[up] = p[i];
-        p[i] = other;
-    }
+    tni_queue_up(&s->heap, tni_more_urgent, s);
     return true;
-}
-
-static int64_t tni_search_pop(tni_path_search *s)
-{
-    int64_t *p = (int64_t *)s->heap.items;
-    const int64_t top = p[0];
-    size_t   i = 0, child;
-    p[0] = p[--s->heap.count];
-    for (; (child = 2 * i + 1) < s->heap.count; i = child) {
-        const int64_t moving = p[i];
-        if (child + 1 < s->heap.count && tni_urgency(s, child + 1) > tni_urgency(s, child)) child++;
-        if (tni_urgency(s, child) <= tni_urgency(s, i)) break;
-        p[i] = p[child];
-        p[child] = moving;
-    }
-    return top;
 }
 
 static bool tni_search_add(tni_path_search *s, double value, int64_t next, int64_t position, int64_t block, int head)
@@ -138,7 +123,7 @@ static bool tni_search_covector(tni_path_search *s, int64_t i, double *work)
     const int64_t n = s->n, T = s->T, h = node->head, width = s->heads * s->d_v;
     const double *c = *((double **)s->covector.items + *tni_index_at(&s->slot, (size_t)node->next));
     const double  kept = tni_frozen_kept(s->f, node->block, tni_node_stage(s->f, next));
-    double       *made = tni_alloc_f64(s->ctx, n + 1, 1, "circuit_paths"), **at, r;
+    double       *made = tni_take_zeros(&s->w, n + 1, 1), **at, r;
     if (!made) return false;
     if (h >= 0) {
         r = kept * b->pattern[(h * T + next->position) * T + node->position];
@@ -159,10 +144,7 @@ static bool tni_search_covector(tni_path_search *s, int64_t i, double *work)
         r = b->in2[node->position];
     }
     for (int64_t k = 0; k < n; k++) made[k] *= r;
-    if (!(at = (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths"))) {
-        tni_free_f64(s->ctx, made, n + 1, 1);
-        return false;
-    }
+    if (!(at = (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths"))) return false;
     *at = made;
     *tni_index_at(&s->slot, (size_t)i) = (int64_t)s->covector.count - 1;
     return true;
@@ -217,9 +199,8 @@ static void tni_search_streams(tni_path_search *s)
 /* The number of paths: of those that read each position, from the first block on. */
 static double tni_search_count(tni_path_search *s, int64_t position)
 {
-    double *sum = tni_alloc_f64(s->ctx, s->T, 2, "circuit_paths"), all = (double)NAN;
-    if (!sum) return all;
-    double *before = sum + s->T;
+    double *sum = tni_take_f64(&s->w, s->T, 1), *before = tni_take_f64(&s->w, s->T, 1);
+    if (!before) return (double)NAN;
     for (int64_t t = 0; t < s->T; t++) sum[t] = s->f->sources;
     for (int64_t l = 0; l < s->layers; l++) {
         memcpy(before, sum, (size_t)s->T * sizeof *sum);
@@ -227,56 +208,37 @@ static double tni_search_count(tni_path_search *s, int64_t position)
             if (s->block[l].pattern[(h * s->T + t) * s->T + at] != 0) sum[t] += before[at];
         for (int64_t t = 0; t < s->T; t++) sum[t] *= 2;         /* each passes the MLP by, or through it */
     }
-    all = sum[position];
-    tni_free_f64(s->ctx, sum, s->T, 2);
-    return all;
-}
-
-static bool tni_search_read(const tn_tensor *t, double **v)
-{
-    *v = t ? tni_analysis_read(t, "circuit_paths") : NULL;
-    return *v || !t;
+    return sum[position];
 }
 
 static bool tni_search_begin(tni_path_search *s, const tn_circuit_frozen *f)
 {
     const tn_attention_desc *d = &f->model->blocks[0].attn.desc;
-    bool    done = true;
     memset(s, 0, sizeof *s);
     s->ctx = f->ctx;
     s->f = f;
+    s->w = tni_scratch_begin(f->ctx, "circuit_paths");
     s->T = f->tokens; s->n = f->model->desc.dim; s->layers = f->layers; s->heads = d->heads; s->d_v = d->d_v;
     s->nodes.each = sizeof(tn_circuit_node);
     s->heap.each = s->slot.each = sizeof(int64_t);
     s->covector.each = sizeof(double *);
-    if (!(s->block = (tni_flat_block *)tni_array(s->ctx, f->layers, sizeof *s->block, "circuit_paths"))) return false;
-    memset(s->block, 0, (size_t)f->layers * sizeof *s->block);
-    s->one = tni_alloc_f64(s->ctx, tni_plus(tni_area(2, f->layers), 1), tni_area(s->T, s->n), "circuit_paths");
-    if (!s->one || !tni_search_read(f->source, &s->source)) return false;
-    for (int64_t l = 0; l < f->layers && done; l++) {
+    s->block = (tni_flat_block *)tni_take_zeroed(&s->w, f->layers, sizeof *s->block);
+    s->one = tni_take_zeros(&s->w, tni_plus(tni_area(2, f->layers), 1), tni_area(s->T, s->n));
+    s->source = tni_take_numbers(&s->w, f->source);
+    for (int64_t l = 0; l < f->layers && !s->w.failed; l++) {
         const tn_circuit_frozen_block *from = &f->block[l];
         tni_flat_block                *to = &s->block[l];
-#define TNI_FLAT_READ(name) done = done && tni_search_read(from->name, &to->name);
+#define TNI_FLAT_READ(name) if (from->name) to->name = tni_take_numbers(&s->w, from->name);
         TNI_FLAT(TNI_FLAT_READ)
 #undef TNI_FLAT_READ
     }
-    if (done) tni_search_streams(s);
-    return done;
+    if (!s->w.failed) tni_search_streams(s);
+    return !s->w.failed;
 }
 
 static void tni_search_end(tni_path_search *s)
 {
-    for (int64_t l = 0; s->block && l < s->layers; l++) {
-        const tn_circuit_frozen_block *from = &s->f->block[l];
-        tni_flat_block                *to = &s->block[l];
-#define TNI_FLAT_FREE(name) tni_analysis_free(from->name, to->name);
-        TNI_FLAT(TNI_FLAT_FREE)
-#undef TNI_FLAT_FREE
-    }
-    tni_analysis_free(s->f->source, s->source);
-    for (size_t i = 0; i < s->covector.count; i++) tni_free_f64(s->ctx, ((double **)s->covector.items)[i], s->n + 1, 1);
-    tni_free(s->ctx, s->block, s->block ? (size_t)s->layers * sizeof *s->block : 0);
-    tni_free_f64(s->ctx, s->one, 2 * s->layers + 1, s->T * s->n);
+    tni_scratch_release(&s->w, NULL);
     tni_list_free(s->ctx, &s->heap);
     tni_list_free(s->ctx, &s->slot);
     tni_list_free(s->ctx, &s->covector);
@@ -291,56 +253,44 @@ static bool tni_search_lists(const tni_path_search *s, int64_t i, bool sources)
 }
 
 /* The nodes of sources, or the open ones, by decreasing |value|; *sum: of their values. An array of at least one. */
-static int64_t *tni_search_list(const tni_path_search *s, bool sources, int64_t *count, double *sum)
+static int64_t *tni_search_list(tni_path_search *s, bool sources, int64_t *count, double *sum)
 {
     const int64_t nodes = (int64_t)s->nodes.count;
     int64_t       k = 0, i;
     for (i = 0; i < nodes; i++) k += tni_search_lists(s, i, sources);
     *count = k;
-    int64_t *list = (int64_t *)tni_array(s->ctx, k, sizeof *list, "circuit_paths");
-    int64_t *order = (int64_t *)tni_array(s->ctx, tni_area(k, 3), sizeof *order, "circuit_paths");
-    double  *key = tni_alloc_f64(s->ctx, k, 1, "circuit_paths");
-    if (list && order && key) {
-        for (*sum = 0, i = k = 0; i < nodes; i++) {
-            if (!tni_search_lists(s, i, sources)) continue;
-            key[k] = -fabs(tni_node_at(s, i)->value);
-            order[2 * *count + k++] = i;
-            *sum += tni_node_at(s, i)->value;
-        }
-        tni_sort_index(k, key, order, order + k);
-        for (i = 0; i < k; i++) list[i] = order[2 * k + order[i]];
-    } else {
-        tni_free(s->ctx, list, (size_t)k * sizeof *list);
-        list = NULL;
+    int64_t *order = (int64_t *)tni_take(&s->w, k, sizeof *order), *more = (int64_t *)tni_take(&s->w, k, sizeof *more);
+    int64_t *at = (int64_t *)tni_take(&s->w, k, sizeof *at);
+    double  *key = tni_take_f64(&s->w, k, 1);
+    int64_t *list = key ? (int64_t *)tni_array(s->ctx, k, sizeof *list, "circuit_paths") : NULL;
+    if (!list) return NULL;
+    for (*sum = 0, i = k = 0; i < nodes; i++) {
+        if (!tni_search_lists(s, i, sources)) continue;
+        key[k] = -fabs(tni_node_at(s, i)->value);
+        at[k++] = i;
+        *sum += tni_node_at(s, i)->value;
     }
-    tni_free(s->ctx, order, (size_t)*count * 3 * sizeof *order);
-    tni_free_f64(s->ctx, key, *count, 1);
+    tni_sort_index(k, key, order, more);
+    for (i = 0; i < k; i++) list[i] = at[order[i]];
     return list;
 }
 
 /* Expands nodes while the budget lasts. */
-static bool tni_search_run(tni_path_search *s, const double *target, const tn_circuit_target *aim, double whole,
+static bool tni_search_run(tni_path_search *s, double *target, const tn_circuit_target *aim, double whole,
                            int64_t budget, double least, int64_t *expanded)
 {
-    const tn_transformer_desc *d = &s->f->model->desc;
     int64_t hidden = 1;
-    bool    done = true;
     for (int64_t l = 0; l < s->layers; l++) hidden = tni_max(hidden, s->f->block[l].p->shape[1]);
-    hidden = tni_max(hidden + 1, s->heads * s->d_v);
-    double  *work = tni_alloc_f64(s->ctx, hidden, 1, "circuit_paths");
-    double  *c = tni_alloc_f64(s->ctx, d->dim + 1, 1, "circuit_paths");
-    double **at = c ? (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths") : NULL;
-    if (at) {
-        memcpy(c, target, (size_t)(d->dim + 1) * sizeof *c);
-        *at = c;
-    } else tni_free_f64(s->ctx, c, d->dim + 1, 1);
-    done = work && at && tni_search_add(s, whole, -1, aim->position, s->layers, TN_CIRCUIT_TARGET);
-    for (*expanded = 0; done && *expanded < budget && s->heap.count > 0 && tni_urgency(s, 0) >= least; ++*expanded) {
-        int64_t i = tni_search_pop(s);
+    double  *work = tni_take_f64(&s->w, tni_max(hidden + 1, tni_area(s->heads, s->d_v)), 1);
+    double **at = work ? (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths") : NULL;
+    if (at) *at = target;
+    bool done = at && tni_search_add(s, whole, -1, aim->position, s->layers, TN_CIRCUIT_TARGET);
+    for (*expanded = 0; done && *expanded < budget && s->heap.count > 0 && tni_urgency(s, s->heap.items) >= least; ++*expanded) {
+        int64_t i;
+        tni_queue_pop(&s->heap, &i, tni_more_urgent, s);
         if (i == 0) *tni_index_at(&s->slot, 0) = 0;
         done = (i == 0 || tni_search_covector(s, i, work)) && tni_search_expand(s, i, work);
     }
-    tni_free_f64(s->ctx, work, hidden, 1);
     return done;
 }
 
@@ -348,7 +298,6 @@ tn_status tn_circuit_paths_find(const tn_circuit_frozen *f, const tn_circuit_tar
                                 const tn_circuit_paths_desc *desc, tn_circuit_paths *out)
 {
     tni_path_search s;
-    double *c = NULL;
     if (out) memset(out, 0, sizeof *out);
     if (!f || !f->ctx) return TN_ERR_ARG;
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths: %s is NULL", out ? "target" : "out");
@@ -357,9 +306,9 @@ tn_status tn_circuit_paths_find(const tn_circuit_frozen *f, const tn_circuit_tar
                         (long long)desc->budget, desc->least);
     tni_scope  scope = tni_scope_begin(f->ctx);
     tn_tensor *u = tni_target_covector(f, target, "circuit_paths", &out->whole);
-    c = u ? tni_analysis_read(u, "circuit_paths") : NULL;
-    bool done = c && tni_search_begin(&s, f);
-    if (done) {
+    bool       done = u && tni_search_begin(&s, f);
+    double    *c = done ? tni_take_numbers(&s.w, u) : NULL;
+    if (c) {
         out->frozen = f;
         out->target = *target;
         done = tni_search_run(&s, c, target, out->whole, desc && desc->budget > 0 ? desc->budget : 1000,
@@ -374,10 +323,9 @@ tn_status tn_circuit_paths_find(const tn_circuit_frozen *f, const tn_circuit_tar
         out->room = (int64_t)s.nodes.room;
         s.nodes.items = NULL;
     }
-    if (c) tni_search_end(&s);
-    tni_free_f64(f->ctx, c, f->model->desc.dim + 1, 1);
+    if (u) tni_search_end(&s);
     tni_scope_end(f->ctx, scope);
-    if (done) return TN_OK;
+    if (c && done) return TN_OK;
     tn_circuit_paths_destroy(out);
     return tni_analysis_status(f->ctx);
 }
@@ -395,9 +343,8 @@ void tn_circuit_paths_destroy(tn_circuit_paths *p)
 
 int64_t tn_circuit_path_name(const tn_circuit_paths *p, int64_t i, const char *const *names, char *dst, size_t bytes)
 {
-    tni_text t;
+    tni_text t = {dst, bytes, 0};
     if (!p || !p->frozen || i < 0 || i >= p->nodes || (!dst && bytes > 0)) return -1;
-    t.dst = dst; t.room = bytes; t.length = 0;
     const tn_circuit_node *node = &p->node[i];
     if (node->head == TN_CIRCUIT_SOURCE) {
         const int32_t id = p->frozen->id[node->position];

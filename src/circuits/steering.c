@@ -1,5 +1,5 @@
 #include "core/inner.h"
-#include "tensor/tensor.h"
+#include "tensor/inner.h"
 #include "ops/ops.h"
 #include "decomp/inner.h"
 #include "layers/layers.h"
@@ -55,7 +55,7 @@ typedef struct tni_steering {
 
 static tn_tensor *tni_steering_copy(const tni_steering *t, tn_tensor *x, int64_t copy)
 {
-    return x ? tn_slice(x, 0, copy * t->texts, (copy + 1) * t->texts) : NULL;
+    return tn_slice(x, 0, copy * t->texts, (copy + 1) * t->texts);
 }
 
 /* The copies, listed, as one tensor */
@@ -89,8 +89,7 @@ static tn_tensor *tni_steering_hidden(tn_ctx *ctx, const tni_steering *t, tn_ten
             c[i] = sum;
         }
     for (int64_t i = 1; i <= K && zero; i++) {
-        c[i] = tn_copy(ctx, c[i]);
-        c[i] = c[i] ? tn_reshape(c[i], zero->rank, zero->shape) : NULL;
+        c[i] = tn_reshape(tn_copy(ctx, c[i]), zero->rank, zero->shape);
     }
     c[0] = tni_steering_copy(t, x, 0);
     c[K + 1] = c[K + 2] = zero;
@@ -168,26 +167,21 @@ static bool tni_steering_given(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
 {
     const char *op = "circuit_steering";
     if (!tni_circuit_given(ctx, m, 0, op) || !tni_model_given(ctx, m, ids, "ids", op)) return false;
-    if (!d || !d->point) tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, d ? "point" : "the desc");
-    else if (strchr(d->point, '*') || tni_steering_held(d->point) || strcmp(d->point, "head") == 0
-             || strcmp(d->point, "logits") == 0)
-        tni_fail(ctx, TN_ERR_ARG, "%s: point is %s, expected one point before the logits that is no pattern and no scale",
-                 op, tni_quote(d->point).s);
-    else if (d->orders < 0 || d->orders > TNI_STEERING_MOST)
-        tni_fail(ctx, TN_ERR_ARG, "%s: orders is %lld, expected 0 to %d", op, (long long)d->orders, TNI_STEERING_MOST);
-    else if (ids->shape[0] < 1 || ids->shape[1] < 1)
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: ids is %s, expected at least one text and one token", op, TNI_SHAPE(ids));
-    else {
-        for (int64_t l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
-            const tn_mlp_kind kind = m->blocks[l].mlp.desc.kind;
-            if (kind == TN_MLP_BILINEAR) continue;
-            tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others are "
-                     "no polynomial", op, (long long)l, tn_mlp_kind_name(kind));
-            return false;
-        }
-        return true;
+    if (!d || !d->point) return tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, d ? "point" : "the desc"), false;
+    if (strchr(d->point, '*') || tni_steering_held(d->point) || strcmp(d->point, "head") == 0
+        || strcmp(d->point, "logits") == 0)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: point is %s, expected one point before the logits that is no pattern and no "
+                        "scale", op, tni_quote(d->point).s), false;
+    if (!tni_within(ctx, op, "orders", d->orders, 0, TNI_STEERING_MOST)) return false;
+    if (ids->shape[0] < 1 || ids->shape[1] < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: ids is %s, expected at least one text and one token", op, TNI_SHAPE(ids)), false;
+    for (int64_t l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
+        const tn_mlp_kind kind = m->blocks[l].mlp.desc.kind;
+        if (kind == TN_MLP_BILINEAR) continue;
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others "
+                        "are no polynomial", op, (long long)l, tn_mlp_kind_name(kind)), false;
     }
-    return false;
+    return true;
 }
 
 static double tni_steering_norm(tn_ctx *ctx, tn_tensor *x)
@@ -219,7 +213,6 @@ tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor
                                  tn_circuit_steering *out)
 {
     tn_tensor *c[TNI_STEERING_MOST + 4];
-    tn_tap     tap;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!ctx || !tni_steering_given(ctx, m, ids, desc)) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
@@ -228,9 +221,7 @@ tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     t.desc = desc;
     t.orders = out->orders = desc->orders ? desc->orders : 2;
     t.texts = ids->shape[0];
-    tap.points = "*";
-    tap.fn = tni_steering_tap;
-    tap.user = &t;
+    const tn_tap tap = {"*", tni_steering_tap, &t};
     tn_tensor *without = tni_steering_run(ctx, m, ids, NULL);
     tn_tensor *with = without ? tni_steering_run(ctx, m, ids, desc) : NULL;
     for (int64_t i = 0; i < t.orders + 4; i++) c[i] = ids;
@@ -246,9 +237,7 @@ tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 
 void tn_circuit_steering_destroy(tn_circuit_steering *o)
 {
-    if (!o) return;
-    tni_drop(&o->logits); tni_drop(&o->measured); tni_drop(&o->frozen); tni_drop(&o->parts);
-    memset(o, 0, sizeof *o);
+    tni_result_end(o, sizeof *o, offsetof(tn_circuit_steering, logits), 4);
 }
 
 /* ---- two models --------------------------------------------------------- >>circuits-alignment-impl */
@@ -303,21 +292,20 @@ tn_status tn_circuit_align(tn_ctx *ctx, const tn_transformer *a, const tn_transf
                            tn_circuit_alignment *out)
 {
     const char *op = "circuit_align";
-    double     *cosine;
     tn_cp      *unaligned = NULL;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!tni_circuit_given(ctx, a, block, op) || !tni_circuit_given(ctx, b, block, op))
         return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
-    int64_t shape[2] = {a->desc.heads, b->desc.heads};
-    if (!(cosine = tni_alloc_f64(ctx, shape[0], shape[1], op))) return TN_ERR_MEMORY;
-    out->a = tni_align_mlp(ctx, a, block, tokens);
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    double     *cosine = tni_take_zeros(&w, a->desc.heads, b->desc.heads);
+    if (cosine) out->a = tni_align_mlp(ctx, a, block, tokens);
     if (out->a) unaligned = tni_align_mlp(ctx, b, block, tokens);
     bool whole = unaligned && tn_cp_align(out->a, unaligned, &out->b, &out->cosines) == TN_OK
                  && tn_cp_cosine(out->a, out->b, &out->cosine) == TN_OK && tni_align_heads(ctx, a, b, block, tokens, cosine)
-                 && (out->heads = tni_owned_from(ctx, 2, shape, cosine)) != NULL;
+                 && (out->heads = tni_owned_from(ctx, 2, TNI_DIMS(a->desc.heads, b->desc.heads), cosine)) != NULL;
     tn_cp_destroy(unaligned);
-    tni_free_f64(ctx, cosine, shape[0], shape[1]);
+    tni_scratch_release(&w, NULL);
     if (whole) return TN_OK;
     tn_circuit_alignment_destroy(out);
     return tn_ctx_status(ctx);

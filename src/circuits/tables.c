@@ -15,7 +15,7 @@
    a block needs meanwhile, some times vocab hidden units, is released before the next one. */
 static tn_tensor *tni_circuit_alone(tn_ctx *ctx, const tn_transformer *m, int64_t blocks, int64_t position)
 {
-    tn_tensor *x0 = tni_circuit_stream(ctx, m, position), *x = x0 ? tn_tensor_keep(x0) : NULL;
+    tn_tensor *x0 = tni_circuit_stream(ctx, m, position), *x = tn_tensor_keep(x0);
     for (int64_t l = 0; l < blocks && x; l++) {
         const tn_transformer_block *b = &m->blocks[l];
         const tni_scope scope = tni_scope_begin(ctx);
@@ -34,15 +34,13 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
     tn_tensor  *stream, *x;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, 0, "circuit_bigrams")) return NULL;
-    if (blocks < 0 || blocks > m->desc.layers || position < 0 || position > INT32_MAX) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_bigrams: blocks is %lld and position %lld, expected 0 to %lld and 0 to %d",
-                 (long long)blocks, (long long)position, (long long)m->desc.layers, INT32_MAX);
-        return NULL;
-    }
+    if (blocks < 0 || blocks > m->desc.layers || position < 0 || position > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_bigrams: blocks is %lld and position %lld, expected 0 to %lld and 0 to %d",
+                        (long long)blocks, (long long)position, (long long)m->desc.layers, INT32_MAX), (tn_circuit *)NULL;
     tni_scope scope = tni_scope_begin(ctx);
     x = stream = tni_circuit_alone(ctx, m, blocks, position);
     if (x && m->desc.norm_place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
-    x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    x = tn_reshape_2d(x, m->desc.vocab, m->desc.dim);
     tn_tensor *head = m->head.w;
     if (x) c = tn_circuit_create(ctx, 1, &x, &head);
     tni_scope_end(ctx, scope);
@@ -54,9 +52,8 @@ static bool tni_circuit_vectors(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *x
 {
     if (!tni_is_matrix(ctx, x, "circuit_interactions", what)) return false;
     if (x->shape[1] == cp->in[0]) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "circuit_interactions: %s is %s, expected [vectors,%lld], the operator's inputs%s", what,
-             TNI_SHAPE(x), (long long)cp->in[0], cp->constant ? " with the one" : "");
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "circuit_interactions: %s is %s, expected [vectors,%lld], the operator's inputs%s", what,
+                    TNI_SHAPE(x), (long long)cp->in[0], cp->constant ? " with the one" : ""), false;
 }
 
 tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *u, tn_tensor *x, tn_tensor *y)
@@ -83,7 +80,7 @@ TNI_FN tn_tensor *tni_circuit_tokens(tn_ctx *ctx, const tn_transformer *m, int64
     tn_norm    norm = m->blocks[block].norm2;
     norm.gain = norm.bias = NULL;
     if (x && !m->desc.no_norm) x = tn_norm_forward(ctx, &norm, x);
-    return x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    return tn_reshape_2d(x, m->desc.vocab, m->desc.dim);
 }
 
 tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t out)
@@ -91,20 +88,14 @@ tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block
     tn_cp      *cp;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, block, "circuit_pairs")) return NULL;
-    if (out < 0 || out >= m->desc.vocab) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_pairs: out is %lld, expected 0 to %lld", (long long)out,
-                 (long long)m->desc.vocab - 1);
-        return NULL;
-    }
+    if (!tni_within(ctx, "circuit_pairs", "out", out, 0, m->desc.vocab - 1)) return NULL;
     if (tni_circuit_refused(ctx, "circuit_pairs", m->blocks[block].lambdas != NULL, "x0_residual",
                             "tokens reach the MLP in several ways")
         || !(cp = tn_circuit_mlp(ctx, m, block))) return NULL;
     tni_scope  scope = tni_scope_begin(ctx);
     tn_tensor *x = tni_circuit_tokens(ctx, m, block);
     if (x && cp->constant) x = tn_append_one(ctx, x);
-    tn_tensor *u = tn_circuit_unembedding(ctx, m);
-    u = u ? tn_slice(u, 0, out, out + 1) : NULL;
-    u = u ? tn_reshape(u, 1, &m->desc.dim) : NULL;
+    tn_tensor *u = tn_reshape(tn_slice(tn_circuit_unembedding(ctx, m), 0, out, out + 1), 1, &m->desc.dim);
     if (x && u) c = tn_circuit_interactions(ctx, cp, u, x, x);
     tni_scope_end(ctx, scope);
     tn_cp_destroy(cp);
@@ -193,31 +184,27 @@ static tn_status tni_circuit_offer_all(void *user, int64_t first, int64_t count,
 static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *out)
 {
     tn_ctx       *ctx = t->c->ctx;
-    const int64_t n = t->best.held, shape[2] = {n, 2};
-    double       *v = (double *)tni_array(ctx, n, sizeof *v, "circuit_top");
-    int32_t      *index = (int32_t *)tni_array(ctx, tni_area(2, n), sizeof *index, "circuit_top");
-    tn_status     s = v && index ? TN_OK : TN_ERR_MEMORY;
-    for (int64_t i = 0; i < n && s == TN_OK; i++) {
+    const int64_t n = t->best.held;
+    tni_scratch   w = tni_scratch_begin(ctx, "circuit_top");
+    double       *v = tni_take_f64(&w, n, 1);
+    int32_t      *index = (int32_t *)tni_take(&w, tni_area(2, n), sizeof *index);
+    for (int64_t i = 0; i < n && index; i++) {
         v[i] = t->best.found[i].value;
         index[2 * i] = (int32_t)(t->best.found[i].at / t->c->columns);
         index[2 * i + 1] = (int32_t)(t->best.found[i].at % t->c->columns);
     }
     out->count = n;
     out->norm = sqrt(t->squares);
-    out->values = tn_tensor_create(ctx, TN_REAL, 1, shape);
-    out->share = tn_tensor_create(ctx, TN_REAL, 1, shape);
-    out->index = tn_tensor_create(ctx, TN_I32, 2, shape);
-    if (!out->values || !out->share || !out->index) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tn_write(out->values, TN_F64, v, n);
-    if (s == TN_OK) s = tn_write(out->index, TN_I32, index, 2 * n);
+    if (index) out->values = tni_owned_from(ctx, 1, &n, v);
+    if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, TNI_DIMS(n, 2));
+    tn_status s = out->index ? tn_write(out->index, TN_I32, index, 2 * n) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < n && s == TN_OK; i++) v[i] = t->squares > 0 ? v[i] * v[i] / t->squares : 0;
-    if (s == TN_OK) s = tn_write(out->share, TN_F64, v, n);
-    tni_free(ctx, v, (size_t)n * sizeof *v);
-    tni_free(ctx, index, (size_t)(2 * n) * sizeof *index);
-    return s;
+    if (s == TN_OK && !(out->share = tni_owned_from(ctx, 1, &n, v))) s = tn_ctx_status(ctx);
+    return tni_scratch_end(&w, s);
 }
 
-static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circuit *c, const tn_circuit_top_desc *desc)
+static tn_status tni_circuit_search_begin(tni_circuit_search *t, tni_scratch *w, const tn_circuit *c,
+                                          const tn_circuit_top_desc *desc)
 {
     if (!desc || desc->top < 1 || desc->top > INT32_MAX / 8 || (unsigned)desc->order > TN_ORDER_MAGNITUDE)
         return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top: top is %lld and order %d, expected at least 1 and a tn_order",
@@ -228,7 +215,8 @@ static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circui
     t->c = c;
     t->desc = *desc;
     if (c->columns == 0 || c->rows <= desc->top / c->columns) t->desc.top = c->rows * c->columns;
-    return tni_heap_begin(c->ctx, &t->best, desc->order, t->desc.top, "circuit_top") ? TN_OK : TN_ERR_MEMORY;
+    t->best = tni_take_heap(w, desc->order, t->desc.top);
+    return w->failed ? TN_ERR_MEMORY : TN_OK;
 }
 
 tn_status tn_circuit_top_many(const tn_circuit *c, int count, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
@@ -236,21 +224,18 @@ tn_status tn_circuit_top_many(const tn_circuit *c, int count, const tn_circuit_t
     tn_status s = TN_OK;
     if (out && count > 0) memset(out, 0, (size_t)count * sizeof *out);
     if (!c || !out) return TN_ERR_ARG;
-    if (count < 1 || count > TNI_CIRCUIT_LISTS)
-        return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top_many: count is %d, expected 1 to %d", count, TNI_CIRCUIT_LISTS);
+    if (!tni_within(c->ctx, "circuit_top_many", "count", count, 1, TNI_CIRCUIT_LISTS)) return TN_ERR_ARG;
     tni_circuit_searches t = TNI_ZERO;
+    tni_scratch w = tni_scratch_begin(c->ctx, "circuit_top");
     t.count = count;
-    for (int k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], c, desc ? &desc[k] : NULL);
+    for (int k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], &w, c, desc ? &desc[k] : NULL);
     if (s == TN_OK) s = tni_circuit_each(c, "circuit_top", tni_circuit_offer_all, &t);
     for (int k = 0; k < count && s == TN_OK; k++) {
         tni_heap_sort(&t.list[k].best);
         s = tni_circuit_found(&t.list[k], &out[k]);
     }
-    for (int k = 0; k < count; k++) {
-        if (t.list[k].best.found) tni_heap_end(c->ctx, &t.list[k].best);
-        if (s != TN_OK) tn_circuit_entries_destroy(&out[k]);
-    }
-    return s;
+    for (int k = 0; k < count && s != TN_OK; k++) tn_circuit_entries_destroy(&out[k]);
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
@@ -260,11 +245,7 @@ tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, t
 
 void tn_circuit_entries_destroy(tn_circuit_entries *e)
 {
-    if (!e) return;
-    tni_drop(&e->values);
-    tni_drop(&e->index);
-    tni_drop(&e->share);
-    memset(e, 0, sizeof *e);
+    tni_result_end(e, sizeof *e, offsetof(tn_circuit_entries, values), 3);
 }
 
 typedef struct tni_circuit_rows_top {
@@ -281,7 +262,7 @@ static tn_status tni_circuit_select_rows(void *user, int64_t first, int64_t coun
     tni_circuit_rows_top *t = (tni_circuit_rows_top *)user;
     for (int64_t i = 0; i < count; i++) {
         const double *row = v + i * t->c->columns;
-        tni_heap_select(&t->best, row, t->c->columns, t->top);
+        tni_heap_select(&t->best, row, t->c->columns);
         for (int64_t j = 0; j < t->top; j++) {
             t->v[(first + i) * t->top + j] = t->best.found[j].value;
             t->id[(first + i) * t->top + j] = (int32_t)t->best.found[j].at;
@@ -300,22 +281,17 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
                         (long long)top, (int)order, (long long)c->columns);
     tni_circuit_rows_top t = TNI_ZERO;
     t.c = c; t.top = top;
-    int64_t shape[2] = {c->rows, top};
-    int64_t n = c->rows * top;
-    bool    whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
-    t.v = tni_scratch_f64(c->ctx, n, 1, "circuit_top_rows");
-    t.id = t.v ? (int32_t *)tni_array(c->ctx, n, sizeof *t.id, "circuit_top_rows") : NULL;
-    tn_status s = whole && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
-    if (s == TN_OK) *values = tn_tensor_create(c->ctx, TN_REAL, 2, shape);
-    if (s == TN_OK) *ids = tn_tensor_create(c->ctx, TN_I32, 2, shape);
-    if (s == TN_OK && (!*values || !*ids)) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tn_write(*values, TN_F64, t.v, n);
-    if (s == TN_OK) s = tn_write(*ids, TN_I32, t.id, n);
+    int64_t     n = c->rows * top;
+    tni_scratch w = tni_scratch_begin(c->ctx, "circuit_top_rows");
+    t.best = tni_take_heap(&w, order, top);
+    t.v = tni_take_f64(&w, n, 1);
+    t.id = (int32_t *)tni_take(&w, n, sizeof *t.id);
+    tn_status s = t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
+    if (s == TN_OK) *values = tni_owned_from(c->ctx, 2, TNI_DIMS(c->rows, top), t.v);
+    if (*values) *ids = tn_tensor_create(c->ctx, TN_I32, 2, TNI_DIMS(c->rows, top));
+    if (s == TN_OK) s = *ids ? tn_write(*ids, TN_I32, t.id, n) : tn_ctx_status(c->ctx);
     if (s != TN_OK) { tni_drop(values); tni_drop(ids); }
-    if (whole) tni_heap_end(c->ctx, &t.best);
-    tni_free(c->ctx, t.v, (size_t)n * sizeof *t.v);
-    tni_free(c->ctx, t.id, (size_t)n * sizeof *t.id);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 #endif /* TN_NO_CIRCUITS */

@@ -390,6 +390,8 @@ TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt
 TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape);
 TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes);
 TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...);
+TNI_UNUSED TNI_NOINLINE TNI_FN bool tni_within(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low,
+                                               int64_t high);
 TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...);
 #ifdef TN_DEBUG
 TNI_FN bool tni_enter(tn_ctx *ctx, const char *call);
@@ -402,11 +404,10 @@ TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const c
 TNI_NOINLINE TNI_FN void tni_free(tn_ctx *ctx, void *p, size_t bytes);
 TNI_FN void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what);
 TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes);
-TNI_NOINLINE TNI_FN double *tni_scratch_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what);
-TNI_FN double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what);
-TNI_FN void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m);
 TNI_FN void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *));
 TNI_FN void tni_disown(tni_owned *o);
+TNI_FN void *tni_object(tn_ctx *ctx, size_t bytes, const char *what, void (*destroy)(tni_owned *));
+TNI_FN void tni_object_free(tni_owned *o, size_t bytes);
 TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes);
 TNI_NOINLINE TNI_FN tn_tensor **tni_arena_list(tn_ctx *ctx, int64_t n);
 TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a);

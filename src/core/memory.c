@@ -4,7 +4,7 @@
    >>memory   counted allocations, and arenas
    An allocation that fails, or that max_bytes forbids, returns NULL after it has given the context an error
    (TN_ERR_MEMORY) that names what the memory was for. The caller frees what it has and passes the error on.
-   Arrays are allocated by tni_array, tni_scratch_f64 and tni_arena_list, which check the product; extents are multiplied by
+   Arrays are allocated by tni_array, tni_take and tni_arena_list, which check the product; extents are multiplied by
    tni_area. tests/idioms.sh finds a bare product in the arguments of a call, not one that was computed before.
    ====================================================================== */
 
@@ -72,22 +72,6 @@ TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const c
     return tni_array_bytes(ctx, 0, n, each, what, &bytes) ? tni_alloc(ctx, bytes, what) : NULL;
 }
 
-/* n * m doubles for a host algorithm. */
-TNI_NOINLINE TNI_FN double *tni_scratch_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
-{
-    return (double *)tni_array(ctx, tni_area(n, m), 8, what);
-}
-
-/* The same, zeroed. */
-TNI_FN double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
-{
-    double *p = tni_scratch_f64(ctx, n, m, what);
-    if (p) memset(p, 0, (size_t)n * (size_t)m * sizeof *p);
-    return p;
-}
-
-TNI_FN void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m) { tni_free(ctx, p, (size_t)n * (size_t)m * 8); }
-
 TNI_FN void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *))
 {
     o->ctx = ctx;
@@ -103,6 +87,22 @@ TNI_FN void tni_disown(tni_owned *o)
     if (o->prev) o->prev->next = o->next;
     else o->ctx->owned = o->next;
     if (o->next) o->next->prev = o->prev;
+}
+
+/* A zeroed object of these bytes, which begins with its tni_owned. */
+TNI_FN void *tni_object(tn_ctx *ctx, size_t bytes, const char *what, void (*destroy)(tni_owned *))
+{
+    tni_owned *o = (tni_owned *)tni_alloc(ctx, bytes, what);
+    if (!o) return NULL;
+    memset(o, 0, bytes);
+    tni_own(ctx, o, destroy);
+    return o;
+}
+
+TNI_FN void tni_object_free(tni_owned *o, size_t bytes)
+{
+    tni_disown(o);
+    tni_free(o->ctx, o, bytes);
 }
 
 /* ---- arenas: blocks that are reused after a reset or a release ---------- >>arenas */

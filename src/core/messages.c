@@ -207,6 +207,17 @@ TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char 
     return s;
 }
 
+/* Whether low <= v <= high, INT64_MAX for no limit; if not, an error says so of `name`, an argument of `what`. */
+TNI_UNUSED TNI_NOINLINE TNI_FN bool tni_within(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low,
+                                               int64_t high)
+{
+    if (v >= low && v <= high) return true;
+    if (high == INT64_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v, (long long)low), false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
+                    (long long)high), false;
+}
+
 TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...)
 {
     char    message[512];

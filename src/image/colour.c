@@ -18,28 +18,24 @@ TNI_FN tni_picture *tni_picture_of(const tn_image *image)
 static void tni_picture_free(tni_owned *owned)
 {
     tni_picture *p = (tni_picture *)(void *)owned;
-    tni_disown(owned);
-    tni_free(owned->ctx, p->marks.items, p->marks.room * p->marks.each);
-    tni_free(owned->ctx, p->letters.items, p->letters.room * p->letters.each);
+    tni_list_free(owned->ctx, &p->marks);
+    tni_list_free(owned->ctx, &p->letters);
     tni_free(owned->ctx, p->image.pixels, (size_t)p->image.height * (size_t)p->image.width * 3);
-    tni_free(owned->ctx, p, sizeof *p);
+    tni_object_free(owned, sizeof *p);
 }
 
 tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
 {
     size_t bytes;
     if (!ctx) return NULL;
-    if (width < 1 || height < 1 || !tni_area_size(width, height, 3, &bytes)) {
-        if (width < 1 || height < 1)
-            tni_fail(ctx, TN_ERR_SHAPE, "image_create: %s is %lld, expected 1 or more", width < 1 ? "width" : "height",
-                     (long long)(width < 1 ? width : height));
-        else tni_fail(ctx, TN_ERR_SHAPE, "image_create: %lld x %lld pixels are larger than the address space",
-                      (long long)width, (long long)height);
-        return NULL;
-    }
-    tni_picture *p = (tni_picture *)tni_alloc(ctx, sizeof *p, "image");
+    if (width < 1 || height < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "image_create: %s is %lld, expected 1 or more", width < 1 ? "width" : "height",
+                        (long long)(width < 1 ? width : height)), (tn_image *)NULL;
+    if (!tni_area_size(width, height, 3, &bytes))
+        return tni_fail(ctx, TN_ERR_SHAPE, "image_create: %lld x %lld pixels are larger than the address space",
+                        (long long)width, (long long)height), (tn_image *)NULL;
+    tni_picture *p = (tni_picture *)tni_object(ctx, sizeof *p, "image", tni_picture_free);
     if (!p) return NULL;
-    memset(p, 0, sizeof *p);
     p->scale = 1;
     p->marks.each = sizeof(tni_mark);
     p->letters.each = 1;
@@ -47,19 +43,12 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
     p->image.width = width;
     p->image.height = height;
     p->image.pixels = (uint8_t *)tni_alloc(ctx, bytes, "image");
-    if (!p->image.pixels) {
-        tni_free(ctx, p, sizeof *p);
-        return NULL;
-    }
+    if (!p->image.pixels) return tni_picture_free(&p->owned), (tn_image *)NULL;
     memset(p->image.pixels, 255, bytes);
-    tni_own(ctx, &p->owned, tni_picture_free);
     return &p->image;
 }
 
-void tn_image_destroy(tn_image *image)
-{
-    if (image) tni_picture_free(&tni_picture_of(image)->owned);
-}
+void tn_image_destroy(tn_image *image) { if (image) tni_picture_free(&tni_picture_of(image)->owned); }
 
 /* ---- colour ------------------------------------------------- >>image-colour
    A map is a smooth curve through a few points in Oklab, a space in which equal distances look equal.

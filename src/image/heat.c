@@ -135,11 +135,9 @@ TNI_FN bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t ro
 {
     size_t bytes;
     memset(h, 0, sizeof *h);
-    if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: %lld x %lld values are larger than the address space", what, (long long)rows,
-                 (long long)columns);
-        return false;
-    }
+    if (!tni_area_size(rows, columns, sizeof(double), &bytes))
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: %lld x %lld values are larger than the address space", what, (long long)rows,
+                        (long long)columns), false;
     h->rows = rows;
     h->columns = columns;
     h->block_h = h->block_w = 1;
@@ -161,11 +159,9 @@ TNI_FN bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t ro
         h->cell_h = tni_max(h->cell_h, TNI_THIN * scale / h->down);
         h->cell_w = tni_max(h->cell_w, TNI_THIN * scale / h->across);
     }
-    if (h->down > TNI_SIDE_MAX / h->cell_h || h->across > TNI_SIDE_MAX / h->cell_w) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: there are %lld x %lld cells of %lld pixels, expected at most %d pixels per side",
-                 what, (long long)h->down, (long long)h->across, (long long)h->cell_h, TNI_SIDE_MAX);
-        return false;
-    }
+    if (h->down > TNI_SIDE_MAX / h->cell_h || h->across > TNI_SIDE_MAX / h->cell_w)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: there are %lld x %lld cells of %lld pixels, expected at most %d pixels per "
+                        "side", what, (long long)h->down, (long long)h->across, (long long)h->cell_h, TNI_SIDE_MAX), false;
     h->height = h->down * h->cell_h;
     h->width = h->across * h->cell_w;
     return true;
@@ -252,7 +248,8 @@ static int64_t tni_percentile_index(double percent, int64_t n)
 static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *values, int64_t count, double percent)
 {
     int64_t cells = h->down * h->across, n = 0;
-    double *sizes = tni_alloc_f64(ctx, count, cells, "image"), end = 0;
+    tni_scratch w = tni_scratch_begin(ctx, "image");
+    double  *sizes = tni_take_f64(&w, count, cells), end = 0;
     if (!sizes) return -1;
     for (int64_t k = 0; k < count; k++)
         for (int64_t i = 0; i < cells; i++) {
@@ -260,7 +257,7 @@ static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *
             if (v < TNI_HUGE) sizes[n++] = v;
         }
     if (n > 0) end = tni_kth_smallest(sizes, n, tni_percentile_index(percent, n));
-    tni_free_f64(ctx, sizes, count, cells);
+    tni_scratch_end(&w, TN_OK);
     return end;
 }
 

@@ -37,10 +37,7 @@ TNI_FN bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double hei
     if (!c->image) return false;
     tni_picture_of(c->image)->scale = scale;
     c->cover = (uint8_t *)tni_alloc(ctx, tni_canvas_bytes(c), "image");
-    if (!c->cover) {
-        tn_image_destroy(c->image);
-        return false;
-    }
+    if (!c->cover) return tn_image_destroy(c->image), false;
     memset(c->cover, 0, tni_canvas_bytes(c));
     c->marked = c->cover + tni_canvas_bytes(c) / 2;
     tni_canvas_clip(c, 0, 0, c->image->width, c->image->height);
@@ -51,10 +48,7 @@ TNI_FN bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double hei
 TNI_FN tn_image *tni_canvas_close(tni_canvas *c)
 {
     tni_free(c->image->ctx, c->cover, tni_canvas_bytes(c));
-    if (c->failed) {
-        tn_image_destroy(c->image);
-        return NULL;
-    }
+    if (c->failed) return tn_image_destroy(c->image), (tn_image *)NULL;
     return c->image;
 }
 

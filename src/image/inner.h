@@ -123,7 +123,6 @@ TNI_FN double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, dou
 TNI_FN void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height);
 
 /* matrix.c */
-TNI_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high);
 TNI_FN bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array);
 TNI_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, double low, double high, bool symmetric);
 TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx);

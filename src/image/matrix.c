@@ -4,39 +4,25 @@
 
 #ifndef TN_NO_IMAGE
 /* ---- one matrix --------------------------------------------- >>image-matrix */
-/* Checks of a desc: `what` is the function that was called, `name` the field. */
-TNI_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
-{
-    if (v >= low && v <= high) return true;
-    if (high == INT64_MAX)
-        tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v, (long long)low);
-    else tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
-                  (long long)high);
-    return false;
-}
-
-/* The extents of an array, of which both are 0 or more. */
+/* Checks of a desc, as tni_within. The extents of an array, of which both are 0 or more. */
 static bool tni_figure_shape(tn_ctx *ctx, const char *what, const char *down, int64_t rows, const char *across,
                              int64_t columns)
 {
     if (rows >= 0 && columns >= 0) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %lld, expected 0 or more", what, rows < 0 ? down : across,
-             (long long)(rows < 0 ? rows : columns));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %lld, expected 0 or more", what, rows < 0 ? down : across,
+                    (long long)(rows < 0 ? rows : columns)), false;
 }
 
 static bool tni_figure_number(tn_ctx *ctx, const char *what, const char *name, double v, double low, double high)
 {
     if (v >= low && v <= high) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected %g to %g", what, name, v, low, high);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected %g to %g", what, name, v, low, high), false;
 }
 
 TNI_FN bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
 {
     if (!needed || array) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL, expected an array", what, name);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL, expected an array", what, name), false;
 }
 
 /* The ends of a scale: both 0, low < high, or, on a scale that is symmetric about zero, any two numbers. */
@@ -48,16 +34,15 @@ TNI_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, dou
     if (!tni_figure_number(ctx, what, name[0], low, -TNI_HUGE, TNI_HUGE)
         || !tni_figure_number(ctx, what, name[1], high, -TNI_HUGE, TNI_HUGE)) return false;
     if ((low == 0 && high == 0) || symmetric || high - low > 1e-9 * fmax(fabs(low), fabs(high))) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g and %s is %g, expected %s < %s", what, name[0], low, name[1], high, name[0],
-             name[1]);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g and %s is %g, expected %s < %s", what, name[0], low, name[1], high, name[0],
+                    name[1]), false;
 }
 
 static bool tni_figure_cells(tn_ctx *ctx, const char *what, int64_t cell, int64_t size, int scale, const tni_scale *colours)
 {
-    return ctx && tni_figure_whole(ctx, what, "cell", cell, 0, 4096) && tni_figure_whole(ctx, what, "size", size, 0, 65536)
-        && tni_figure_whole(ctx, what, "scale", scale, 0, 16) && tni_figure_number(ctx, what, "clip", colours->clip, 0, 100)
-        && tni_figure_whole(ctx, what, "colours", (int64_t)colours->colours, TN_IMAGE_COLOURS_DIVERGING,
+    return ctx && tni_within(ctx, what, "cell", cell, 0, 4096) && tni_within(ctx, what, "size", size, 0, 65536)
+        && tni_within(ctx, what, "scale", scale, 0, 16) && tni_figure_number(ctx, what, "clip", colours->clip, 0, 100)
+        && tni_within(ctx, what, "colours", (int64_t)colours->colours, TN_IMAGE_COLOURS_DIVERGING,
                             TN_IMAGE_COLOURS_SEQUENTIAL)
         && tni_figure_ends(ctx, what, "", colours->low, colours->high, colours->colours == TN_IMAGE_COLOURS_DIVERGING);
 }
@@ -150,11 +135,9 @@ TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     f->caption_height = tni_figure_text(NULL, f, f->caption, 0, tni_medium * u);
     f->top = ceil(f->top + tni_pad * u + f->title_height + (f->title_height > 0 ? 6 * u : 0));
     f->height = f->top + f->body_height + f->bottom + f->caption_height + (f->caption_height > 0 ? 6 * u : 0) + tni_pad * u;
-    if (f->width * f->height > tni_area_most) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: the picture has %lld x %lld pixels, expected at most %lld in all", f->what,
-                 (long long)ceil(f->width), (long long)ceil(f->height), (long long)tni_area_most);
-        return false;
-    }
+    if (f->width * f->height > tni_area_most)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: the picture has %lld x %lld pixels, expected at most %lld in all", f->what,
+                        (long long)ceil(f->width), (long long)ceil(f->height), (long long)tni_area_most), false;
     if (!tni_canvas_open(c, ctx, f->width, f->height, u)) return false;
     tni_figure_text(c, f, f->title, tni_pad * u, tni_large * u);
     tni_figure_text(c, f, f->caption, f->height - f->caption_height - tni_pad * u, tni_medium * u);
@@ -267,16 +250,14 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
 static bool tni_tiles_grid(tn_ctx *ctx, tn_image_tiles_desc *d, int64_t count)
 {
     const int64_t most = TNI_SIDE_MAX;
-    if (!tni_figure_whole(ctx, "image_tiles", "rows", d->rows, 0, most)
-        || !tni_figure_whole(ctx, "image_tiles", "columns", d->columns, 0, most)
-        || !tni_figure_whole(ctx, "image_tiles", "count", count, 0, INT64_MAX)) return false;
+    if (!tni_within(ctx, "image_tiles", "rows", d->rows, 0, most)
+        || !tni_within(ctx, "image_tiles", "columns", d->columns, 0, most)
+        || !tni_within(ctx, "image_tiles", "count", count, 0, INT64_MAX)) return false;
     int64_t rows = d->rows > 0 ? d->rows : most;
     int64_t columns = d->columns > 0 ? d->columns : most;
-    if (count > rows * columns) {
-        tni_fail(ctx, TN_ERR_ARG, "image_tiles: count is %lld, expected at most %lld, in %lld rows of %lld",
-                 (long long)count, (long long)(rows * columns), (long long)rows, (long long)columns);
-        return false;
-    }
+    if (count > rows * columns)
+        return tni_fail(ctx, TN_ERR_ARG, "image_tiles: count is %lld, expected at most %lld, in %lld rows of %lld",
+                        (long long)count, (long long)(rows * columns), (long long)rows, (long long)columns), false;
     if (d->columns == 0) d->columns = d->rows > 0 ? tni_ceil_div(count, d->rows) : (int64_t)ceil(sqrt((double)count));
     d->columns = tni_max(d->columns, 1);
     if (d->rows == 0) d->rows = tni_max(tni_ceil_div(count, d->columns), 1);
@@ -313,9 +294,8 @@ static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int
         return false;
     if (tni_area_size(t->count, height * width, sizeof(double), &bytes))
         return tni_figure_array(ctx, "image_tiles", "values", bytes > 0, values);
-    tni_fail(ctx, TN_ERR_SHAPE, "image_tiles: %lld x %lld x %lld values are larger than the address space",
-             (long long)t->count, (long long)height, (long long)width);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "image_tiles: %lld x %lld x %lld values are larger than the address space",
+                    (long long)t->count, (long long)height, (long long)width), false;
 }
 
 /* From the left: y title, names of the grid's rows, names of a tile's rows. From above: names of the grid's columns, those
@@ -402,35 +382,28 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
     return ok ? image : NULL;
 }
 
-/* A tensor's values as doubles; freed by tni_free_f64(ctx, p, tn_tensor_count(t), 1). */
-static double *tni_image_values(tn_ctx *ctx, const char *what, const tn_tensor *t, int low, int high)
-{
-    if (!tni_usable(ctx, t, what, "t")) return NULL;
-    if (t->rank < low || t->rank > high) {
-        if (low < high) tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected rank %d to %d", what, TNI_SHAPE(t), low, high);
-        else tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected rank %d", what, TNI_SHAPE(t), low);
-        return NULL;
-    }
-    double *p = tni_alloc_f64(ctx, tn_tensor_count(t), 1, "image");
-    if (p && tn_read(t, TN_F64, p, tn_tensor_count(t)) == TN_OK) return p;
-    tni_free_f64(ctx, p, tn_tensor_count(t), 1);
-    return NULL;
-}
-
 tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_matrix_desc *desc)
 {
-    double   *p = tni_image_values(ctx, "image_matrix_of", t, 0, 2);
-    tn_image *image = NULL;
-    if (p) image = tn_image_matrix(ctx, p, t->rank > 1 ? t->shape[0] : 1, t->rank > 0 ? t->shape[t->rank - 1] : 1, desc);
-    if (p) tni_free_f64(ctx, p, tn_tensor_count(t), 1);
+    if (!tni_usable(ctx, t, "image_matrix_of", "t")) return NULL;
+    if (t->rank > 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "image_matrix_of: t is %s, expected rank 0 to 2", TNI_SHAPE(t)), (tn_image *)NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "image");
+    double     *p = tni_take_numbers(&w, t);
+    const int64_t rows = t->rank > 1 ? t->shape[0] : 1, columns = t->rank > 0 ? t->shape[t->rank - 1] : 1;
+    tn_image   *image = p ? tn_image_matrix(ctx, p, rows, columns, desc) : NULL;
+    tni_scratch_release(&w, NULL);
     return image;
 }
 
 tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_tiles_desc *desc)
 {
-    double   *p = tni_image_values(ctx, "image_tiles_of", t, 3, 3);
-    tn_image *image = p ? tn_image_tiles(ctx, p, t->shape[0], t->shape[1], t->shape[2], desc) : NULL;
-    if (p) tni_free_f64(ctx, p, tn_tensor_count(t), 1);
+    if (!tni_usable(ctx, t, "image_tiles_of", "t")) return NULL;
+    if (t->rank != 3)
+        return tni_fail(ctx, TN_ERR_SHAPE, "image_tiles_of: t is %s, expected rank 3", TNI_SHAPE(t)), (tn_image *)NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "image");
+    double     *p = tni_take_numbers(&w, t);
+    tn_image   *image = p ? tn_image_tiles(ctx, p, t->shape[0], t->shape[1], t->shape[2], desc) : NULL;
+    tni_scratch_release(&w, NULL);
     return image;
 }
 

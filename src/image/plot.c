@@ -492,13 +492,13 @@ static bool tni_series_check(tn_ctx *ctx, const tn_image_series *s, int64_t k)
     tni_print(name[0], sizeof name[0], "count of series %lld", (long long)k);
     tni_print(name[1], sizeof name[1], "y of series %lld", (long long)k);
     tni_print(name[2], sizeof name[2], "low of series %lld", (long long)k);
-    if (!tni_figure_whole(ctx, "image_plot", name[0], s->count, 0, INT64_MAX)
+    if (!tni_within(ctx, "image_plot", name[0], s->count, 0, INT64_MAX)
         || !tni_figure_array(ctx, "image_plot", name[1], s->count > 0, s->y)
         || !tni_figure_array(ctx, "image_plot", name[2], s->count > 0 && s->kind == TN_IMAGE_SERIES_BAND, s->low)) return false;
     tni_print(name[0], sizeof name[0], "colour of series %lld", (long long)k);
     tni_print(name[1], sizeof name[1], "kind of series %lld", (long long)k);
-    return tni_figure_whole(ctx, "image_plot", name[0], s->colour, 0, TNI_SERIES_INKS)
-        && tni_figure_whole(ctx, "image_plot", name[1], (int64_t)s->kind, TN_IMAGE_SERIES_LINE, TN_IMAGE_SERIES_BAND);
+    return tni_within(ctx, "image_plot", name[0], s->colour, 0, TNI_SERIES_INKS)
+        && tni_within(ctx, "image_plot", name[1], (int64_t)s->kind, TN_IMAGE_SERIES_LINE, TN_IMAGE_SERIES_BAND);
 }
 
 /* Names of an axis and their number are given together, and not for a logarithmic axis, which has no place 0. */
@@ -506,7 +506,7 @@ static bool tni_plot_names(tn_ctx *ctx, const tn_image_plot_desc *d)
 {
     if (d->x_names && d->log_x)
         return tni_fail(ctx, TN_ERR_ARG, "image_plot: x_names are given and log_x is true, expected one of them"), false;
-    return tni_figure_whole(ctx, "image_plot", "x_name_count", d->x_name_count, d->x_names != NULL, INT64_MAX)
+    return tni_within(ctx, "image_plot", "x_name_count", d->x_name_count, d->x_names != NULL, INT64_MAX)
         && tni_figure_array(ctx, "image_plot", "x_names", d->x_name_count > 0, d->x_names);
 }
 
@@ -514,21 +514,20 @@ static bool tni_plot_names(tn_ctx *ctx, const tn_image_plot_desc *d)
 static bool tni_plot_positive(tn_ctx *ctx, const char *axis, bool log, double low, double high)
 {
     if (!log || low > 0 || (low == 0 && high == 0)) return true;
-    tni_fail(ctx, TN_ERR_ARG, "image_plot: %s_low is %g, expected more than 0 with log_%s", axis, low, axis);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "image_plot: %s_low is %g, expected more than 0 with log_%s", axis, low, axis), false;
 }
 
 static bool tni_plot_check(tn_ctx *ctx, const tn_image_plot_desc *d, const tn_image_series *series, int64_t count)
 {
-    if (!ctx || !tni_figure_whole(ctx, "image_plot", "scale", d->scale, 0, 16)
-        || !tni_figure_whole(ctx, "image_plot", "width", d->width, 0, 65536)
-        || !tni_figure_whole(ctx, "image_plot", "height", d->height, 0, 65536)
+    if (!ctx || !tni_within(ctx, "image_plot", "scale", d->scale, 0, 16)
+        || !tni_within(ctx, "image_plot", "width", d->width, 0, 65536)
+        || !tni_within(ctx, "image_plot", "height", d->height, 0, 65536)
         || !tni_figure_ends(ctx, "image_plot", "x_", d->x_low, d->x_high, false)
         || !tni_figure_ends(ctx, "image_plot", "y_", d->y_low, d->y_high, false)
         || !tni_plot_positive(ctx, "x", d->log_x, d->x_low, d->x_high)
         || !tni_plot_positive(ctx, "y", d->log_y, d->y_low, d->y_high)
         || !tni_plot_names(ctx, d)
-        || !tni_figure_whole(ctx, "image_plot", "count", count, 0, INT64_MAX)
+        || !tni_within(ctx, "image_plot", "count", count, 0, INT64_MAX)
         || !tni_figure_array(ctx, "image_plot", "series", count > 0, series)) return false;
     for (int64_t k = 0; k < count; k++) if (!tni_series_check(ctx, &series[k], k)) return false;
     return true;

@@ -221,13 +221,8 @@ static void tni_png_close(tni_png *p) { tni_png_u32(p, ~p->crc); }
 static void tni_png_row(tni_png *p, const uint8_t *from, size_t step, size_t width, bool last)
 {
     size_t  bytes = 3 * width + 1;
-    uint8_t head[6];
-    head[0] = last;
-    head[1] = (uint8_t)(bytes & 255);
-    head[2] = (uint8_t)(bytes >> 8);
-    head[3] = (uint8_t)~head[1];
-    head[4] = (uint8_t)~head[2];
-    head[5] = 0;
+    const uint8_t low = (uint8_t)(bytes & 255), high = (uint8_t)(bytes >> 8);
+    const uint8_t head[6] = {last, low, high, (uint8_t)~low, (uint8_t)~high, 0};
     tni_png_put(p, head, 6);
     p->b = (p->b + p->a) % 65521;
     for (size_t i = 0; i < width; i++, from += step) {
@@ -388,20 +383,9 @@ tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
 }
 
 #ifndef TN_NO_STDIO
-tn_status tn_image_save_png(const tn_image *image, const char *path)
-{
-    return tn_image_write_png(image, tn_sink_path(path));
-}
-
-tn_status tn_image_save_ppm(const tn_image *image, const char *path)
-{
-    return tn_image_write_ppm(image, tn_sink_path(path));
-}
-
-tn_status tn_image_save_svg(const tn_image *image, const char *path)
-{
-    return tn_image_write_svg(image, tn_sink_path(path));
-}
+tn_status tn_image_save_png(const tn_image *image, const char *path) { return tn_image_write_png(image, tn_sink_path(path)); }
+tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn_image_write_ppm(image, tn_sink_path(path)); }
+tn_status tn_image_save_svg(const tn_image *image, const char *path) { return tn_image_write_svg(image, tn_sink_path(path)); }
 #endif
 
 #undef TNI_GLYPH_STEP

@@ -62,8 +62,8 @@ typedef struct tni_checkpoint {
     tni_names  names;
     tn_named_tensor  *named;
     tn_metadata   *notes;
-    int64_t    tensors, tensor_capacity, note_count, note_capacity;
-    int64_t   *moment;                  /* [tensor_capacity]: 2 i + k for moment k of parameter i, or -1                     */
+    int64_t    tensors, note_count;
+    int64_t   *moment;                  /* of each tensor: 2 i + k for moment k of parameter i, or -1                        */
     uint8_t   *host;                    /* with shared moments: TNI_CHUNK elements, and the same as the file has them    */
     tn_tensor *piece;                   /* TNI_CHUNK elements of the backend, for a carrier that takes no other memory   */
     bool       asked, began, ended;     /* processes have reported whether they can begin; all can; all have sent */
@@ -236,34 +236,26 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_m
 {
     const tn_optim *o = c->optim;
     tn_ctx         *ctx = o->owned.ctx;
+    tni_scratch     w = tni_scratch_begin(ctx, "checkpoint");
     tni_checksum    sum;
     int64_t         n = o->of.params->count;
     tn_status       s = tni_checkpoint_notes(ctx, notes, note_count);
     if (s != TN_OK) return s;
-    c->tensor_capacity = 3 * n + 2;
-    c->note_capacity = n + 6 + TNI_OPTIM_NUMBERS + note_count;
     c->names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
     for (int64_t i = 0; i < n; i++) c->names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
-    c->named = (tn_named_tensor *)tni_array(ctx, c->tensor_capacity, sizeof *c->named, "checkpoint");
-    c->notes = (tn_metadata *)tni_array(ctx, c->note_capacity, sizeof *c->notes, "checkpoint");
-    c->names.text = (char *)tni_alloc(ctx, c->names.room, "checkpoint");
-    c->moment = (int64_t *)tni_array(ctx, c->tensor_capacity, sizeof *c->moment, "checkpoint");
-    s = TN_ERR_MEMORY;
-    if (c->named && c->notes && c->names.text && c->moment) {
-        tni_seal seal = TNI_ZERO;
-        seal.sum = &sum;
-        seal.user = c;
-        if (c->host) seal.begin = tni_checkpoint_begin, seal.put = tni_checkpoint_put, seal.end = tni_checkpoint_end;
-        tni_checkpoint_list(c);
-        for (int64_t i = 0; i < note_count; i++) tni_checkpoint_note(c, notes[i].key, notes[i].value);
-        tni_checksum_open(&sum);
-        s = tni_safetensors_put(ctx, sink, c->named, c->tensors, c->notes, c->note_count, &seal);
-    }
-    tni_free(ctx, c->named, (size_t)c->tensor_capacity * sizeof *c->named);
-    tni_free(ctx, c->notes, (size_t)c->note_capacity * sizeof *c->notes);
-    tni_free(ctx, c->names.text, c->names.room);
-    tni_free(ctx, c->moment, (size_t)c->tensor_capacity * sizeof *c->moment);
-    return s;
+    c->named = (tn_named_tensor *)tni_take(&w, tni_plus(tni_area(3, n), 2), sizeof *c->named);
+    c->notes = (tn_metadata *)tni_take(&w, tni_plus(tni_plus(n, note_count), 6 + TNI_OPTIM_NUMBERS), sizeof *c->notes);
+    c->names.text = (char *)tni_take(&w, 1, c->names.room);
+    c->moment = (int64_t *)tni_take(&w, tni_plus(tni_area(3, n), 2), sizeof *c->moment);
+    if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
+    tni_seal seal = TNI_ZERO;
+    seal.sum = &sum;
+    seal.user = c;
+    if (c->host) seal.begin = tni_checkpoint_begin, seal.put = tni_checkpoint_put, seal.end = tni_checkpoint_end;
+    tni_checkpoint_list(c);
+    for (int64_t i = 0; i < note_count; i++) tni_checkpoint_note(c, notes[i].key, notes[i].value);
+    tni_checksum_open(&sum);
+    return tni_scratch_end(&w, tni_safetensors_put(ctx, sink, c->named, c->tensors, c->notes, c->note_count, &seal));
 }
 
 /* Shared moments: the first process writes while all send. The moments are sent in the order of the file, where everything but
@@ -273,9 +265,9 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
 {
     tn_optim     *o = c->optim;
     tn_ctx       *ctx = o->owned.ctx;
-    const int64_t chunk = TNI_CHUNK;
-    c->host = (uint8_t *)tni_array(ctx, TNI_CHUNK, 16, "checkpoint");
-    if (tni_comm_spreads(ctx->desc.comm)) c->piece = tn_tensor_create(ctx, TN_REAL, 1, &chunk);
+    tni_scratch   w = tni_scratch_begin(ctx, "checkpoint");
+    c->host = (uint8_t *)tni_take(&w, TNI_CHUNK, 16);
+    if (tni_comm_spreads(ctx->desc.comm)) c->piece = tn_tensor_create(ctx, TN_REAL, 1, TNI_DIMS(TNI_CHUNK));
     if (s == TN_OK) s = ctx->status;
     if (s == TN_OK && (!c->host || (tni_comm_spreads(ctx->desc.comm) && !c->piece))) s = TN_ERR_MEMORY;
     if (s == TN_OK && tn_comm_rank(ctx) == 0) s = tni_checkpoint_save(c, sink, notes, note_count);
@@ -286,9 +278,8 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
         s = tni_checkpoint_end(c, c->sent);
     }
     if (c->ended) s = tni_optim_agree(o, TNI_MEET_CHECKPOINT, s);       /* the file has its name */
-    tni_free(ctx, c->host, (size_t)TNI_CHUNK * 16);
     tn_tensor_destroy(c->piece);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_metadata *notes, int64_t note_count)
@@ -307,8 +298,9 @@ static tn_status tni_checkpoint_whole(const tn_safetensors *f)
     const tni_reader           *file = &f->file;
     const tn_safetensors_entry *e = tn_safetensors_find(f, TNI_CHECKSUM_NAME);
     const char                 *format = tn_safetensors_metadata(f, "tensornet.checkpoint");
-    tni_checksum sum;
-    uint8_t   word[8];
+    tni_scratch                 w = tni_scratch_begin(file->ctx, "checkpoint");
+    tni_checksum                sum;
+    uint8_t                     word[8];
     uint64_t                    expected;
     if (!e && (!format || strcmp(format, TNI_CHECKPOINT_UNSEALED) == 0)) return TN_OK;
     if (!e)
@@ -317,17 +309,15 @@ static tn_status tni_checkpoint_whole(const tn_safetensors *f)
     if (strcmp(e->dtype, "U32") != 0 || e->rank != 1 || e->shape[0] != 2 || e->offset + 8 != file->bytes)
         return tni_reader_fail(file, TN_ERR_FORMAT, e->offset, "tensor " TNI_CHECKSUM_NAME
                                " is %s %s, expected U32 [2] at the end of the file", e->dtype, TNI_SHAPE(e));
-    uint8_t *piece = (uint8_t *)tni_alloc(file->ctx, PIECE, "checkpoint");
-    if (!piece) return TN_ERR_MEMORY;
+    uint8_t  *piece = (uint8_t *)tni_take(&w, 1, PIECE);
+    tn_status s = piece ? TN_OK : TN_ERR_MEMORY;
     tni_checksum_open(&sum);
-    tn_status s = TN_OK;
     for (uint64_t at = 0; at < e->offset && s == TN_OK;) {
         const size_t n = e->offset - at < PIECE ? (size_t)(e->offset - at) : (size_t)PIECE;
         if ((s = tni_reader_get(file, at, piece, n)) == TN_OK) tni_checksum_add(&sum, piece, n);
         at += n;
     }
-    tni_free(file->ctx, piece, PIECE);
-    if (s == TN_OK) s = tni_reader_get(file, e->offset, word, 8);
+    if (tni_scratch_end(&w, s) == TN_OK) s = tni_reader_get(file, e->offset, word, 8);
     if (s != TN_OK || (expected = tni_load_bits(word, 8, false)) == tni_checksum_value(&sum)) return s;
     return tni_fail(file->ctx, TN_ERR_FORMAT, "%s: the checkpoint is damaged: its checksum is %llx, expected %llx",
                     file->name.s, (unsigned long long)tni_checksum_value(&sum), (unsigned long long)expected);
@@ -344,8 +334,10 @@ tn_status tn_checkpoint_check(tn_ctx *ctx, tn_source source)
 
 /* What was read, before any of it is used. */
 typedef struct tni_restored {
-    const tn_safetensors *file;
+    tn_safetensors *file;
     tn_optim   *optim;
+    tni_scratch w;                       /* has the lists and the name                 */
+    size_t      widest;                  /* bytes of what was read                     */
     int64_t     n;                       /* parameters                                 */
     tn_tensor **value, **m[2];           /* [n] each; m NULL where the file has none   */
     double     *born;                    /* [n]                                        */
@@ -494,19 +486,19 @@ static bool tni_restored_finite(const void *host, tn_dtype dtype, int64_t n)
 }
 
 /* Reads one tensor of the file, next to the one that it will replace. */
-static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *e, tn_tensor **out, size_t *widest)
+static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *e, tn_tensor **out)
 {
     tn_status s = tni_entry_read(r->file, e, out);
-    if (s == TN_OK && (*out)->bytes > *widest) *widest = (*out)->bytes;
+    if (s == TN_OK && (*out)->bytes > r->widest) r->widest = (*out)->bytes;
     return s;
 }
 
 /* Checks the number of updates so far: bias corrections divide by a function of it, and no parameter can be newer. */
-static tn_status tni_restored_scalars(tni_restored *r, size_t *widest)
+static tn_status tni_restored_scalars(tni_restored *r)
 {
     double    v[TNI_SCALARS], latest = 0;
     int64_t   i;
-    tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars, widest);
+    tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars);
     if (s == TN_OK) s = tn_read(r->scalars, TN_F64, v, TNI_SCALARS);
     for (i = 0; i < r->n; i++) if (r->born[i] > latest) latest = r->born[i];
     if (s != TN_OK) return s;
@@ -531,15 +523,15 @@ static tn_status tni_restored_moment_read(tni_restored *r, const tn_safetensors_
     return tni_read_numbers(tni_entry_file(r->file, e), e->offset + (uint64_t)own.begin * (n.bits / 8), n, 0, r->m[k][i]);
 }
 
-static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
+static tn_status tni_restored_read_all(tni_restored *r)
 {
-    tn_status s = tni_restored_scalars(r, widest);
+    tn_status s = tni_restored_scalars(r);
     if (s == TN_OK) s = tni_optim_grow(r->optim);
     if (s == TN_OK) s = tni_optim_places(r->optim);
-    if (s == TN_OK) s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.clock"), &r->clock, widest);
+    if (s == TN_OK) s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.clock"), &r->clock);
     for (int64_t i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = r->optim->of.params->item[i];
-        s = tni_restored_read(r, tn_safetensors_find(r->file, p->name), &r->value[i], widest);
+        s = tni_restored_read(r, tn_safetensors_find(r->file, p->name), &r->value[i]);
         for (int k = 0; k < 2 && s == TN_OK; k++) {
             const tn_safetensors_entry *e = tni_restored_moment(r, k, p->name);
             r->made[i] = r->made[i] || e;
@@ -590,65 +582,46 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
 
 static tn_status tni_restored_run(tni_restored *r)
 {
-    tn_ctx   *ctx = r->optim->owned.ctx;
-    size_t    widest = 0;
-    void     *host = NULL;
     tn_status s = tni_checkpoint_whole(r->file);
     if (s == TN_OK) s = tni_restored_check(r);
-    if (s == TN_OK) s = tni_restored_read_all(r, &widest);
-    if (s == TN_OK && !(host = tni_alloc(ctx, widest, "checkpoint"))) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_restored_set(r, host);
-    tni_free(ctx, host, widest);
-    return s;
+    if (s == TN_OK) s = tni_restored_read_all(r);
+    void *host = s == TN_OK ? tni_take(&r->w, 1, r->widest) : NULL;
+    if (s != TN_OK) return s;
+    return host ? tni_restored_set(r, host) : TN_ERR_MEMORY;
 }
 
-/* Lists for n parameters in one block: born, values, m, v, made. */
-static tn_status tni_restored_of(tni_restored *r, tn_optim *o, void **lists, size_t *bytes)
+static tn_status tni_restored_lists(tni_restored *r)
 {
-    size_t  n = (size_t)o->of.params->count, longest = 0;
-    r->optim = o;
-    r->n = (int64_t)n;
-    *bytes = n * (sizeof(double) + 3 * sizeof(tn_tensor *) + sizeof(bool));
-    *lists = tni_alloc(o->owned.ctx, *bytes, "checkpoint");
-    if (!*lists) return TN_ERR_MEMORY;
-    memset(*lists, 0, *bytes);
-    r->born = (double *)*lists;
-    r->value = (tn_tensor **)(void *)(r->born + n);
-    r->m[0] = r->value + n;
-    r->m[1] = r->value + 2 * n;
-    r->made = (bool *)(void *)(r->value + 3 * n);
-    for (size_t i = 0; i < n; i++) if (strlen(o->of.params->item[i]->name) > longest)
-        longest = strlen(o->of.params->item[i]->name);
+    size_t longest = 0;
+    r->born = (double *)tni_take_zeroed(&r->w, r->n, sizeof *r->born);
+    r->made = (bool *)tni_take_zeroed(&r->w, r->n, sizeof *r->made);
+    r->value = (tn_tensor **)tni_take_zeroed(&r->w, tni_area(3, r->n), sizeof *r->value);
+    for (int64_t i = 0; i < r->n; i++) if (strlen(r->optim->of.params->item[i]->name) > longest)
+        longest = strlen(r->optim->of.params->item[i]->name);
     r->names.room = longest + sizeof "tensornet.born.";
-    r->names.text = (char *)tni_alloc(o->owned.ctx, r->names.room, "checkpoint");
-    return r->names.text ? TN_OK : TN_ERR_MEMORY;
+    r->names.text = (char *)tni_take(&r->w, 1, r->names.room);
+    if (r->w.failed) return TN_ERR_MEMORY;
+    for (int k = 0; k < 2; k++) r->m[k] = r->value + (k + 1) * r->n;
+    return TN_OK;
 }
 
 tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
 {
-    tn_ctx         *ctx = o ? o->owned.ctx : NULL;
-    tn_safetensors *f = NULL;
-    void           *lists = NULL;
-    size_t          bytes = 0;
-    tn_status       s = tni_checkpoint_usable(o);
+    tn_status s = tni_checkpoint_usable(o);
     if (s != TN_OK) return s;
     tni_restored r = TNI_ZERO;
     int64_t placed = o->placed;
-    s = tni_restored_of(&r, o, &lists, &bytes);
-    if (s == TN_OK) s = tni_safetensors_open(ctx, &source, &f);
-    r.file = f;
+    r.optim = o;
+    r.n = o->of.params->count;
+    r.w = tni_scratch_begin(o->owned.ctx, "checkpoint");
+    s = tni_restored_lists(&r);
+    if (s == TN_OK) s = tni_safetensors_open(o->owned.ctx, &source, &r.file);
     if (s == TN_OK) s = tni_restored_run(&r);
     if (s != TN_OK) o->placed = placed;
-    tn_safetensors_close(f);
+    tn_safetensors_close(r.file);
     tn_tensor_destroy(r.scalars);
     tn_tensor_destroy(r.clock);
-    for (int64_t i = 0; lists && i < r.n; i++) {
-        tn_tensor_destroy(r.value[i]);
-        tn_tensor_destroy(r.m[0][i]);
-        tn_tensor_destroy(r.m[1][i]);
-    }
-    tni_free(ctx, lists, bytes);
-    tni_free(ctx, r.names.text, r.names.room);
-    return s;
+    for (int64_t i = 0; r.value && i < 3 * r.n; i++) tn_tensor_destroy(r.value[i]);
+    return tni_scratch_end(&r.w, s);
 }
 #endif /* TN_NO_TRAINING */

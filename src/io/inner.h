@@ -55,12 +55,14 @@ typedef struct tni_list { void *items; size_t count, room, each; } tni_list;
 static inline void *tni_list_at(const tni_list *l, size_t i) { return (char *)l->items + i * l->each; }
 
 typedef bool (*tni_before_fn)(const void *a, const void *b);
+typedef bool (*tni_queue_fn)(const void *user, const void *a, const void *b);
 
 #define TNI_SAFETENSORS_HEADER 100000000u
 
 struct tn_safetensors {
     tni_owned    owned;                  /* first: the context destroys it by this */
     tni_reader   file;
+    tni_scratch  w;                      /* has the header and the sorted lists    */
     char        *header;                 /* its strings are the names              */
     size_t       header_bytes;
     tni_list     entries, notes;
@@ -148,8 +150,9 @@ TNI_FN bool tni_scan_string(tni_scan *s, const char **out);
 TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what);
 TNI_FN void tni_sort(const void **p, size_t n, tni_before_fn before);
 TNI_FN bool tni_by_name(const void *a, const void *b);
-TNI_FN const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t each, tni_before_fn before);
-TNI_FN void tni_free_sorted(tn_ctx *ctx, const void **p, size_t n);
+TNI_UNUSED TNI_FN void tni_queue_up(tni_list *l, tni_queue_fn before, const void *user);
+TNI_UNUSED TNI_FN void tni_queue_pop(tni_list *l, void *top, tni_queue_fn before, const void *user);
+TNI_FN const void **tni_sorted(tni_scratch *w, const void *items, size_t n, size_t each, tni_before_fn before);
 TNI_FN const void *tni_find_name(const void *const *p, size_t n, const char *name);
 TNI_FN const char *tni_twice(const void *const *p, size_t n);
 TNI_UNUSED TNI_FN void tni_list_free(tn_ctx *ctx, tni_list *l);
@@ -169,7 +172,7 @@ TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_t
 /* Whether the numbers of an entry may be weights: integers, which are quantised ones without their scales, are an error. */
 TNI_FN tn_status tni_entry_real(const tn_safetensors *f, const tn_safetensors_entry *e);
 TNI_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p);
-TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host);
+TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value);
 TNI_UNUSED TNI_FN void tni_exact_text(char number[32], double v);
 
 /* json.c */

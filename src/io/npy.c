@@ -122,14 +122,14 @@ static tn_status tni_npy_header(const tni_reader *r, uint64_t *data, tni_npy *a)
 {
     tn_status s;
     tni_scan scan = TNI_ZERO;
+    tni_scratch w = tni_scratch_begin(r->ctx, "npy header");
     memset(a, 0, sizeof *a);
     if ((s = tni_npy_prefix(r, &scan.start, &scan.bytes)) != TN_OK) return s;
     scan.file = r;
-    scan.text = (char *)tni_alloc(r->ctx, scan.bytes, "npy header");
-    if (!scan.text) return TN_ERR_MEMORY;
-    s = tni_reader_get(r, scan.start, scan.text, scan.bytes);
+    scan.text = (char *)tni_take(&w, 1, scan.bytes);
+    s = scan.text ? tni_reader_get(r, scan.start, scan.text, scan.bytes) : TN_ERR_MEMORY;
     if (s == TN_OK && !tni_parse_npy(&scan, a)) s = scan.status;
-    tni_free(r->ctx, scan.text, scan.bytes);
+    tni_scratch_end(&w, s);
     *data = scan.start + scan.bytes;
     return s == TN_OK ? tni_check_rest(r, *data, a->number, a->rank, a->shape) : s;
 }
@@ -198,14 +198,13 @@ static void tni_text_npy(tni_text *t, const tn_tensor *of, tn_dtype as)
 tn_status tn_npy_write(const tn_tensor *tensor, tn_sink sink)
 {
     char       head[512];
-    tni_text   t;
+    tni_text   t = {head + 10, sizeof head - 10, 0};
     tni_writer w;
     tn_status  s;
     if (!tni_alive(tensor)) return TN_ERR_ARG;
     if ((s = tn_ctx_sync(tensor->ctx)) != TN_OK) return s;
     tn_dtype as = tensor->dtype == TN_BF16 ? TN_F32 : tensor->dtype;
     memcpy(head, "\x93NUMPY\x01\x00", 8);
-    t.dst = head + 10; t.room = sizeof head - 10; t.length = 0;
     tni_text_npy(&t, tensor, as);
     tni_store_bits((uint8_t *)head + 8, t.length, 2);
     tni_writer_open(&w, tensor->ctx, &sink);

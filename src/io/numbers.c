@@ -105,12 +105,11 @@ TNI_FN tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number f
 {
     tn_ctx   *ctx = to->ctx;
     int64_t   count = tn_tensor_count(to), chunk = tni_min(count, TNI_CHUNK), n;
-    size_t    width = from.bits / 8, size = tni_dtype_size(to->dtype), bytes = (size_t)chunk * (8 + width);
-    tn_status s = TN_OK;
+    size_t    width = from.bits / 8, size = tni_dtype_size(to->dtype);
     if (count == 0) return TN_OK;
-    uint8_t *host = (uint8_t *)tni_alloc(ctx, bytes, "reading a file");
-    if (!host) return TN_ERR_MEMORY;
-    uint8_t *raw = host + (size_t)chunk * 8;
+    tni_scratch w = tni_scratch_begin(ctx, "reading a file");
+    uint8_t    *host = (uint8_t *)tni_take(&w, chunk, 8), *raw = (uint8_t *)tni_take(&w, chunk, width);
+    tn_status   s = w.failed ? TN_ERR_MEMORY : TN_OK;
     for (int64_t done = 0; done < count && s == TN_OK; done += n) {
         n = tni_min(chunk, count - done);
         s = tni_reader_get(r, at, raw, (size_t)n * width);
@@ -120,8 +119,7 @@ TNI_FN tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number f
         if (s != TN_OK) s = tni_backend_fail(ctx, s, r->name.s);
         at += (uint64_t)n * width;
     }
-    tni_free(ctx, host, bytes);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* An owned tensor from numbers at `at`: I32 for integers without scale, else the context's dtype. */

@@ -85,10 +85,9 @@ TNI_PRINTF(4, 5) TNI_FN tn_status tni_reader_fail(const tni_reader *r, tn_status
     const char *other = status == TN_ERR_FORMAT ? tni_other_format(r) : NULL;
     char        reason[320], place[64];
     uint64_t    line, column;
-    tni_text    t;
+    tni_text    t = {reason, sizeof reason, 0};
     va_list     args;
     if (other) return tni_fail(r->ctx, status, "%s: byte 0: the file is %s", r->name.s, other);
-    t.dst = reason; t.room = sizeof reason; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);

@@ -38,14 +38,11 @@ static void tni_safetensors_free(tn_safetensors *f)
 {
     tn_ctx *ctx = f->file.ctx;
     for (size_t k = 0; k < f->parts.count; k++) if (tni_part_at(f, k)->file) tni_safetensors_free(tni_part_at(f, k)->file);
-    tni_free(ctx, f->parts.items, f->parts.room * f->parts.each);
     tni_reader_close(&f->file);
-    tni_free(ctx, f->header, f->header_bytes);
-    tni_free_sorted(ctx, f->by_offset, f->entries.count);
-    tni_free_sorted(ctx, f->by_name, f->entries.count);
-    tni_free_sorted(ctx, f->notes_by_name, f->notes.count);
-    tni_free(ctx, f->entries.items, f->entries.room * f->entries.each);
-    tni_free(ctx, f->notes.items, f->notes.room * f->notes.each);
+    tni_scratch_release(&f->w, NULL);
+    tni_list_free(ctx, &f->parts);
+    tni_list_free(ctx, &f->entries);
+    tni_list_free(ctx, &f->notes);
     tni_free(ctx, f, sizeof *f);
 }
 
@@ -178,10 +175,9 @@ static bool tni_by_offset(const void *a, const void *b)
 
 static tn_status tni_safetensors_order(tn_safetensors *f)
 {
-    tn_ctx *ctx = f->file.ctx;
-    f->by_offset = tni_sorted(ctx, f->entries.items, f->entries.count, f->entries.each, tni_by_offset);
-    f->by_name = f->by_offset ? tni_sorted(ctx, f->entries.items, f->entries.count, f->entries.each, tni_by_name) : NULL;
-    f->notes_by_name = f->by_name ? tni_sorted(ctx, f->notes.items, f->notes.count, f->notes.each, tni_by_name) : NULL;
+    f->by_offset = tni_sorted(&f->w, f->entries.items, f->entries.count, f->entries.each, tni_by_offset);
+    f->by_name = tni_sorted(&f->w, f->entries.items, f->entries.count, f->entries.each, tni_by_name);
+    f->notes_by_name = tni_sorted(&f->w, f->notes.items, f->notes.count, f->notes.each, tni_by_name);
     return f->notes_by_name ? TN_OK : TN_ERR_MEMORY;
 }
 
@@ -220,8 +216,7 @@ static tn_status tni_safetensors_start(tn_safetensors *f)
     if (s != TN_OK) return s;
     uint64_t n = tni_load_bits(length, 8, false);
     if ((s = tni_check_header(&f->file, 8, n, TNI_SAFETENSORS_HEADER)) != TN_OK) return s;
-    f->header = (char *)tni_alloc(f->file.ctx, (size_t)n, "safetensors header");
-    if (!f->header) return TN_ERR_MEMORY;
+    if (!(f->header = (char *)tni_take(&f->w, (int64_t)n, 1))) return TN_ERR_MEMORY;
     f->header_bytes = (size_t)n;
     if ((s = tni_reader_get(&f->file, 8, f->header, f->header_bytes)) != TN_OK) return s;
     if ((s = tni_parse_header(f)) != TN_OK) return s;
@@ -235,6 +230,7 @@ static tn_status tni_safetensors_one(tn_ctx *ctx, const tn_source *source, tn_sa
     tn_safetensors *f = *out = (tn_safetensors *)tni_alloc(ctx, sizeof *f, "safetensors");
     if (!f) return TN_ERR_MEMORY;
     memset(f, 0, sizeof *f);
+    f->w = tni_scratch_begin(ctx, "safetensors");
     f->entries.each = sizeof(tn_safetensors_entry);
     f->notes.each = sizeof(tn_metadata);
     f->parts.each = sizeof(tni_part_file);
@@ -349,13 +345,10 @@ static tn_status tni_index_join(tn_safetensors *f, const char *index)
 
 static tn_status tni_safetensors_index(tn_safetensors *f, const char *path)
 {
-    tn_ctx     *ctx = f->file.ctx;
-    const void **sorted;
-    const char *twice = NULL;
-    tn_status   s = tni_check_header(&f->file, 0, f->file.bytes, TNI_SAFETENSORS_HEADER);
+    tn_status s = tni_check_header(&f->file, 0, f->file.bytes, TNI_SAFETENSORS_HEADER);
     if (s != TN_OK) return s;
     f->file.is_text = true;
-    if (!(f->header = (char *)tni_alloc(ctx, (size_t)f->file.bytes, "safetensors index"))) return TN_ERR_MEMORY;
+    if (!(f->header = (char *)tni_take(&f->w, (int64_t)f->file.bytes, 1))) return TN_ERR_MEMORY;
     f->header_bytes = (size_t)f->file.bytes;
     if ((s = tni_reader_get(&f->file, 0, f->header, f->header_bytes)) != TN_OK) return s;
     tni_scan scan = TNI_ZERO;
@@ -363,9 +356,9 @@ static tn_status tni_safetensors_index(tn_safetensors *f, const char *path)
     scan.text = f->header;
     scan.bytes = f->header_bytes;
     if (!tni_parse_index(&scan, f)) return scan.status;
-    if (!(sorted = tni_sorted(ctx, f->notes.items, f->notes.count, f->notes.each, tni_by_name))) return TN_ERR_MEMORY;
-    twice = tni_twice(sorted, f->notes.count);
-    tni_free_sorted(ctx, sorted, f->notes.count);
+    const void **sorted = tni_sorted(&f->w, f->notes.items, f->notes.count, f->notes.each, tni_by_name);
+    if (!sorted) return TN_ERR_MEMORY;
+    const char *twice = tni_twice(sorted, f->notes.count);
     if (twice)
         return tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(twice - f->header), "duplicate key %s",
                                tni_quote(twice).s);

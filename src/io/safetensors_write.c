@@ -96,36 +96,34 @@ static bool tni_utf8_valid(const char *s)
 static bool tni_string_check(tn_ctx *ctx, const char *s, const char *what)
 {
     if (s && tni_utf8_valid(s)) return true;
-    tni_fail(ctx, TN_ERR_ARG, "safetensors: a %s is %s, expected a string in UTF-8", what, s ? "invalid UTF-8" : "NULL");
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "safetensors: a %s is %s, expected a string in UTF-8", what,
+                    s ? "invalid UTF-8" : "NULL"), false;
 }
 
 static tn_status tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t each)
 {
-    const void **sorted = tni_sorted(ctx, items, n, each, tni_by_name);
+    tni_scratch  w = tni_scratch_begin(ctx, "safetensors");
+    const void **sorted = tni_sorted(&w, items, n, each, tni_by_name);
     const char  *twice = sorted ? tni_twice(sorted, n) : NULL;
     tn_status    s = sorted ? TN_OK : TN_ERR_MEMORY;
     if (twice) s = tni_fail(ctx, TN_ERR_ARG, "safetensors: the name %s occurs twice, expected unique names",
                             tni_quote(twice).s);
-    tni_free_sorted(ctx, sorted, n);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static bool tni_named_check(tn_ctx *ctx, const tn_named_tensor *tensors, int64_t n, const tn_metadata *notes, int64_t note_count)
 {
     if (n < 0 || note_count < 0 || (n > 0 && !tensors) || (note_count > 0 && !notes)) {
         const bool named = n < 0 || (n > 0 && !tensors);
-        tni_fail(ctx, TN_ERR_ARG, "safetensors: %lld %s at %s, expected a list of 0 or more",
-                 (long long)(named ? n : note_count), named ? "tensors" : "notes",
-                 (named ? (const void *)tensors : (const void *)notes) ? "an address" : "NULL");
-        return false;
+        return tni_fail(ctx, TN_ERR_ARG, "safetensors: %lld %s at %s, expected a list of 0 or more",
+                        (long long)(named ? n : note_count), named ? "tensors" : "notes",
+                        (named ? (const void *)tensors : (const void *)notes) ? "an address" : "NULL"), false;
     }
     for (int64_t i = 0; i < n; i++) {
         if (!tni_string_check(ctx, tensors[i].name, "name")
             || !tni_usable(ctx, tensors[i].tensor, "safetensors", tensors[i].name)) return false;
         if (strcmp(tensors[i].name, "__metadata__") != 0) continue;
-        tni_fail(ctx, TN_ERR_ARG, "safetensors: a tensor is named __metadata__, expected another name");
-        return false;
+        return tni_fail(ctx, TN_ERR_ARG, "safetensors: a tensor is named __metadata__, expected another name"), false;
     }
     for (int64_t i = 0; i < note_count; i++)
         if (!tni_string_check(ctx, notes[i].key, "metadata key") || !tni_string_check(ctx, notes[i].value, "metadata value"))
@@ -134,18 +132,15 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named_tensor *tensors, int64_t
 }
 
 /* The length word and the header, in *text; the header is made twice, the first time to measure it. */
-static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n, const tn_metadata *notes, size_t note_count,
+static tn_status tni_header_text(tni_scratch *w, const void *const *order, size_t n, const tn_metadata *notes, size_t note_count,
                                  bool sealed, char **text, size_t *bytes)
 {
-    tni_text t;
-    t.dst = NULL; t.room = 0; t.length = 0;
+    tni_text t = {NULL, 0, 0};
     tni_text_header(&t, order, n, notes, note_count, sealed);
-    if (t.length > TNI_SAFETENSORS_HEADER) {
-        return tni_fail(ctx, TN_ERR_ARG, "safetensors: the header has %zu bytes, expected at most 100 MB", t.length);
-    }
+    if (t.length > TNI_SAFETENSORS_HEADER)
+        return tni_fail(w->ctx, TN_ERR_ARG, "safetensors: the header has %zu bytes, expected at most 100 MB", t.length);
     *bytes = 8 + t.length + 1;
-    *text = (char *)tni_alloc(ctx, *bytes, "safetensors header");
-    if (!*text) return TN_ERR_MEMORY;
+    if (!(*text = (char *)tni_take(w, 1, *bytes))) return TN_ERR_MEMORY;
     tni_store_bits((uint8_t *)*text, t.length, 8);
     t.dst = *text + 8; t.room = t.length + 1; t.length = 0;
     tni_text_header(&t, order, n, notes, note_count, sealed);
@@ -168,16 +163,17 @@ static void tni_put_sum(tni_writer *w)
 TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count,
                                      const tn_metadata *notes, int64_t note_count, const tni_seal *seal)
 {
-    char      *text = NULL;
-    size_t     bytes = 0, n = (size_t)count;
-    tni_writer w;
-    tn_status  s;
+    char       *text = NULL;
+    size_t      bytes = 0, n = (size_t)count;
+    tni_writer  w;
+    tn_status   s;
     if (!ctx || !tni_named_check(ctx, tensors, count, notes, note_count)) return TN_ERR_ARG;
     if ((s = tni_unique(ctx, tensors, n, sizeof *tensors)) != TN_OK) return s;
     if ((s = tni_unique(ctx, notes, (size_t)note_count, sizeof *notes)) != TN_OK) return s;
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
-    const void **order = tni_sorted(ctx, tensors, n, sizeof *tensors, tni_by_width);
-    s = order ? tni_header_text(ctx, order, n, notes, (size_t)note_count, seal != NULL, &text, &bytes) : TN_ERR_MEMORY;
+    tni_scratch  memory = tni_scratch_begin(ctx, "safetensors");
+    const void **order = tni_sorted(&memory, tensors, n, sizeof *tensors, tni_by_width);
+    s = order ? tni_header_text(&memory, order, n, notes, (size_t)note_count, seal != NULL, &text, &bytes) : TN_ERR_MEMORY;
     if (seal && seal->begin) s = seal->begin(seal->user, s);
     if (s == TN_OK) {
         tni_writer_open(&w, ctx, &sink);
@@ -192,9 +188,7 @@ TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_t
         if (seal && seal->end) w.status = seal->end(seal->user, w.status);
         s = tni_writer_close(&w);
     }
-    tni_free(ctx, text, bytes);
-    tni_free_sorted(ctx, order, n);
-    return s;
+    return tni_scratch_end(&memory, s);
 }
 
 tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count, const tn_metadata *notes,
@@ -242,10 +236,16 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
     return TN_OK;
 }
 
-/* Sets the parameters to the values of the file, through `host`, so that no kernel needs memory halfway. */
-TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host)
+/* Sets the parameters to the values of the file, through the host, so that no kernel needs memory halfway. */
+TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value)
 {
-    tn_ctx   *ctx = tn_params_ctx(params);
+    tn_ctx     *ctx = tn_params_ctx(params);
+    tni_scratch w = tni_scratch_begin(ctx, "parameters");
+    size_t      widest = 0;
+    for (int64_t i = 0; i < tn_params_count(params); i++)
+        if (value[i] && value[i]->bytes > widest) widest = value[i]->bytes;
+    void *host = tni_take(&w, 1, widest);
+    if (!host) return TN_ERR_MEMORY;
     tn_status s = TN_OK;
     for (int64_t i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
         if (!value[i] || value[i]->bytes == 0) continue;           /* nothing to set */
@@ -253,30 +253,22 @@ TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
         s = tni_to_host(ctx, host, value[i]->data, value[i]->bytes);
         if (s == TN_OK) s = tni_to_device(ctx, tn_params_at(params, i)->value->data, host, value[i]->bytes);
     }
-    return s == TN_OK ? s : tni_backend_fail(ctx, s, "parameters");
+    return tni_scratch_end(&w, s == TN_OK ? s : tni_backend_fail(ctx, s, "parameters"));
 }
 
 /* All values are read, and all memory is there, before the first is changed. */
 static tn_status tni_params_fill(const tn_safetensors *f, tn_params *params)
 {
-    tn_ctx     *ctx = f->file.ctx;
     int64_t     n = tn_params_count(params);
-    size_t      widest = 0;
-    tn_tensor **value = (tn_tensor **)tni_array(ctx, n, sizeof *value, "parameters");
+    tni_scratch w = tni_scratch_begin(f->file.ctx, "parameters");
+    tn_tensor **value = (tn_tensor **)tni_take_zeroed(&w, n, sizeof *value);
     tn_status   s = TN_OK;
     if (!value) return TN_ERR_MEMORY;
-    for (int64_t i = 0; i < n; i++) value[i] = NULL;
-    for (int64_t i = 0; i < n && s == TN_OK; i++) {
+    for (int64_t i = 0; i < n && s == TN_OK; i++)
         s = tni_entry_read(f, tn_safetensors_find(f, tn_params_at(params, i)->name), &value[i]);
-        if (s == TN_OK && value[i]->bytes > widest) widest = value[i]->bytes;
-    }
-    void *host = s == TN_OK ? tni_alloc(ctx, widest, "parameters") : NULL;
-    if (host) s = tni_params_set(params, value, host);
-    else if (s == TN_OK) s = TN_ERR_MEMORY;
-    tni_free(ctx, host, widest);
+    if (s == TN_OK) s = tni_params_set(params, value);
     for (int64_t i = 0; i < n; i++) tn_tensor_destroy(value[i]);
-    tni_free(ctx, value, (size_t)n * sizeof *value);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match match)
@@ -295,15 +287,14 @@ tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metada
     tn_ctx *ctx = params ? tn_params_ctx(params) : NULL;
     int64_t n = params ? tn_params_count(params) : 0;
     if (!ctx) return TN_ERR_ARG;
-    tn_named_tensor *named = (tn_named_tensor *)tni_array(ctx, n, sizeof *named, "parameters");
+    tni_scratch      w = tni_scratch_begin(ctx, "parameters");
+    tn_named_tensor *named = (tn_named_tensor *)tni_take(&w, n, sizeof *named);
     if (!named) return TN_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++) {
         named[i].name = params->item[i]->name;
         named[i].tensor = params->item[i]->value;
     }
-    tn_status s = tn_safetensors_write(ctx, sink, named, n, notes, note_count);
-    tni_free(ctx, named, (size_t)n * sizeof *named);
-    return s;
+    return tni_scratch_end(&w, tn_safetensors_write(ctx, sink, named, n, notes, note_count));
 }
 
 /* The fewest digits that give exactly this number. */

@@ -173,6 +173,32 @@ TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
     return memset(tni_list_at(l, l->count++), 0, l->each);
 }
 
+/* A list as a queue, whose first item is the one that `before` puts first; an item has at most 16 bytes. After one was added,
+   this puts it in its place. */
+TNI_UNUSED TNI_FN void tni_queue_up(tni_list *l, tni_queue_fn before, const void *user)
+{
+    uint64_t moving[2];
+    size_t   i = l->count - 1;
+    memcpy(moving, tni_list_at(l, i), l->each);
+    for (; i > 0 && before(user, moving, tni_list_at(l, (i - 1) / 2)); i = (i - 1) / 2)
+        memcpy(tni_list_at(l, i), tni_list_at(l, (i - 1) / 2), l->each);
+    memcpy(tni_list_at(l, i), moving, l->each);
+}
+
+TNI_UNUSED TNI_FN void tni_queue_pop(tni_list *l, void *top, tni_queue_fn before, const void *user)
+{
+    uint64_t moving[2];
+    size_t   i = 0, child;
+    memcpy(top, l->items, l->each);
+    memcpy(moving, tni_list_at(l, --l->count), l->each);
+    for (; (child = 2 * i + 1) < l->count; i = child) {
+        if (child + 1 < l->count && before(user, tni_list_at(l, child + 1), tni_list_at(l, child))) child++;
+        if (!before(user, tni_list_at(l, child), moving)) break;
+        memcpy(tni_list_at(l, i), tni_list_at(l, child), l->each);
+    }
+    memcpy(tni_list_at(l, i), moving, l->each);
+}
+
 static void tni_sift(const void **p, size_t i, size_t n, tni_before_fn before)
 {
     const void *moving = p[i];
@@ -206,18 +232,15 @@ static const char *tni_name_of(const void *item)
 
 TNI_FN bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
 
-/* Sorted pointers to the n items, to be freed by tni_free_sorted. */
-TNI_FN const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t each, tni_before_fn before)
+/* Sorted pointers to the n items. */
+TNI_FN const void **tni_sorted(tni_scratch *w, const void *items, size_t n, size_t each, tni_before_fn before)
 {
-    size_t       bytes;
-    const void **p = tni_mul_size(n, sizeof *p, &bytes) ? (const void **)tni_alloc(ctx, bytes, "names") : NULL;
+    const void **p = (const void **)tni_take(w, (int64_t)n, sizeof *p);
     if (!p) return NULL;
     for (size_t i = 0; i < n; i++) p[i] = (const char *)items + i * each;
     tni_sort(p, n, before);
     return p;
 }
-
-TNI_FN void tni_free_sorted(tn_ctx *ctx, const void **p, size_t n) { tni_free(ctx, (void *)p, n * sizeof *p); }
 
 TNI_FN const void *tni_find_name(const void *const *p, size_t n, const char *name)
 {

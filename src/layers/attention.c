@@ -119,20 +119,20 @@ static tn_tensor *tni_attention_split(tn_tensor *t, int64_t heads, int64_t d)
     return tn_reshape(t, 4, shape);
 }
 
+TNI_FN tn_rope_desc tni_attention_rope(const tn_attention_desc *d, int64_t first, bool norm)
+{
+    tn_rope_desc rope = {d->rope_base, d->rope_scaling, first, d->no_rope, norm, 0};
+    return rope;
+}
+
 /* All q and k of x, whose first row is at position `first`: [B,T,2s heads,d_qk], in one product. */
 TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
 {
     const tn_attention_desc *d = &layer->desc;
     const int64_t heads = layer->qk->shape[0] * d->heads;
-    int64_t       all = -1;
     tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
-    tn_tensor    *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = d->rope_base;
-    rope.scaling = d->rope_scaling;
-    rope.first = first;
-    rope.no_rotation = d->no_rope;
-    rope.norm = d->qk_norm;
+    tn_tensor    *b = tn_reshape(layer->qkb, 1, TNI_DIMS(-1));
+    const tn_rope_desc rope = tni_attention_rope(d, first, d->qk_norm);
     if (!w || (layer->qkb && !b)) return NULL;
     x = tni_attention_split(tn_affine(ctx, x, w, b), heads, d->d_qk);
     return x ? tn_rope(ctx, x, &rope) : NULL;
@@ -145,10 +145,9 @@ TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
     tn_tensor *v = tni_attention_split(tn_affine(ctx, x, layer->v, layer->vb), d->heads, d->d_v);
     if (!v || !earlier || !d->mix_values) return v;
     if (!tni_is_real(ctx, earlier, "attention", "values")) return NULL;
-    if (!tni_same_shape(earlier, v)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, expected %s as v", TNI_SHAPE(earlier), TNI_SHAPE(v));
-        return NULL;
-    }
+    if (!tni_same_shape(earlier, v))
+        return tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, expected %s as v", TNI_SHAPE(earlier),
+                        TNI_SHAPE(v)), (tn_tensor *)NULL;
     earlier = tn_mul(ctx, earlier, tn_slice(layer->mix, 0, 1, 2));
     v = earlier ? tn_mul(ctx, v, tn_slice(layer->mix, 0, 0, 1)) : NULL;
     return v ? tn_add(ctx, v, earlier) : NULL;
@@ -158,13 +157,12 @@ TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
 static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *layer)
 {
     const tn_dtype made = ctx->made;
-    const int64_t  one = 1;
     if (layer->desc.kind == TN_ATTENTION_DIFFERENTIAL_PLAIN) return layer->lambda;
     ctx->made = ctx->desc.dtype;
     tn_tensor *e = tn_mul(ctx, tn_slice_step(layer->lambda, 0, 0, 4, 2), tn_slice_step(layer->lambda, 0, 1, 4, 2));
     e = e ? tn_activation(ctx, tn_sum_axis(ctx, e, 1), TN_ACT_EXP) : NULL;
     e = e ? tn_sub(ctx, tn_slice(e, 0, 0, 1), tn_slice(e, 0, 1, 2)) : NULL;
-    e = e ? tn_add(ctx, e, tn_full(ctx, 1, &one, layer->desc.lambda_init)) : NULL;
+    e = e ? tn_add(ctx, e, tn_full(ctx, 1, TNI_DIMS(1), layer->desc.lambda_init)) : NULL;
     ctx->made = made;
     return e;
 }
@@ -193,8 +191,7 @@ static tn_tensor *tni_pattern_scores(tn_ctx *ctx, const tn_attention *layer, dou
     const int64_t H = layer->desc.heads;
     q = tn_slice(q, 2, i * H, (i + 1) * H);
     q = q ? tn_scale(ctx, tn_transpose(q, 1, 2), scale) : NULL;
-    k = q ? tn_slice(k, 2, i * H, (i + 1) * H) : NULL;
-    k = k ? tn_transpose(k, 1, 2) : NULL;
+    k = tn_transpose(q ? tn_slice(k, 2, i * H, (i + 1) * H) : NULL, 1, 2);
     return k ? tn_matmul(ctx, q, tn_transpose(k, 2, 3)) : NULL;
 }
 
@@ -223,17 +220,15 @@ static tn_tensor *tni_pattern_rows(tn_ctx *ctx, const tn_attend_desc *a, int64_t
     tn_tensor *y = tn_attend(ctx, one, one, one, &ones);
     ones.row_scale = TN_ROW_SCALE_NONE;
     tn_tensor *n = y ? tn_attend(ctx, one, one, one, &ones) : NULL;
-    y = n ? tn_div(ctx, y, n) : NULL;
-    return y ? tn_reshape_2d(y, T, 1) : NULL;
+    return tn_reshape_2d(n ? tn_div(ctx, y, n) : NULL, T, 1);
 }
 
 /* P / (eps + sum_j P_ij) */
 static tn_tensor *tni_pattern_by_sum(tn_ctx *ctx, tn_tensor *p, double eps)
 {
-    const int64_t one = 1;
     tn_tensor    *sum = p ? tni_mean_of_rows(ctx, p) : NULL;
     sum = sum ? tn_scale(ctx, sum, (double)p->shape[3]) : NULL;
-    sum = sum ? tn_add(ctx, sum, tn_full(ctx, 1, &one, eps)) : NULL;
+    sum = sum ? tn_add(ctx, sum, tn_full(ctx, 1, TNI_DIMS(1), eps)) : NULL;
     return sum ? tn_div(ctx, p, sum) : NULL;
 }
 
@@ -312,8 +307,7 @@ static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn
     if (!tni_layer_given(ctx, layer, op) || !tni_usable(ctx, layer->qk, op, "qk") || !tni_usable(ctx, layer->v, op, "v")
         || !tni_usable(ctx, layer->o, op, "o") || !tni_is_real(ctx, x, op, "x")) return false;
     if (x->rank == 3 && x->shape[2] == layer->desc.dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected [B,T,%lld]", op, TNI_SHAPE(x), (long long)layer->desc.dim);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected [B,T,%lld]", op, TNI_SHAPE(x), (long long)layer->desc.dim), false;
 }
 
 /* Shows the sets of q or k [B,T,s heads,d_qk] one by one. */
@@ -372,22 +366,15 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
 {
     if (!layer || !tni_alive(layer->qk) || !tni_alive(layer->v) || !tni_alive(layer->o)) return NULL;
     const tn_attention_desc *d = &layer->desc;
-    if (h < 0 || h >= d->heads) {
-        tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: h is %lld, expected 0 to %lld", (long long)h,
-                 (long long)d->heads - 1);
-        return NULL;
-    }
+    if (!tni_within(layer->qk->ctx, "attention_head", "h", h, 0, d->heads - 1)) return NULL;
     int64_t s = layer->qk->shape[0] / 2;
-    if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2))) {
-        tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
-                 s == 1 ? ", for this layer has one set of scores" : ", Q2 or K2");
-        return NULL;
-    }
+    if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2)))
+        return tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
+                        s == 1 ? ", for this layer has one set of scores" : ", Q2 or K2"), (tn_tensor *)NULL;
     if (part == TN_HEAD_V) return tn_slice(layer->v, 0, h * d->d_v, (h + 1) * d->d_v);
     if (part == TN_HEAD_O) return tn_slice(layer->o, 1, h * d->d_v, (h + 1) * d->d_v);
     int64_t    at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
-    tn_tensor *t = tni_layer_part(layer->qk, at);
-    return t ? tn_slice(t, 0, h * d->d_qk, (h + 1) * d->d_qk) : NULL;
+    return tn_slice(tni_layer_part(layer->qk, at), 0, h * d->d_qk, (h + 1) * d->d_qk);
 }
 
 /* ---- the KV cache of an attention layer, or its state ------------------- >>layer-attention-cache */
@@ -395,12 +382,10 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
 static void tni_attention_cache_free(tni_owned *o)
 {
     tn_attention_cache *c = (tn_attention_cache *)(void *)o;
-    tn_ctx             *ctx = o->ctx;
     tn_tensor_destroy(c->k);
     tn_tensor_destroy(c->v);
     tn_tensor_destroy(c->state);
-    tni_disown(o);
-    tni_free(ctx, c, sizeof *c);
+    tni_object_free(o, sizeof *c);
 }
 
 void    tn_attention_cache_destroy(tn_attention_cache *c)    { if (c) tni_attention_cache_free(&c->owned); }
@@ -436,15 +421,11 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
     const tn_attention_desc *d = &layer->desc;
     if (d->bidirectional)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens would "
-                 "change earlier outputs");
-    else if (batch < 1 || length < 1)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
-                 (long long)(batch < 1 ? batch : length));
-    if (d->bidirectional || batch < 1 || length < 1) return NULL;
-    if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
-    memset(c, 0, sizeof *c);
-    tni_own(ctx, &c->owned, tni_attention_cache_free);
+        return tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens "
+                        "would change earlier outputs"), (tn_attention_cache *)NULL;
+    if (!tni_within(ctx, "attention cache", "batch", batch, 1, INT64_MAX)
+        || !tni_within(ctx, "attention cache", "length", length, 1, INT64_MAX)) return NULL;
+    if (!(c = (tn_attention_cache *)tni_object(ctx, sizeof *c, "attention cache", tni_attention_cache_free))) return NULL;
     c->desc = *d;
     c->batch = batch;
     c->length = length;
@@ -461,8 +442,7 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     else if ((c->k = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, k)) != NULL)
         c->v = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, v);
     if (c->state || c->v) return c;
-    tn_attention_cache_destroy(c);
-    return NULL;
+    return tn_attention_cache_destroy(c), (tn_attention_cache *)NULL;
 }
 
 static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const tn_attention_cache *c)

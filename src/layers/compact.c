@@ -65,8 +65,7 @@ typedef struct tni_compacting {
 static tn_status tni_compact_check(const tni_compacting *k, const tn_tensor *w)
 {
     tn_ctx *ctx = w->ctx;
-    if ((unsigned)k->kind > TN_WEIGHT_INT8)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: kind is %d, expected 0 to %d", k->what, (int)k->kind, (int)TN_WEIGHT_INT8);
+    if (!tni_within(ctx, k->what, "kind", (int)k->kind, 0, TN_WEIGHT_INT8)) return TN_ERR_ARG;
     if (w->base || !(w->flags & TNI_OWNED))
         return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %s, expected a parameter or a tensor of tn_tensor_create", k->what, k->name,
                         w->base ? "a view" : "an arena tensor");
@@ -92,13 +91,10 @@ static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weight_kind kind, int64_t ro
     c->words = tni_compact_words(kind, columns);
     if (tni_mul_size((size_t)rows, ((size_t)c->words + (kind == TN_WEIGHT_INT8)) * 4, &bytes))
         c->data = tni_device_alloc(ctx, bytes, "compact weights");
-    if (c->data) {
-        c->bytes = bytes;
-        memset(c->data, 0, bytes);
-        return c;
-    }
-    tni_free(ctx, c, sizeof *c);
-    return NULL;
+    if (!c->data) return tni_free(ctx, c, sizeof *c), (tni_compact *)NULL;
+    c->bytes = bytes;
+    memset(c->data, 0, bytes);
+    return c;
 }
 
 /* Reads w to k->host, rounds it there, and fills the copy, if there is one. */
@@ -177,9 +173,9 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
 TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weight_kind kind,
                                   tn_compact_error *error)
 {
-    tn_ctx   *ctx = w[0]->ctx;
-    size_t    most = 0;
-    tn_status s = TN_OK;
+    tni_scratch work = tni_scratch_begin(w[0]->ctx, what);
+    size_t      most = 0;
+    tn_status   s = TN_OK;
     tni_compacting k = TNI_ZERO;
     k.what = what;
     k.kind = kind;
@@ -190,14 +186,9 @@ TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const c
         most = host > most ? host : most;
     }
     if (s != TN_OK) return s;
-    tni_compact **copy = (tni_compact **)tni_array(ctx, n, sizeof *copy, what);
-    if (!copy) return TN_ERR_MEMORY;
-    memset(copy, 0, (size_t)n * sizeof *copy);
-    k.host = (float *)tni_alloc(ctx, most, what);
-    s = k.host ? tni_compact_all(&k, w, name, n, copy, error) : TN_ERR_MEMORY;
-    tni_free(ctx, k.host, most);
-    tni_free(ctx, copy, (size_t)n * sizeof *copy);
-    return s;
+    tni_compact **copy = (tni_compact **)tni_take_zeroed(&work, n, sizeof *copy);
+    k.host = (float *)tni_take(&work, 1, most);
+    return tni_scratch_end(&work, work.failed ? TN_ERR_MEMORY : tni_compact_all(&k, w, name, n, copy, error));
 }
 
 tn_status tn_compact(tn_tensor *w, tn_weight_kind kind, tn_compact_error *error)

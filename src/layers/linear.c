@@ -119,14 +119,13 @@ TNI_FN tn_tensor *tni_mean_of_rows(tn_ctx *ctx, tn_tensor *x)
 TNI_FN tn_tensor *tni_norm_tapped(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x, const tni_taps *taps, const char *part)
 {
     const tn_dtype made = ctx->made;
-    const int64_t  one = 1;
     tn_tensor     *z = x;
     if (!x || !tni_asked(taps, part, ".scale")) return x ? tn_norm_forward(ctx, layer, x) : NULL;
     ctx->made = ctx->desc.dtype;                        /* statistics are not rounded to BF16 */
     if (layer->desc.kind == TN_NORM_LAYER) z = tn_sub(ctx, x, tni_mean_of_rows(ctx, x));
     tn_tensor *scale = tni_mean_of_rows(ctx, z ? tn_mul(ctx, z, z) : NULL);
-    scale = scale ? tn_sqrt(ctx, tn_add(ctx, scale, tn_full(ctx, 1, &one, layer->desc.eps))) : NULL;
-    scale = scale ? tn_div(ctx, tn_full(ctx, 1, &one, 1), scale) : NULL;
+    scale = scale ? tn_sqrt(ctx, tn_add(ctx, scale, tn_full(ctx, 1, TNI_DIMS(1), layer->desc.eps))) : NULL;
+    scale = scale ? tn_div(ctx, tn_full(ctx, 1, TNI_DIMS(1), 1), scale) : NULL;
     ctx->made = made;
     tn_tensor *shown = tni_shown(ctx, taps, part, ".scale", scale);
     if (!shown) return NULL;

@@ -88,17 +88,16 @@ static tn_tensor *tni_mlp_encoded(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *y
     int64_t shape[4] = {y->shape[0], y->shape[1], e, y->shape[2] / e};
     y = tni_shown(ctx, taps, "mlp", ".encoders", tn_reshape(y, 4, shape));
     shape[2] *= shape[3];
-    return y ? tn_reshape(y, 3, shape) : NULL;
+    return tn_reshape(y, 3, shape);
 }
 
 /* All encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x | ..]. */
 TNI_FN tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, const tni_taps *taps)
 {
-    int64_t all = -1;
     if (!tni_layer_given(ctx, layer, "mlp") || !tni_usable(ctx, layer->w, "mlp", "w")) return NULL;
     const tn_mlp_desc *d = &layer->desc;
     tn_tensor         *w = tn_reshape_2d(layer->w, -1, d->in + d->augmented);
-    tn_tensor         *b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    tn_tensor         *b = tn_reshape(layer->b, 1, TNI_DIMS(-1));
     if (!w || (layer->b && !b)) return NULL;
     tn_tensor *y = tni_mlp_encoded(ctx, layer, tn_affine(ctx, x, w, b), taps);
     if (!y) return NULL;
@@ -116,18 +115,13 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x) { retu
 /* Part i of the first axis of a stack of matrices [k,n,m]. */
 TNI_FN tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i)
 {
-    int64_t    n = stack->shape[1], m = stack->shape[2];
-    tn_tensor *t = tn_slice(stack, 0, i, i + 1);
-    return t ? tn_reshape_2d(t, n, m) : NULL;
+    return tn_reshape_2d(tn_slice(stack, 0, i, i + 1), stack->shape[1], stack->shape[2]);
 }
 
 tn_tensor *tn_mlp_encoder(const tn_mlp *layer, int64_t e)
 {
     if (!layer || !tni_alive(layer->w)) return NULL;
-    if (e >= 0 && e < layer->w->shape[0]) return tni_layer_part(layer->w, e);
-    tni_fail(layer->w->ctx, TN_ERR_ARG, "mlp_encoder: e is %lld, expected 0 to %lld", (long long)e,
-             (long long)layer->w->shape[0] - 1);
-    return NULL;
+    return tni_within(layer->w->ctx, "mlp_encoder", "e", e, 0, layer->w->shape[0] - 1) ? tni_layer_part(layer->w, e) : NULL;
 }
 
 /* ---- quadratic ---------------------------------------------------------- >>layer-quadratic-impl */
@@ -168,8 +162,7 @@ tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tenso
     u = tn_reshape(u, 3, cube);
     cube[1] = n; cube[2] = 1;
     x = tn_reshape(x, 3, cube);
-    tn_tensor *y = u && x ? tn_matmul(ctx, u, x) : NULL;
-    y = y ? tn_reshape(y, rank, shape) : NULL;
+    tn_tensor *y = tn_reshape(u && x ? tn_matmul(ctx, u, x) : NULL, rank, shape);
     return y && layer->desc.augmented ? tn_append_one(ctx, y) : y;
 }
 

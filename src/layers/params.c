@@ -50,8 +50,7 @@ static void tni_params_destroy(tni_owned *o)
     tni_aliases_drop(ps, NULL);
     while (ps->layers) tni_layers_drop(ps);
     tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->room);
-    tni_disown(o);
-    tni_free(ctx, ps, sizeof *ps);
+    tni_object_free(o, sizeof *ps);
 }
 
 TNI_UNUSED TNI_FN void tni_params_watch(tn_params *ps, tni_watcher *w)
@@ -71,12 +70,7 @@ TNI_UNUSED TNI_FN void tni_params_unwatch(tni_watcher *w)
 
 tn_params *tn_params_create(tn_ctx *ctx)
 {
-    if (!ctx) return NULL;
-    tn_params *ps = (tn_params *)tni_alloc(ctx, sizeof *ps, "params");
-    if (!ps) return NULL;
-    memset(ps, 0, sizeof *ps);
-    tni_own(ctx, &ps->owned, tni_params_destroy);
-    return ps;
+    return ctx ? (tn_params *)tni_object(ctx, sizeof(tn_params), "params", tni_params_destroy) : NULL;
 }
 
 void      tn_params_destroy(tn_params *ps)     { if (ps) tni_params_destroy(&ps->owned); }
@@ -151,14 +145,12 @@ tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t
 {
     tn_ctx *ctx = tn_params_ctx(ps);
     if (!ctx) return NULL;
-    if (!name || !name[0]) {
-        tni_fail(ctx, TN_ERR_ARG, "params: the name of a parameter is %s, expected a name", name ? "empty" : "NULL");
-        return NULL;
-    }
-    if (tn_params_find(ps, name)) {
-        tni_fail(ctx, TN_ERR_ARG, "params: the parameter %s exists already, expected a new name", name);
-        return NULL;
-    }
+    if (!name || !name[0])
+        return tni_fail(ctx, TN_ERR_ARG, "params: the name of a parameter is %s, expected a name",
+                        name ? "empty" : "NULL"), (tn_param *)NULL;
+    if (tn_params_find(ps, name))
+        return tni_fail(ctx, TN_ERR_ARG, "params: the parameter %s exists already, expected a new name",
+                        name), (tn_param *)NULL;
     if (!tni_params_grow(ps)) return NULL;
     size_t    length = strlen(name) + 1;
     tn_param *p = (tn_param *)tni_alloc(ctx, sizeof *p + length, "parameter");
@@ -169,10 +161,7 @@ tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t
     p->lr_scale = p->decay_scale = 1;
     p->value = tn_tensor_create(ctx, TN_REAL, rank, shape);
     if (init.rule == TN_INIT_DEFAULT) init.rule = TN_INIT_ZERO;
-    if (!p->value || tni_init_fill(p->value, init) != TN_OK) {
-        tni_param_free(ctx, p);
-        return NULL;
-    }
+    if (!p->value || tni_init_fill(p->value, init) != TN_OK) return tni_param_free(ctx, p), (tn_param *)NULL;
     p->value->flags |= TNI_PARAM | TNI_WANTS_GRAD;
     ps->item[ps->count++] = p;
     return p;
@@ -278,15 +267,15 @@ tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
 /* Copies the numbers of a tensor to one of the same shape in another context. */
 static tn_status tni_copy_across(tn_tensor *to, const tn_tensor *from)
 {
-    int64_t n = tn_tensor_count(from);
-    double *v;
+    int64_t     n = tn_tensor_count(from);
+    tni_scratch w = tni_scratch_begin(to->ctx, "clone");
     if (to->ctx == from->ctx) return tni_copy(to, from);
-    if (!(v = tni_alloc_f64(to->ctx, n, 1, "clone"))) return TN_ERR_MEMORY;
+    double *v = tni_take_f64(&w, n, 1);
+    if (!v) return TN_ERR_MEMORY;
     tn_status s = tn_read(from, TN_F64, v, n);
     s = s == TN_OK ? tn_write(to, TN_F64, v, n)
                    : tni_fail(to->ctx, s, "clone: a parameter cannot be read: %s", tn_ctx_error(from->ctx));
-    tni_free_f64(to->ctx, v, n, 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static bool tni_clone_param(tn_params *to, const tn_param *from)
@@ -312,8 +301,7 @@ tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
     for (const tni_alias *a = ps->aliases; a && whole; a = a->next)
         whole = tn_params_tie(to, tni_alias_name(a), a->param->name) == TN_OK;
     if (whole) return to;
-    tn_params_destroy(to);
-    return NULL;
+    return tn_params_destroy(to), (tn_params *)NULL;
 }
 
 /* Zeroed memory for a model's array of layers. */
@@ -376,11 +364,9 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
         n++;
         {
             tn_param *p = tn_params_find(to, from->item[i]->name);
-            if (!p || !tni_same_shape(p->value, t)) {
-                tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: the target has no parameter %s of shape %s",
-                         from->item[i]->name, TNI_SHAPE(t));
-                return -1;
-            }
+            if (!p || !tni_same_shape(p->value, t))
+                return tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: the target has no parameter %s of shape %s",
+                                from->item[i]->name, TNI_SHAPE(t)), -1;
             if (write) memcpy(at, &p->value, sizeof p->value);
         }
     }
@@ -390,10 +376,8 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
 int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes)
 {
     const tni_layers *before = to ? to->layers : NULL;
-    if (!to || !from || !layers) {
-        tni_fail(tn_params_ctx(to), TN_ERR_ARG, "rebind: %s is NULL", !layers ? "layers" : "a set of parameters");
-        return -1;
-    }
+    if (!to || !from || !layers)
+        return tni_fail(tn_params_ctx(to), TN_ERR_ARG, "rebind: %s is NULL", !layers ? "layers" : "a set of parameters"), -1;
     int64_t n = tni_rebind(to, from, (char *)layers, bytes, false);
     if (n >= 0) tni_rebind(to, from, (char *)layers, bytes, true);
     else while (to->layers != before) tni_layers_drop(to);
@@ -408,9 +392,8 @@ static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, cons
     tn_tensor want = TNI_ZERO;
     want.rank = rank;
     memcpy(want.shape, shape, sizeof *shape * (size_t)rank);
-    tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s is tied to %s, which is %s, expected %s", name, p->name,
-             TNI_SHAPE(p->value), TNI_SHAPE(&want));
-    return NULL;
+    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s is tied to %s, which is %s, expected %s", name, p->name,
+                    TNI_SHAPE(p->value), TNI_SHAPE(&want)), (tn_tensor *)NULL;
 }
 
 /* "name.part" as a parameter of a layer; biases and gains have no weight decay. */
@@ -418,11 +401,9 @@ TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
                                   tn_init init, bool decays)
 {
     char full[256];
-    if (tni_print(full, sizeof full, "%s.%s", name ? name : "", part) >= sizeof full) {
-        tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s... is too long, expected at most %d bytes", full,
-                 (int)sizeof full - 1);
-        return NULL;
-    }
+    if (tni_print(full, sizeof full, "%s.%s", name ? name : "", part) >= sizeof full)
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s... is too long, expected at most %d bytes", full,
+                        (int)sizeof full - 1), (tn_tensor *)NULL;
     if (!name || !name[0]) tni_print(full, sizeof full, "%s", part);
     if (tni_alias_find(ps, full)) return tni_layer_tied(ps, full, rank, shape);
     tn_param *p = tn_params_add(ps, full, rank, shape, init);

@@ -13,7 +13,7 @@ static tn_tensor *tni_shaped(tn_ctx *ctx, tn_tensor *t, int rank, int64_t s0, in
 {
     int64_t shape[4] = {s0, s1, s2, s3};
     if (t && !tn_tensor_is_contiguous(t)) t = tn_copy(ctx, t);
-    return t ? tn_reshape(t, rank, shape) : NULL;
+    return tn_reshape(t, rank, shape);
 }
 
 static tn_status tni_tna_check(tn_params *ps, const char *name, tn_tn_attention_desc *d)
@@ -61,24 +61,20 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
 {
     const int64_t D = layer->desc.bond, count = tn_tensor_count(layer->a);
     const int64_t inner = layer->desc.in * (layer->desc.square ? layer->desc.in : 1);
-    tn_ctx       *ctx = layer->a->ctx;
-    double       *v = tni_scratch_f64(ctx, 1, count, "tn_attention");
-    bool          done = v && tn_read(layer->a, TN_F64, v, count) == TN_OK;
-    for (int64_t site = 0; done && site < count / (D * D * inner); site++)
+    tni_scratch   w = tni_scratch_begin(layer->a->ctx, "tn_attention");
+    double       *v = tni_take_numbers(&w, layer->a);
+    for (int64_t site = 0; v && site < count / (D * D * inner); site++)
         for (int64_t i = 0; i < D; i++)
             for (int64_t j = 0; j < i; j++) {
                 double *upper = v + ((site * D + j) * D + i) * inner, *lower = v + ((site * D + i) * D + j) * inner;
                 *upper = *lower = (*upper + *lower) / 2;
             }
-    done = done && tn_write(layer->a, TN_F64, v, count) == TN_OK;
-    tni_free_f64(ctx, v, 1, count);
-    return done;
+    return tni_scratch_end(&w, v ? tn_write(layer->a, TN_F64, v, count) : TN_ERR_MEMORY) == TN_OK;
 }
 
 tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_attention_desc *desc, tn_tn_attention *layer)
 {
     int64_t       shape[5], before = tn_params_count(ps);
-    const int64_t one = 1;
     int           rank = 0;
     tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention: layer or desc is NULL");
@@ -97,7 +93,7 @@ tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_atte
     if (whole && d.boundary == TN_BOUNDARY_VECTORS)
         whole = (layer->left = tni_layer_vector(ps, name, "left", d.bond, a)) != NULL
                 && (layer->right = tni_layer_vector(ps, name, "right", d.bond, a)) != NULL;
-    if (whole && d.residual) whole = (layer->r = tni_attention_constant(ps, name, "r", one, 1)) != NULL;
+    if (whole && d.residual) whole = (layer->r = tni_attention_constant(ps, name, "r", 1, 1)) != NULL;
     if (whole && d.bias) whole = (layer->bias = tni_attention_constant(ps, name, "bias", d.out, 0)) != NULL;
     if (whole && d.boundary == TN_BOUNDARY_DOMINANT && d.init_a.rule == TN_INIT_DEFAULT) whole = tni_tna_symmetric(layer);
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
@@ -162,11 +158,12 @@ static tn_tensor *tni_tna_b(tn_ctx *ctx, const tn_tn_attention *layer, bool tran
 static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_result *e, bool right)
 {
     const int64_t   n = m->shape[0], count = n * n, shape[2] = {n, n};
-    double         *a = tni_scratch_f64(ctx, tni_plus(tni_area(2, n), 3), n, "tn_attention"), value = 0, vw = 0;
+    tni_scratch     host = tni_scratch_begin(ctx, "tn_attention");
+    double          value = 0, vw = 0, *a = tni_take_f64(&host, n, n), *p = tni_take_f64(&host, n, n);
+    double         *v = tni_take_f64(&host, n, 1), *w = tni_take_f64(&host, n, 1);
     tn_tensor      *k = NULL;
     tn_lstsq_result inverse;
-    if (!a) return NULL;
-    double *p = a + count, *v = p + count, *w = v + n;
+    if (host.failed) return tni_scratch_end(&host, TN_ERR_MEMORY), (tn_tensor *)NULL;
     if (right) m = tn_transpose(m, 0, 1);
     tn_tensor *first = tn_slice(tn_slice(right ? e->right : e->left, 0, 0, 1), 1, 0, 1);
     if (tn_read(m, TN_F64, a, count) == TN_OK && tn_read(first, TN_F64, v, n) == TN_OK
@@ -183,7 +180,7 @@ static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_re
         k = tn_sub(ctx, inverse.x, tn_tensor_from(ctx, 2, shape, TN_F64, p));
         tn_lstsq_destroy(&inverse);
     } else k = NULL;
-    tni_free_f64(ctx, a, 2 * n + 3, n);
+    tni_scratch_end(&host, TN_OK);
     first = k ? tni_shaped(ctx, tn_copy(ctx, first), 2, 1, n, 1, 1) : NULL;     /* e is destroyed before the backward pass */
     tn_tensor *move = first ? tn_sub(ctx, tn_matmul(ctx, first, m), tn_scale(ctx, first, value)) : NULL;
     return move ? tni_tna_unit(ctx, tn_add(ctx, first, tn_matmul(ctx, move, k)), 0) : NULL;
@@ -195,13 +192,12 @@ static bool tni_tna_is_simple(tn_ctx *ctx, const tn_eig_result *e)
     int64_t count = 2 * tni_min(e->values->shape[0], 2);
     if (tn_read(tn_slice(e->values, 0, 0, count / 2), TN_F64, v, count) != TN_OK) return false;
     if (v[1] != 0)
-        tni_fail(ctx, TN_ERR_ARG, "tn_attention: the dominant eigenvalues of A[:,:,0] are %g +- %gi, expected a real one: "
-                 "TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", v[0], fabs(v[1]));
-    else if (!(fabs(v[0]) - hypot(v[2], v[3]) > 1e-9 * fabs(v[0])))
-        tni_fail(ctx, TN_ERR_ARG, "tn_attention: the eigenvalues of A[:,:,0] have the magnitudes %g and %g, expected one "
-                 "above all others: TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", fabs(v[0]), hypot(v[2], v[3]));
-    else return true;
-    return false;
+        return tni_fail(ctx, TN_ERR_ARG, "tn_attention: the dominant eigenvalues of A[:,:,0] are %g +- %gi, expected a real "
+                        "one: TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", v[0], fabs(v[1])), false;
+    if (fabs(v[0]) - hypot(v[2], v[3]) > 1e-9 * fabs(v[0])) return true;
+    return tni_fail(ctx, TN_ERR_ARG, "tn_attention: the eigenvalues of A[:,:,0] have the magnitudes %g and %g, expected one "
+                    "above all others: TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", fabs(v[0]),
+                    hypot(v[2], v[3])), false;
 }
 
 /* The boundary vector of A[:,:,0] of the first site (or the last, from the right). */
@@ -213,7 +209,7 @@ static tn_tensor *tni_tna_dominant(tn_ctx *ctx, const tn_tn_attention *layer, bo
     tn_eig_result e;
     tn_eig_desc all = TNI_ZERO;
     all.left = true;
-    m = m ? tn_slice(tn_slice(m, 0, site, site + 1), 3, 0, 1) : NULL;
+    m = tn_slice(tn_slice(m, 0, site, site + 1), 3, 0, 1);
     m = tni_shaped(ctx, m, 2, d->bond, d->bond, 1, 1);
     if (!m || tn_eig(ctx, m, &all, &e) != TN_OK) return NULL;
     if (tni_tna_is_simple(ctx, &e)) v = tni_tna_eigenvector(ctx, m, &e, right);
@@ -390,9 +386,7 @@ tn_tensor *tn_tn_attention_state(tn_ctx *ctx, const tn_tn_attention *layer, int6
     tn_tensor *state = v ? tn_tensor_create(ctx, TN_REAL, 2, shape) : NULL;
     shape[1] = layer->desc.bond;
     v = tn_add(ctx, tn_full(ctx, 2, shape, 0), v);
-    if (state && tn_assign(tn_slice(state, 1, 0, shape[1]), v) == TN_OK) return state;
-    tn_tensor_destroy(state);
-    return NULL;
+    return state ? tni_tensor_done(state, tn_assign(tn_slice(state, 1, 0, shape[1]), v)) : NULL;
 }
 
 tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x, tn_tensor *state)
@@ -402,11 +396,9 @@ tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_
     if (!tni_tna_decodes(ctx, layer) || !tni_tna_given(ctx, layer, x) || !tni_is_real(ctx, state, "tn_attention", "state"))
         return NULL;
     int64_t n = x->shape[1], D = layer->desc.bond;
-    if (state->rank != 2 || state->shape[0] != x->shape[0] || state->shape[1] != D + 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: state is %s, expected [%lld,%lld], as x is %s", TNI_SHAPE(state),
-                 (long long)x->shape[0], (long long)(D + 1), TNI_SHAPE(x));
-        return NULL;
-    }
+    if (state->rank != 2 || state->shape[0] != x->shape[0] || state->shape[1] != D + 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: state is %s, expected [%lld,%lld], as x is %s", TNI_SHAPE(state),
+                        (long long)x->shape[0], (long long)(D + 1), TNI_SHAPE(x)), (tn_tensor *)NULL;
     ctx->made = ctx->desc.dtype;
     tn_tensor *w = tni_tna_causal(ctx, layer, tni_tna_features(ctx, layer, x), tn_copy(ctx, tn_slice(state, 1, 0, D)), &l, &logs);
     logs = w ? tn_add(ctx, logs, tn_slice(state, 1, D, D + 1)) : NULL;

@@ -8,26 +8,21 @@
 /* ---- exact layers ------------------------------------------------------- >>tn-attention-exact */
 
 /* Zeroed numbers of A, B, vL and vR, one after the other, to be written by tni_tna_write. */
-static int64_t tni_tna_count(const tn_tn_attention *layer)
+static double *tni_tna_numbers(tni_scratch *w, const tn_tn_attention *layer)
 {
-    return tn_tensor_count(layer->a) + tn_tensor_count(layer->b) + 2 * layer->desc.bond;
-}
-
-static double *tni_tna_numbers(const tn_tn_attention *layer)
-{
-    return tni_alloc_f64(layer->a->ctx, 1, tni_tna_count(layer), "tn_attention");
+    return tni_take_zeros(w, 1, tni_plus(tni_plus(tn_tensor_count(layer->a), tn_tensor_count(layer->b)),
+                                         tni_area(2, layer->desc.bond)));
 }
 
 /* Writes and frees the numbers. On failure, or if v is NULL, removes the layer, whose parameters began at `before`. */
-static tn_status tni_tna_write(tn_params *ps, int64_t before, tn_tn_attention *layer, double *v)
+static tn_status tni_tna_write(tni_scratch *w, tn_params *ps, int64_t before, tn_tn_attention *layer, double *v)
 {
     const int64_t a = v ? tn_tensor_count(layer->a) : 0, b = v ? tn_tensor_count(layer->b) : 0, D = layer->desc.bond;
     bool          done = v && tn_write(layer->a, TN_F64, v, a) == TN_OK && tn_write(layer->b, TN_F64, v + a, b) == TN_OK;
     if (done && layer->left)
         done = tn_write(layer->left, TN_F64, v + a + b, D) == TN_OK
                && tn_write(layer->right, TN_F64, v + a + b + D, D) == TN_OK;
-    if (v) tni_free(layer->a->ctx, v, (size_t)tni_tna_count(layer) * sizeof(double));
-    return tni_layer_done(ps, before, done, layer, sizeof *layer);
+    return tni_scratch_end(w, tni_layer_done(ps, before, done, layer, sizeof *layer));
 }
 
 /* Bond 2p + s: p is the state of the last cell, s the guess of the next one, which that one has to confirm. */
@@ -53,8 +48,8 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
     d.out = count;
     d.boundary = boundary;
     if ((s = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return s;
-    double *a = tni_tna_numbers(layer);
-    double *b = a ? a + 4 * 4 * 2 : NULL;
+    tni_scratch w = tni_scratch_begin(tn_params_ctx(ps), "tn_attention");
+    double     *a = tni_tna_numbers(&w, layer), *b = a ? a + 4 * 4 * 2 : NULL;
     for (int p = 0; a && p < 2; p++)
         for (int c = 0; c < 2; c++)
             for (int r = 0; r < 2; r++) {
@@ -66,16 +61,15 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
         double *ends = b + 4 * 4 * 2 * count;
         ends[0] = ends[1] = ends[4] = ends[6] = 1;
     }
-    return tni_tna_write(ps, before, layer, a);
+    return tni_tna_write(&w, ps, before, layer, a);
 }
 
 static bool tni_tna_numbers_of(tn_ctx *ctx, const tn_tensor *t, const char *what, int64_t rows, int64_t columns, double *v)
 {
     if (!tni_is_real(ctx, t, "tn_attention_from_linear", what)) return false;
     if (t->rank == 2 && t->shape[0] == rows && t->shape[1] == columns) return tn_read(t, TN_F64, v, rows * columns) == TN_OK;
-    tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
-             (long long)rows, (long long)columns);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
+                    (long long)rows, (long long)columns), false;
 }
 
 /* Bond 0 until the pair (v[a],k[b]) of one site is taken, then 1 + a m + b until q meets it. With a ring, or with both
@@ -87,37 +81,33 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     const int64_t m = q && q->rank == 2 ? q->shape[0] : 1, in = q && q->rank == 2 ? q->shape[1] : 1;
     const int64_t out = v && v->rank == 2 ? v->shape[0] : 1;
     const int64_t before = tn_params_count(ps);
-    int64_t       D;
-    double       *wq;
+    const int64_t D = out * m + 1;
+    tni_scratch   w = tni_scratch_begin(ctx, "tn_attention_from_linear");
     tn_tn_attention_desc d = TNI_ZERO;
     d.in = in;
     d.out = out;
-    d.bond = D = out * m + 1;
+    d.bond = D;
     d.square = d.unit_inputs = true;
     d.boundary = causal ? TN_BOUNDARY_FIRST : TN_BOUNDARY_CLOSED;
     d.causal = causal;
     if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
     if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return tn_ctx_status(ctx);
-    if (!(wq = tni_scratch_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
-    double *wk = wq + m * in, *wv = wk + m * in;
+    double   *wq = tni_take_f64(&w, m, in), *wk = tni_take_f64(&w, m, in), *wv = tni_take_f64(&w, out, in);
+    if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
     bool      read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
                      && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
     tn_status status = read ? tn_tn_attention_init(ps, name, &d, layer) : tn_ctx_status(ctx);
-    if (status == TN_OK) {
-        double *a = tni_tna_numbers(layer);
-        double *b = a ? a + D * D * in * in : NULL;
-        for (int64_t i = 0; a && i < D; i++) for (int64_t t = 0; t < in; t++) a[((i * D + i) * in + t) * in + t] = 1;
-        for (int64_t i = 0; a && i < out; i++)
-            for (int64_t j = 0; j < m; j++)
-                for (int64_t s = 0; s < in; s++) {
-                    const int64_t pair = 1 + i * m + j;
-                    for (int64_t t = 0; t < in; t++) a[(pair * in + t) * in + s] += wv[i * in + t] * wk[j * in + s];
-                    b[(pair * D * out + i) * in + s] = wq[j * in + s];
-                }
-        status = tni_tna_write(ps, before, layer, a);
-    }
-    tni_free_f64(ctx, wq, 2 * m + out, in);
-    return status;
+    if (status != TN_OK) return tni_scratch_end(&w, status);
+    double *a = tni_tna_numbers(&w, layer), *b = a ? a + D * D * in * in : NULL;
+    for (int64_t i = 0; a && i < D; i++) for (int64_t t = 0; t < in; t++) a[((i * D + i) * in + t) * in + t] = 1;
+    for (int64_t i = 0; a && i < out; i++)
+        for (int64_t j = 0; j < m; j++)
+            for (int64_t s = 0; s < in; s++) {
+                const int64_t pair = 1 + i * m + j;
+                for (int64_t t = 0; t < in; t++) a[(pair * in + t) * in + s] += wv[i * in + t] * wk[j * in + s];
+                b[(pair * D * out + i) * in + s] = wq[j * in + s];
+            }
+    return tni_tna_write(&w, ps, before, layer, a);
 }
 
 /* Bond 0 before the first of the two sites, 1 + d t + s between them: t and s have changed places there; d^2 + 1 after. */
@@ -135,7 +125,8 @@ tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int
     d.square = d.unit_inputs = true;
     d.boundary = TN_BOUNDARY_VECTORS;
     if ((status = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return status;
-    double *a = tni_tna_numbers(layer);
+    tni_scratch w = tni_scratch_begin(tn_params_ctx(ps), "tn_attention");
+    double     *a = tni_tna_numbers(&w, layer);
     for (int64_t t = 0; a && t < in; t++) {
         for (int64_t i = 0; i < D; i++) a[((i * D + i) * in + t) * in + t] = 1;
         for (int64_t s = 0; s < in; s++) {
@@ -148,7 +139,7 @@ tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int
         memcpy(a + count, a, (size_t)count * sizeof(double));
         a[2 * count] = a[2 * count + 2 * D - 1] = 1;            /* vL is e_0, vR the last unit vector */
     }
-    return tni_tna_write(ps, before, layer, a);
+    return tni_tna_write(&w, ps, before, layer, a);
 }
 
 /* ---- its rule ----------------------------------------------------------- >>tn-attention-rule */
@@ -165,13 +156,13 @@ static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t 
         }
     tn_tensor *y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, TNI_DIMS(strings, n, 2), TN_F64, bits));
     if (y && layer->desc.out == 2) y = tn_sub(ctx, tn_slice(y, 2, 1, 2), tn_slice(y, 2, 0, 1));
-    y = y ? tn_reshape(y, 2, TNI_DIMS(strings, n)) : NULL;
+    y = tn_reshape(y, 2, TNI_DIMS(strings, n));
     if (!y || tn_read(y, TN_F64, z, strings * n) != TN_OK) return false;
     for (int64_t i = 0; i < strings * n; i++) {
         largest = fmax(largest, fabs(z[i]));
         if (fabs(z[i]) < HUGE_VAL) continue;
-        tni_fail(ctx, TN_ERR_NONFINITE, "tn_attention_rule: an output of the layer is %g, expected finite numbers", z[i]);
-        return false;
+        return tni_fail(ctx, TN_ERR_NONFINITE, "tn_attention_rule: an output of the layer is %g, expected finite numbers",
+                        z[i]), false;
     }
     for (int64_t i = 0; i < strings * n && largest > 0; i++) z[i] /= largest;
     return true;
@@ -221,21 +212,19 @@ static void tni_rule_read(const double *z, int64_t n, bool ring, tn_rule_reading
 tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, tn_rule_reading *out)
 {
     const int64_t cells = n >= 3 && n <= 14 ? n << n : 0;
-    double       *bits;
+    tni_scratch   w = tni_scratch_begin(ctx, "tn_attention_rule");
     if (!out) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: out is NULL");
     memset(out, 0, sizeof *out);
     if (!tni_layer_given(ctx, layer, "tn_attention_rule")) return TN_ERR_ARG;
-    if (cells == 0)
-        return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: n is %lld, expected 3 to 14", (long long)n);
+    if (!tni_within(ctx, "tn_attention_rule", "n", n, 3, 14)) return TN_ERR_ARG;
     if (layer->desc.in != 2 || layer->desc.out > 2)
         return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_rule: in is %lld and out %lld, expected 2, and 1 or 2",
                         (long long)layer->desc.in, (long long)layer->desc.out);
-    if (!(bits = tni_scratch_f64(ctx, 3, cells, "tn_attention_rule"))) return TN_ERR_MEMORY;
+    double *bits = tni_take_f64(&w, 2, cells), *z = tni_take_f64(&w, 1, cells);
     tn_mark mark = tn_arena_mark(ctx);
-    bool    done = tni_rule_outputs(ctx, layer, n, bits, bits + 2 * cells);
-    if (done) tni_rule_read(bits + 2 * cells, n, layer->desc.boundary == TN_BOUNDARY_CLOSED, out);
-    tni_free_f64(ctx, bits, 3, cells);
+    bool    done = !w.failed && tni_rule_outputs(ctx, layer, n, bits, z);
+    if (done) tni_rule_read(z, n, layer->desc.boundary == TN_BOUNDARY_CLOSED, out);
     if (!tni_recording(ctx)) tn_arena_release(ctx, mark);
-    return done ? TN_OK : tn_ctx_status(ctx);
+    return tni_scratch_end(&w, done ? TN_OK : tn_ctx_status(ctx));
 }
 #endif /* TN_NO_MPS */

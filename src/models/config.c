@@ -491,7 +491,6 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
 {
     tn_transformer_desc d;
     tni_writer          w;
-    tni_text            t;
     char                line[128 + 24 * TN_MAX_CYCLE];
     size_t              n = sizeof tni_config_keys / sizeof *tni_config_keys;
     tn_status           s;
@@ -501,7 +500,7 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     tni_writer_open(&w, ctx, &sink);
     for (size_t i = 0; i <= n; i++) {
         if (i > 0 && i < n && tni_key_is_open(&tni_config_keys[i - 1], &d)) continue;
-        t.dst = line; t.room = sizeof line; t.length = 0;
+        tni_text t = {line, sizeof line, 0};
         tni_text_string(&t, i == 0 ? "{\n  \"model_type\": \"tensornet\"" : ",\n  ");
         if (i > 0) tni_text_key(&t, &tni_config_keys[i - 1], &d);
         if (i == n) tni_text_string(&t, "\n}\n");

@@ -9,31 +9,25 @@
 static void tni_transformer_cache_destroy(tni_owned *owned)
 {
     tn_transformer_cache *c = (tn_transformer_cache *)(void *)owned;
-    tn_ctx               *ctx = owned->ctx;
-    tni_disown(owned);
     for (int64_t l = 0; l < c->layers; l++) tn_attention_cache_destroy(c->attn[l]);
-    tni_free(ctx, c->attn, (size_t)c->layers * sizeof *c->attn);
-    tni_free(ctx, c, sizeof *c);
+    tni_free(owned->ctx, c->attn, (size_t)c->layers * sizeof *c->attn);
+    tni_object_free(owned, sizeof *c);
 }
 
 static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
 {
     if (!ctx) return false;
-    if (!m || !m->blocks) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not initialised" : "NULL");
-        return false;
-    }
-    if (m->desc.bidirectional) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is bidirectional, expected a causal one to decode");
-        return false;
-    }
-    if (batch > 0 && length > 0 && (!m->position || length <= m->desc.context)) return true;
+    if (!m || !m->blocks)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not initialised" : "NULL"), false;
+    if (m->desc.bidirectional)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is bidirectional, expected a causal one to "
+                        "decode"), false;
     if (batch < 1 || length < 1)
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
-                 (long long)(batch < 1 ? batch : length));
-    else tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: length is %lld, expected at most %lld, the learned positions",
-                  (long long)length, (long long)m->desc.context);
-    return false;
+        return tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
+                        (long long)(batch < 1 ? batch : length)), false;
+    if (!m->position || length <= m->desc.context) return true;
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: length is %lld, expected at most %lld, the learned positions",
+                    (long long)length, (long long)m->desc.context), false;
 }
 
 tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
@@ -53,8 +47,7 @@ tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transfor
     c->length = length;
     tni_own(ctx, &c->owned, tni_transformer_cache_destroy);     /* after its parts: the context destroys it before them */
     if (whole) return c;
-    tni_transformer_cache_destroy(&c->owned);
-    return NULL;
+    return tni_transformer_cache_destroy(&c->owned), (tn_transformer_cache *)NULL;
 }
 
 void tn_transformer_cache_destroy(tn_transformer_cache *c) { if (c) tni_transformer_cache_destroy(&c->owned); }
@@ -79,19 +72,14 @@ size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
 static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_transformer_cache *c)
 {
     if (!tni_model_given(ctx, m, ids, "ids", "transformer")) return false;
-    if (!c || c->owned.ctx != ctx || c->layers != m->desc.layers) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer: the cache is %s", !c ? "NULL" : c->owned.ctx != ctx ? "of another context"
-                 : "of another model");
-        return false;
-    }
-    if (c->broken) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer: an earlier call failed while it updated the cache, so reset it first");
-        return false;
-    }
-    if (tni_recording(ctx)) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer: the context is recording, expected decoding without it");
-        return false;
-    }
+    if (!c || c->owned.ctx != ctx || c->layers != m->desc.layers)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: the cache is %s",
+                        !c ? "NULL" : c->owned.ctx != ctx ? "of another context" : "of another model"), false;
+    if (c->broken)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: an earlier call failed while it updated the cache, so reset it "
+                        "first"), false;
+    if (tni_recording(ctx))
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: the context is recording, expected decoding without it"), false;
     if (!tni_uncaptured(ctx, "a transformer's cache is updated")) return false;
     if (ids->shape[0] == c->batch && ids->shape[1] > 0 && ids->shape[1] <= c->length - c->past) return true;
     if (ids->shape[0] != c->batch || ids->shape[1] < 1)

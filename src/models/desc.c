@@ -21,23 +21,14 @@ static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
 static bool tni_extent_given(tn_ctx *ctx, const char *what, int64_t n)
 {
     if (tni_is_extent(n)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, expected 1 to 2^31 - 2", what, (long long)n);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, expected 1 to 2^31 - 2", what, (long long)n), false;
 }
 
 /* Checks for 0, the default, or a positive number that is finite. */
 static bool tni_positive_or_0(tn_ctx *ctx, const char *what, double v)
 {
     if (v >= 0 && v <= 1e30) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, expected 0 to 1e30", what, v);
-    return false;
-}
-
-static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t last)
-{
-    if (value >= 0 && value <= last) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %lld", what, (long long)value, (long long)last);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, expected 0 to 1e30", what, v), false;
 }
 
 TNI_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
@@ -47,13 +38,6 @@ TNI_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
 }
 
 /* ---- blocks that differ: the desc as one block sees it ------------------- >>model-cycles */
-
-static bool tni_cycle_given(tn_ctx *ctx, const char *what, int64_t n)
-{
-    if (n >= 0 && n <= TN_MAX_CYCLE) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %d", what, (long long)n, TN_MAX_CYCLE);
-    return false;
-}
 
 static int64_t tni_lcm(int64_t a, int64_t b)
 {
@@ -131,12 +115,13 @@ TNI_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t 
 
 static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
 {
-    return tni_enum_known(ctx, "mlp", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
-        && tni_enum_known(ctx, "attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
-        && tni_enum_known(ctx, "positions", (int64_t)d->positions, TN_POSITIONS_NONE)
-        && tni_enum_known(ctx, "norm", (int64_t)d->norm, TN_NORM_LAYER)
-        && tni_enum_known(ctx, "place", (int64_t)d->norm_place, TN_PLACE_SANDWICH)
-        && tni_enum_known(ctx, "init", (int64_t)d->init, TN_INIT_HE);
+    const char *what = "transformer";
+    return tni_within(ctx, what, "mlp", (int64_t)d->mlp, 0, (int64_t)TNI_MLP_KINDS - 1)
+        && tni_within(ctx, what, "attention", (int64_t)d->attention, 0, TN_ATTENTION_DIFFERENTIAL_PLAIN)
+        && tni_within(ctx, what, "positions", (int64_t)d->positions, 0, TN_POSITIONS_NONE)
+        && tni_within(ctx, what, "norm", (int64_t)d->norm, 0, TN_NORM_LAYER)
+        && tni_within(ctx, what, "place", (int64_t)d->norm_place, 0, TN_PLACE_SANDWICH)
+        && tni_within(ctx, what, "init", (int64_t)d->init, 0, TN_INIT_HE);
 }
 
 static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
@@ -154,9 +139,8 @@ static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
     if (d->row_length == 0) d->row_length = d->context;
     if (!tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
     if (!d->no_projection || d->hidden == d->dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld, expected dim = %lld with no_projection", (long long)d->hidden,
-             (long long)d->dim);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld, expected dim = %lld with no_projection",
+                    (long long)d->hidden, (long long)d->dim), false;
 }
 
 static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
@@ -239,10 +223,8 @@ static tn_status tni_transformer_alike(tn_ctx *ctx, tn_transformer_desc *d)
     tn_status    s;
     if (!tni_transformer_known(ctx, d) || !tni_transformer_numbers(ctx, d) || !tni_transformer_sound(ctx, d))
         return TN_ERR_ARG;
-    if (d->mlp_order < 0 || d->mlp_order > 64)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer: mlp_order is %lld, expected 0 to 64", (long long)d->mlp_order);
-    if (d->window < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer: window is %lld, expected 0 or more", (long long)d->window);
+    if (!tni_within(ctx, "transformer", "mlp_order", d->mlp_order, 0, 64)
+        || !tni_within(ctx, "transformer", "window", d->window, 0, INT64_MAX)) return TN_ERR_ARG;
     if (!(d->dropout >= 0 && d->dropout < 1))
         return tni_fail(ctx, TN_ERR_ARG, "transformer: dropout is %g, expected 0 <= dropout < 1", d->dropout);
     if (!tni_transformer_extents(ctx, d)) return TN_ERR_SHAPE;
@@ -286,8 +268,9 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
     if (!tni_extent_given(ctx, "vocab", d.vocab) || !tni_extent_given(ctx, "layers", d.layers)
         || !tni_extent_given(ctx, "dim", d.dim) || !tni_extent_given(ctx, "heads", d.heads)
         || !tni_extent_given(ctx, "context", d.context)) return TN_ERR_SHAPE;
-    if (!tni_cycle_given(ctx, "attention_count", d.attention_count) || !tni_cycle_given(ctx, "window_count", d.window_count)
-        || !tni_cycle_given(ctx, "mlp_count", d.mlp_count)) return TN_ERR_ARG;
+    if (!tni_within(ctx, "transformer", "attention_count", d.attention_count, 0, TN_MAX_CYCLE)
+        || !tni_within(ctx, "transformer", "window_count", d.window_count, 0, TN_MAX_CYCLE)
+        || !tni_within(ctx, "transformer", "mlp_count", d.mlp_count, 0, TN_MAX_CYCLE)) return TN_ERR_ARG;
     tni_cycles_tidy(&d);
     if ((s = tni_transformer_cycles(ctx, &d)) == TN_OK && out) *out = d;
     return s;

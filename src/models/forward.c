@@ -157,8 +157,7 @@ TNI_FN bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tenso
     if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, m ? "not initialised" : "NULL");
     if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, op, what)) return false;
     if (ids->rank == 2) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [texts,tokens]", op, what, TNI_SHAPE(ids));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [texts,tokens]", op, what, TNI_SHAPE(ids)), false;
 }
 
 TNI_FN tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, tn_tensor *x,
@@ -260,11 +259,9 @@ TNI_FN tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_te
                                      const tni_taps *taps)
 {
     const int64_t end = m->position ? past + ids->shape[1] : 0;
-    if (m->position && end > m->desc.context) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: there are %lld tokens, expected at most %lld, the learned positions",
-                 (long long)end, (long long)m->desc.context);
-        return NULL;
-    }
+    if (m->position && end > m->desc.context)
+        return tni_fail(ctx, TN_ERR_SHAPE, "transformer: there are %lld tokens, expected at most %lld, the learned positions",
+                        (long long)end, (long long)m->desc.context), (tn_tensor *)NULL;
     tn_tensor *x = tn_embedding_forward(ctx, &m->embed, ids);
     if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
     if (m->desc.embed_norm) x = tni_norm_tapped(ctx, &m->embed_norm, x, taps, "embed_norm");
@@ -324,11 +321,9 @@ tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t l)
 {
     if (!tni_model_given(ctx, m, ids, "ids", "transformer_pattern")) return NULL;
-    if (l < 0 || l >= m->desc.layers) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer_pattern: block is %lld, expected 0 <= block < %lld, the number of layers",
-                 (long long)l, (long long)m->desc.layers);
-        return NULL;
-    }
+    if (l < 0 || l >= m->desc.layers)
+        return tni_fail(ctx, TN_ERR_SHAPE, "transformer_pattern: block is %lld, expected 0 <= block < %lld, the number of "
+                        "layers", (long long)l, (long long)m->desc.layers), (tn_tensor *)NULL;
     tn_tensor *x0 = tni_model_embedded(ctx, m, ids, 0, NULL);
     tn_tensor *x = tni_model_blocks(ctx, m, x0, l, NULL, NULL, NULL);
     tn_tensor *y = x ? tni_model_attended(ctx, m, &m->blocks[l], &x, x0, NULL) : NULL;
@@ -364,10 +359,9 @@ tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
 {
     if (!tni_model_given(ctx, m, ids, "ids", "transformer") || !tni_model_given(ctx, m, targets, "targets", "transformer"))
         return NULL;
-    if (!tni_same_shape(ids, targets)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: targets are %s, expected %s as ids", TNI_SHAPE(targets), TNI_SHAPE(ids));
-        return NULL;
-    }
+    if (!tni_same_shape(ids, targets))
+        return tni_fail(ctx, TN_ERR_SHAPE, "transformer: targets are %s, expected %s as ids", TNI_SHAPE(targets),
+                        TNI_SHAPE(ids)), (tn_tensor *)NULL;
     return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
 }
 
@@ -384,15 +378,15 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, t
     static const char *const part[] = {"attn.qk", "attn.v", "attn.o", "mlp.w", "mlp.p"};
     tn_tensor **w;
     char      (*name)[64];
-    size_t  each = sizeof *w + sizeof *name;
-    int64_t n = 0;
+    int64_t     n = 0;
     if (error) memset(error, 0, sizeof *error);
     if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
     tn_ctx *ctx = m->head.w->ctx;
     int64_t room = tni_plus(tni_area(5, m->desc.layers), 1);
-    w = (tn_tensor **)tni_array(ctx, room, each, "transformer_compact");
-    if (!w) return TN_ERR_MEMORY;
-    name = (char (*)[64])(void *)(w + room);
+    tni_scratch work = tni_scratch_begin(ctx, "transformer_compact");
+    w = (tn_tensor **)tni_take(&work, room, sizeof *w);
+    name = (char (*)[64])tni_take(&work, room, sizeof *name);
+    if (work.failed) return tni_scratch_end(&work, TN_ERR_MEMORY);
     for (int64_t l = 0; l < m->desc.layers; l++) {
         const tn_transformer_block *b = &m->blocks[l];
         tn_tensor *const            of[5] = {b->attn.qk, b->attn.v, b->attn.o, b->mlp.w, b->mlp.p};
@@ -406,9 +400,7 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, t
         w[n] = m->head.w;
         tni_print(name[n++], sizeof *name, "head.w");
     }
-    tn_status s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
-    tni_free(ctx, w, (size_t)room * each);
-    return s;
+    return tni_scratch_end(&work, tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error));
 }
 
 #endif /* TN_NO_MODELS */

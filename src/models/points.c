@@ -85,10 +85,7 @@ static void tni_points_after(tni_points *p, const tn_transformer *m, int64_t B, 
 
 int64_t tn_transformer_points(const tn_transformer *m, int64_t B, int64_t T, tn_point *points, int64_t max)
 {
-    tni_points p;
-    p.count = 0;
-    p.max = points ? max : 0;
-    p.to = points;
+    tni_points p = {0, points ? max : 0, points};
     if (!m || !m->blocks) return 0;
     tni_points_before(&p, m, B, T);
     for (int64_t l = 0; l < m->desc.layers; l++) tni_points_block(&p, m, l, B, T);
@@ -99,10 +96,7 @@ int64_t tn_transformer_points(const tn_transformer *m, int64_t B, int64_t T, tn_
 /* The points of block l, or with -1 those outside of all blocks. Needs no memory, for a step that allocates none. */
 TNI_FN int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *points)
 {
-    tni_points p;
-    p.count = 0;
-    p.max = TNI_BLOCK_POINTS;
-    p.to = points;
+    tni_points p = {0, TNI_BLOCK_POINTS, points};
     if (l >= 0) tni_points_block(&p, m, l, 1, 1);
     else {
         tni_points_before(&p, m, 1, 1);
@@ -141,11 +135,9 @@ TNI_FN tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *n
         if (!y && ctx->status == TN_OK) tni_fail(ctx, TN_ERR_ARG, "transformer_run: the tap of %s returned NULL", name);
         if (!y || !tni_is_real(ctx, y, "transformer_run", name)) return NULL;
         if (y == x) continue;
-        if (!tni_same_shape(y, x)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "transformer_run: the tap of %s returned %s, expected %s", name, TNI_SHAPE(y),
-                     TNI_SHAPE(x));
-            return NULL;
-        }
+        if (!tni_same_shape(y, x))
+            return tni_fail(ctx, TN_ERR_SHAPE, "transformer_run: the tap of %s returned %s, expected %s", name, TNI_SHAPE(y),
+                            TNI_SHAPE(x)), (tn_tensor *)NULL;
         if (y->dtype != x->dtype) y = tn_cast(ctx, y, x->dtype);
         if (!(y = tni_contiguous(ctx, y, "transformer_run", name))) return NULL;
         x = y;

@@ -63,19 +63,16 @@ static bool tni_tap_known(tn_ctx *ctx, const tn_transformer *m, const char *name
             least = distance < least ? distance : least;
         }
     }
-    tni_fail(ctx, TN_ERR_ARG, "transformer_run: the model has no point %s; did you mean %s?", tni_quote(name).s,
-             nearest.name);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "transformer_run: the model has no point %s; did you mean %s?", tni_quote(name).s,
+                    nearest.name), false;
 }
 
 static bool tni_taps_known(tn_ctx *ctx, const tn_transformer *m, const tn_tap *taps, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        if (!taps[i].points || !taps[i].fn) {
-            tni_fail(ctx, TN_ERR_ARG, "transformer_run: %s of tap %lld is NULL", taps[i].points ? "fn" : "points",
-                     (long long)i);
-            return false;
-        }
+        if (!taps[i].points || !taps[i].fn)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer_run: %s of tap %lld is NULL", taps[i].points ? "fn" : "points",
+                            (long long)i), false;
         if (!tni_tap_known(ctx, m, taps[i].points)) return false;
     }
     return true;
@@ -85,11 +82,9 @@ tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *i
 {
     tni_taps all;
     if (!tni_model_given(ctx, m, ids, "ids", "transformer_run")) return NULL;
-    if (n < 0 || (n > 0 && !taps)) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer_run: n is %lld with taps %s, expected 0, or more with an array",
-                 (long long)n, taps ? "given" : "NULL");
-        return NULL;
-    }
+    if (n < 0 || (n > 0 && !taps))
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_run: n is %lld with taps %s, expected 0, or more with an array",
+                        (long long)n, taps ? "given" : "NULL"), (tn_tensor *)NULL;
     if (n > 0 && !tni_taps_known(ctx, m, taps, n)) return NULL;
     all.show = tni_taps_show;
     all.asks = tni_taps_ask;
@@ -104,10 +99,9 @@ tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *i
 
 tn_tensor *tn_tap_read(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
 {
-    if (!user) {
-        tni_fail(ctx, TN_ERR_ARG, "tap_read: user is NULL at %s, expected the address of a tensor *", name ? name : "a point");
-        return NULL;
-    }
+    if (!user)
+        return tni_fail(ctx, TN_ERR_ARG, "tap_read: user is NULL at %s, expected the address of a tensor *",
+                        name ? name : "a point"), (tn_tensor *)NULL;
     *(tn_tensor **)user = x;
     return x;
 }
@@ -120,8 +114,7 @@ static tn_tensor *tni_edit_mean(tn_ctx *ctx, tn_tensor *x, int axis)
     tn_tensor *sum = tn_sum_axis(ctx, x, axis);
     memcpy(shape, x->shape, sizeof shape);
     shape[0] = shape[axis] = 1;
-    sum = sum ? tn_sum_axis(ctx, sum, 0) : NULL;
-    sum = sum ? tn_reshape(sum, x->rank, shape) : NULL;
+    sum = tn_reshape(sum ? tn_sum_axis(ctx, sum, 0) : NULL, x->rank, shape);
     return sum ? tn_scale(ctx, sum, 1 / n) : NULL;
 }
 
@@ -148,9 +141,8 @@ static tn_tensor *tni_edit_spliced(tn_ctx *ctx, tn_tensor *x, int axis, int64_t 
 static bool tni_edit_range(tn_ctx *ctx, const char *name, const char *what, int64_t first, int64_t count, int64_t extent)
 {
     if (first >= 0 && count > 0 && first <= extent - count) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "tap_edit: %s: %s is %lld and %ss %lld, expected a range within 0 to %lld", name, what,
-             (long long)first, what, (long long)count, (long long)extent - 1);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "tap_edit: %s: %s is %lld and %ss %lld, expected a range within 0 to %lld", name, what,
+                    (long long)first, what, (long long)count, (long long)extent - 1), false;
 }
 
 tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
@@ -161,10 +153,8 @@ tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
     if (!ctx || !e || !name || !tni_is_real(ctx, x, "tap_edit", "x")) return NULL;
     int heads = tni_name_matches("*.pattern", name) ? 1 : 2;
     int tokens = 3 - heads;
-    if (x->rank < 3 || (x->rank < 4 && e->heads != 0) || (e->heads != 0 && tni_name_matches("*.mlp.encoders", name))) {
-        tni_fail(ctx, TN_ERR_ARG, "tap_edit: %s has no heads, expected heads 0", name);
-        return NULL;
-    }
+    if (x->rank < 3 || (x->rank < 4 && e->heads != 0) || (e->heads != 0 && tni_name_matches("*.mlp.encoders", name)))
+        return tni_fail(ctx, TN_ERR_ARG, "tap_edit: %s has no heads, expected heads 0", name), (tn_tensor *)NULL;
     if ((e->heads != 0 && !tni_edit_range(ctx, name, "head", e->head, e->heads, x->shape[heads]))
         || (e->tokens != 0 && !tni_edit_range(ctx, name, "token", e->token, e->tokens, x->shape[tokens]))) return NULL;
     h1 = e->heads ? e->head + e->heads : x->shape[heads];
@@ -172,7 +162,7 @@ tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
     int64_t    t0 = e->tokens ? e->token : 0;
     int64_t    t1 = e->tokens ? e->token + e->tokens : x->shape[tokens];
     tn_tensor *by_head = tn_slice(x, heads, h0, h1);
-    tn_tensor *part = by_head ? tn_slice(by_head, tokens, t0, t1) : NULL;
+    tn_tensor *part = tn_slice(by_head, tokens, t0, t1);
     if (!part) return NULL;
     tn_tensor *value = tni_edit_part(tni_edit_part(e->value, x, heads, h0, h1), x, tokens, t0, t1);
     tn_tensor *mean = e->mean ? tni_edit_mean(ctx, by_head, tokens) : NULL;
@@ -181,11 +171,9 @@ tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
     else y = tn_full(ctx, part->rank, part->shape, 0);
     if (value) y = tn_add(ctx, y, value);
     if (mean) y = tn_add(ctx, y, mean);
-    if (y && !tni_same_shape(y, part)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tap_edit: %s: value is %s, expected a shape that is broadcast to %s", name,
-                 TNI_SHAPE(e->value), TNI_SHAPE(part));
-        return NULL;
-    }
+    if (y && !tni_same_shape(y, part))
+        return tni_fail(ctx, TN_ERR_SHAPE, "tap_edit: %s: value is %s, expected a shape that is broadcast to %s", name,
+                        TNI_SHAPE(e->value), TNI_SHAPE(part)), (tn_tensor *)NULL;
     return tni_edit_spliced(ctx, x, heads, h0, h1, tni_edit_spliced(ctx, by_head, tokens, t0, t1, y));
 }
 
@@ -200,11 +188,8 @@ tn_tensor *tn_transformer_logit_lens(tn_ctx *ctx, const tn_transformer *m, tn_te
 
 int64_t tn_transformer_parts(const tn_transformer *m, tn_point *parts, int64_t max)
 {
-    tni_points p;
+    tni_points p = {0, parts ? max : 0, parts};
     char       head[32];
-    p.count = 0;
-    p.max = parts ? max : 0;
-    p.to = parts;
     if (!m || !m->blocks) return 0;
     tni_point_add(&p, -1, "embed", "", 0, 0, 0, 0, 0);
     for (int64_t l = 0; l < m->desc.layers; l++) {
@@ -264,7 +249,7 @@ static bool tni_attribution_heads(tn_ctx *ctx, const tn_transformer *m, const tn
     memcpy(shape, z->shape, sizeof shape);
     tn_tensor *back = tn_affine(ctx, to, tn_transpose(b->attn.o, 0, 1), NULL);
     back = back ? tni_row_product(ctx, z, tn_reshape(back, 4, shape)) : NULL;
-    *heads = back ? tn_reshape(back, 3, shape) : NULL;
+    *heads = tn_reshape(back, 3, shape);
     return *heads != NULL;
 }
 
@@ -307,12 +292,10 @@ static bool tni_attribution_given(tn_ctx *ctx, const tn_transformer *m, const tn
     static const char op[] = "transformer_attribution";
     if (!tni_model_given(ctx, m, ids, "ids", op) || !tni_model_given(ctx, m, targets, "targets", op)
         || (others && !tni_model_given(ctx, m, others, "others", op))) return false;
-    if (!tni_same_shape(ids, targets) || (others && !tni_same_shape(ids, others))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s are %s, expected %s as ids", op,
-                 tni_same_shape(ids, targets) ? "others" : "targets",
-                 tni_same_shape(ids, targets) ? TNI_SHAPE(others) : TNI_SHAPE(targets), TNI_SHAPE(ids));
-        return false;
-    }
+    if (!tni_same_shape(ids, targets) || (others && !tni_same_shape(ids, others)))
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s are %s, expected %s as ids", op,
+                        tni_same_shape(ids, targets) ? "others" : "targets",
+                        tni_same_shape(ids, targets) ? TNI_SHAPE(others) : TNI_SHAPE(targets), TNI_SHAPE(ids)), false;
     return !tni_contradiction(ctx, m->desc.norm_place == TN_PLACE_POST, "norm_place is TN_PLACE_POST, expected another place for an "
                               "attribution: its norms change the parts of earlier blocks")
         && !tni_contradiction(ctx, tni_recording(ctx) && m->desc.dropout > 0, "dropout is above 0 while the context is "
@@ -325,13 +308,12 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     static const char *const points[5] = {"embed", "*.attn.z", "*.mlp", "*.norm1_out.scale", "norm.scale"};
     tn_tap         taps[5];
     tni_read_parts read;
-    tn_tensor    **list;
+    tni_scratch    w = tni_scratch_begin(ctx, "transformer_attribution");
     int64_t        n = 0;
     if (!tni_attribution_given(ctx, m, ids, targets, others)) return NULL;
     read.layers = m->desc.layers;
-    int64_t room = tni_plus(tni_area(6, read.layers), 4);
-    if (!(list = (tn_tensor **)tni_array(ctx, room, sizeof *list, "transformer_attribution"))) return NULL;
-    memset(list, 0, (size_t)room * sizeof *list);
+    tn_tensor **list = (tn_tensor **)tni_take_zeroed(&w, tni_plus(tni_area(6, read.layers), 4), sizeof *list);
+    if (!list) return NULL;
     read.of = list + 3 * read.layers + 2;
     for (int64_t i = 0; i < 5; i++) {
         if ((i == 3 && m->desc.norm_place != TN_PLACE_SANDWICH) || (i == 4 && m->desc.no_norm)) continue;
@@ -342,7 +324,7 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     tn_tensor *y = tn_transformer_run(ctx, m, ids, taps, n);
     y = y ? tni_attribution_to(ctx, m, targets, others) : NULL;
     y = y ? tni_attribution_parts(ctx, m, &read, y, list) : NULL;
-    tni_free(ctx, list, (size_t)room * sizeof *list);
+    tni_scratch_end(&w, TN_OK);
     return y;
 }
 

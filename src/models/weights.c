@@ -88,8 +88,7 @@ typedef struct tni_mapped {
 /* The first n bytes of `pattern`, with {l} replaced, into out. false: it is too long. */
 static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *pattern, size_t n, int64_t l)
 {
-    tni_text t;
-    t.dst = out->s; t.room = sizeof out->s; t.length = 0;
+    tni_text t = {out->s, sizeof out->s, 0};
     tni_text_string(&t, prefix);
     for (size_t i = 0; i < n; i++) {
         if (n - i >= 3 && memcmp(pattern + i, "{l}", 3) == 0) {
@@ -161,11 +160,10 @@ static int64_t tni_mapped_row(const tn_name_map *line, int64_t i, int64_t rows, 
 static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *from, int64_t all, tni_slab rows,
                                 const tn_name_map *line, int64_t heads)
 {
-    tn_ctx   *ctx = value->ctx;
-    tn_tensor view = *value;
-    double   *host = tni_scratch_f64(ctx, to.rows, to.columns, "weights");
-    if (!host) return TN_ERR_MEMORY;
-    for (int64_t i = 0; i < to.rows; i++) {
+    tni_scratch w = tni_scratch_begin(value->ctx, "weights");
+    tn_tensor   view = *value;
+    double     *host = tni_take_f64(&w, to.rows, to.columns);
+    for (int64_t i = 0; host && i < to.rows; i++) {
         int64_t row = rows.first + tni_mapped_row(line, i, to.rows, rows.rows, heads);
         for (int64_t k = 0; k < to.columns; k++)
             host[i * to.columns + k] = line->transpose ? from[k * all + row] : from[row * to.columns + k];
@@ -174,9 +172,7 @@ static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *fro
     view.shape[0] = to.rows * to.columns;
     view.strides[0] = 1;
     view.data = (char *)value->data + (size_t)(to.first * to.columns) * tni_dtype_size(value->dtype);
-    tn_status s = tn_write(&view, TN_F64, host, view.shape[0]);
-    tni_free_f64(ctx, host, to.rows, to.columns);
-    return s;
+    return tni_scratch_end(&w, host ? tn_write(&view, TN_F64, host, view.shape[0]) : TN_ERR_MEMORY);
 }
 
 /* Whether these rows of the file give those of the parameter. Fewer suffice where heads share keys and values. */
@@ -230,14 +226,13 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     if ((s = tni_entry_real(m->file, e)) != TN_OK) return s;
     if ((s = tni_mapped_once(m, i, to.first * columns, to.rows * columns)) != TN_OK) return s;
     if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
-    int64_t n = tn_tensor_count(t);
-    double *host = tni_scratch_f64(ctx, n, 1, "weights");
-    s = host ? tn_read(t, TN_F64, host, n) : TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(ctx, "weights");
+    double     *host = tni_take_f64(&w, tn_tensor_count(t), 1);
+    s = host ? tn_read(t, TN_F64, host, tn_tensor_count(t)) : TN_ERR_MEMORY;
     tn_tensor_destroy(t);
     if (s == TN_OK && !m->value[i] && !(m->value[i] = tn_tensor_create(ctx, TN_REAL, v->rank, v->shape))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_mapped_set(m->value[i], to, host, all, from, line, heads);
-    tni_free_f64(ctx, host, n, 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The file may have a tied parameter under both names, which must then be equal. A second name is not read. */
@@ -313,21 +308,12 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
 
 static tn_status tni_mapped_all(tni_mapped *m)
 {
-    tn_ctx   *ctx = m->file->file.ctx;
     tn_status s = TN_OK;
-    size_t    widest = 0;
-    void     *host;
     for (int64_t k = 0; k < m->lines && s == TN_OK; k++)
         for (int64_t l = 0; l < (strstr(m->map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
             s = tni_mapped_line(m, &m->map[k], l);
     if (s == TN_OK) s = tni_mapped_whole(m);
-    for (int64_t k = 0; k < tn_params_count(m->params); k++)
-        if (m->value[k] && m->value[k]->bytes > widest) widest = m->value[k]->bytes;
-    if (s != TN_OK) return s;
-    if (!(host = tni_alloc(ctx, widest, "weights"))) return TN_ERR_MEMORY;
-    s = tni_params_set(m->params, m->value, host);
-    tni_free(ctx, host, widest);
-    return s;
+    return s == TN_OK ? tni_params_set(m->params, m->value) : s;
 }
 
 static tn_status tni_mapped_usable(tn_ctx *ctx, const char *function, const tn_transformer *model, const tn_name_map *map,
@@ -357,15 +343,14 @@ static bool tni_mapped_prefix(tni_mapped *m)
         memcpy(m->prefix, p->name, n - part);
         return true;
     }
-    tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model's embedding is not one of these parameters");
-    return false;
+    return tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model's embedding is not one of these "
+                    "parameters"), false;
 }
 
 tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
                                      const tn_name_map *map, int64_t lines)
 {
     tn_ctx   *ctx = tn_params_ctx(params);
-    char     *room = NULL;
     tn_status s;
     if ((s = tni_mapped_usable(ctx, "transformer_read_mapped", model, map, lines)) != TN_OK) return s;
     tni_mapped m = TNI_ZERO;
@@ -375,22 +360,17 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
     m.lines = lines;
     if (!tni_mapped_prefix(&m)) return TN_ERR_ARG;
     if ((s = tni_safetensors_open(ctx, &source, &m.file)) != TN_OK) return s;
-    size_t n = (size_t)tn_params_count(params), tensors = (size_t)tn_safetensors_count(m.file);
-    size_t counts = n * sizeof *m.got, values = n * sizeof *m.value;
-    room = (char *)tni_alloc(ctx, counts + values + tensors, "name map");
-    if (room) {
-        memset(room, 0, counts + values + tensors);
-        m.got = (int64_t *)(void *)room;
-        m.value = (tn_tensor **)(void *)(room + counts);
-        m.used = (bool *)(void *)(room + counts + values);
-        m.runs.each = sizeof(tni_mapped_run);
-        s = tni_mapped_all(&m);
-        tni_list_free(ctx, &m.runs);
-        for (int64_t i = 0; i < (int64_t)n; i++) tn_tensor_destroy(m.value[i]);
-        tni_free(ctx, room, counts + values + tensors);
-    } else s = TN_ERR_MEMORY;
+    const int64_t n = tn_params_count(params);
+    tni_scratch   w = tni_scratch_begin(ctx, "name map");
+    m.got = (int64_t *)tni_take_zeroed(&w, n, sizeof *m.got);
+    m.value = (tn_tensor **)tni_take_zeroed(&w, n, sizeof *m.value);
+    m.used = (bool *)tni_take_zeroed(&w, tn_safetensors_count(m.file), sizeof *m.used);
+    m.runs.each = sizeof(tni_mapped_run);
+    s = w.failed ? TN_ERR_MEMORY : tni_mapped_all(&m);
+    tni_list_free(ctx, &m.runs);
+    for (int64_t i = 0; m.value && i < n; i++) tn_tensor_destroy(m.value[i]);
     tn_safetensors_close(m.file);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* ---- the other way ------------------------------------------------------ >>model-weights-write */
@@ -399,30 +379,28 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 static tn_status tni_heads_differ(tn_tensor *t, bool second, int64_t heads, bool *differs)
 {
     const int64_t n = tn_tensor_count(t) / (second ? 2 : 1), each = n / heads;
-    double       *host;
-    if (!(host = tni_scratch_f64(t->ctx, tn_tensor_count(t), 1, "weights"))) return TN_ERR_MEMORY;
-    tn_status s = tn_read(t, TN_F64, host, tn_tensor_count(t));
+    tni_scratch   w = tni_scratch_begin(t->ctx, "weights");
+    double       *host = tni_take_f64(&w, tn_tensor_count(t), 1);
+    tn_status     s = host ? tn_read(t, TN_F64, host, tn_tensor_count(t)) : TN_ERR_MEMORY;
     for (int64_t h = 1; s == TN_OK && h < heads; h++) {
         const double *row = host + (second ? n : 0) + h * each;
         for (int64_t i = 0; i < each && !differs[h]; i++) differs[h] = !(row[i] == row[i - each]);
     }
-    tni_free_f64(t->ctx, host, tn_tensor_count(t), 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* Sets *out to the number of heads of keys and values that differ. */
 static tn_status tni_kv_heads(const tn_transformer *model, int64_t *out)
 {
     const int64_t heads = model->desc.heads;
-    tn_ctx       *ctx = model->embed.w->ctx;
-    tn_status     s = TN_OK;
-    bool         *differs;
+    tni_scratch   w = tni_scratch_begin(model->embed.w->ctx, "heads");
     int64_t       h, group;
     *out = heads;
     for (int64_t l = 0; l < model->desc.layers; l++)
         if (tni_attention_kinds[tni_block_desc(&model->desc, l).attention].sets != 1) return TN_OK;
-    if (!(differs = (bool *)tni_alloc(ctx, (size_t)heads, "heads"))) return TN_ERR_MEMORY;
-    memset(differs, 0, (size_t)heads);
+    bool     *differs = (bool *)tni_take_zeroed(&w, heads, sizeof *differs);
+    tn_status s = TN_OK;
+    if (!differs) return TN_ERR_MEMORY;
     for (int64_t l = 0; l < model->desc.layers && s == TN_OK; l++) {
         const tn_attention *a = &model->blocks[l].attn;
         s = tni_heads_differ(a->qk, true, heads, differs);
@@ -434,9 +412,8 @@ static tn_status tni_kv_heads(const tn_transformer *model, int64_t *out)
         for (h = 1; h < heads && (h % group == 0 || !differs[h]); h++) {}
         if (heads % group == 0 && h == heads) break;
     }
-    tni_free(ctx, differs, (size_t)heads);
     *out = heads / group;
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 int64_t tn_transformer_kv_heads(const tn_transformer *model)
@@ -494,9 +471,9 @@ static bool tni_mapping_rows(const tni_mapping *w, const tn_name_map *line, cons
 static tn_status tni_mapping_fill(tni_mapping *w, const tn_name_map *line, const tn_param *p, bool vector, double *host,
                                   int64_t all)
 {
-    tn_ctx       *ctx = tn_params_ctx(w->params);
     const int64_t count = tn_tensor_count(p->value), columns = vector ? 1 : p->value->shape[p->value->rank - 1];
-    double       *rows = tni_scratch_f64(ctx, count, 1, "weights");
+    tni_scratch   work = tni_scratch_begin(tn_params_ctx(w->params), "weights");
+    double       *rows = tni_take_f64(&work, count, 1);
     tni_slab      from, to;
     tn_status     s = rows ? tn_read(p->value, TN_F64, rows, count) : TN_ERR_MEMORY;
     tni_mapping_rows(w, line, p, columns, &from, &to);
@@ -505,8 +482,7 @@ static tn_status tni_mapping_fill(tni_mapping *w, const tn_name_map *line, const
         const double *source = rows + (from.first + i) * columns;
         for (int64_t k = 0; k < columns; k++) host[line->transpose && !vector ? k * all + row : row * columns + k] = source[k];
     }
-    tni_free_f64(ctx, rows, count, 1);
-    return s;
+    return tni_scratch_end(&work, s);
 }
 
 /* Makes the tensor of the file that line `first` names, from all lines of the same name. */
@@ -518,7 +494,6 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
     const bool         vector = p && tni_mapping_vector(w->model, p->value);
     tni_outgoing      *o;
     tni_slab           from, to;
-    bool              *given;           /* of each row of the file's tensor */
     int64_t            i;
     if (!p) return TN_OK;
     int64_t columns = vector ? 1 : p->value->shape[p->value->rank - 1];
@@ -531,14 +506,10 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
     if (!tni_pattern_fill(&o->name, "", line->file, strcspn(line->file, "|"), l))
         return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->file).s);
     o->tensor = tn_tensor_create(ctx, TN_REAL, vector ? 1 : 2, shape);
-    double *host = o->tensor ? tni_scratch_f64(ctx, all, columns, "weights") : NULL;
-    given = host ? (bool *)tni_alloc(ctx, (size_t)all, "name map") : NULL;
-    if (!given) {
-        tni_free_f64(ctx, host, all, columns);
-        return TN_ERR_MEMORY;
-    }
-    memset(given, 0, (size_t)all);
-    tn_status s = TN_OK;
+    tni_scratch work = tni_scratch_begin(ctx, "weights");
+    double     *host = o->tensor ? tni_take_f64(&work, all, columns) : NULL;
+    bool       *given = host ? (bool *)tni_take_zeroed(&work, all, sizeof *given) : NULL;   /* of each row of the file's */
+    tn_status   s = given ? TN_OK : TN_ERR_MEMORY;
     for (int64_t k = first; k < w->lines && s == TN_OK; k++) {
         if (strcmp(w->map[k].file, line->file) != 0 || !(p = tni_mapping_param(w, &w->map[k], l))) continue;
         if ((vector ? 1 : p->value->shape[p->value->rank - 1]) != columns
@@ -549,14 +520,12 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
         for (i = to.first; s == TN_OK && i < to.first + to.rows; i++) given[i] = true;
         for (i = 0; i < tn_params_count(w->params); i++) if (tn_params_at(w->params, i) == p) w->used[i] = true;
     }
-    for (i = 0; i < all && given[i]; i++) {}
+    for (i = 0; s == TN_OK && i < all && given[i]; i++) {}
     if (s == TN_OK && i < all)
         s = tni_fail(ctx, TN_ERR_ARG, "name map: no line gives row %lld of %s, expected lines for all of its %lld rows",
                      (long long)i, o->name.s, (long long)all);
     if (s == TN_OK) s = tn_write(o->tensor, TN_F64, host, all * columns);
-    tni_free(ctx, given, (size_t)all);
-    tni_free_f64(ctx, host, all, columns);
-    return s;
+    return tni_scratch_end(&work, s);
 }
 
 static tn_status tni_mapping_all(tni_mapping *w)
@@ -585,7 +554,6 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
 {
     tn_ctx   *ctx = tn_params_ctx(params);
     int64_t   differ;
-    size_t    used = (size_t)tn_params_count(params);
     tn_status s;
     if ((s = tni_mapped_usable(ctx, "transformer_write_mapped", model, map, lines)) != TN_OK) return s;
     if (kv_heads == 0) kv_heads = model->desc.heads;
@@ -604,23 +572,21 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     w.params = params; w.model = model; w.map = map; w.lines = lines; w.kv_heads = kv_heads;
     memcpy(w.prefix, m.prefix, sizeof w.prefix);
     w.out.each = sizeof(tni_outgoing);
-    if (!(w.used = (bool *)tni_alloc(ctx, used, "name map"))) return TN_ERR_MEMORY;
-    memset(w.used, 0, used);
-    s = tni_mapping_all(&w);
+    tni_scratch work = tni_scratch_begin(ctx, "name map");
+    w.used = (bool *)tni_take_zeroed(&work, tn_params_count(params), sizeof *w.used);
+    s = w.used ? tni_mapping_all(&w) : TN_ERR_MEMORY;
     tn_named_tensor *named = NULL;
-    if (s == TN_OK) named = (tn_named_tensor *)tni_array(ctx, (int64_t)w.out.count, sizeof *named, "name map");
-    if (s == TN_OK && !named) s = TN_ERR_MEMORY;
+    if (s == TN_OK) named = (tn_named_tensor *)tni_take(&work, (int64_t)w.out.count, sizeof *named);
     for (size_t i = 0; named && i < w.out.count; i++) {
         const tni_outgoing *o = (const tni_outgoing *)tni_list_at(&w.out, i);
         named[i].name = o->name.s;
         named[i].tensor = o->tensor;
     }
-    if (named) s = tn_safetensors_write(ctx, sink, named, (int64_t)w.out.count, notes, note_count);
-    tni_free(ctx, named, w.out.count * sizeof *named);
+    if (s == TN_OK)
+        s = named ? tn_safetensors_write(ctx, sink, named, (int64_t)w.out.count, notes, note_count) : TN_ERR_MEMORY;
     for (size_t i = 0; i < w.out.count; i++) tn_tensor_destroy(((tni_outgoing *)tni_list_at(&w.out, i))->tensor);
     tni_list_free(ctx, &w.out);
-    tni_free(ctx, w.used, used);
-    return s;
+    return tni_scratch_end(&work, s);
 }
 
 #undef TNI_FIELD

@@ -58,9 +58,8 @@ static bool tni_born_index(const tn_tt *tt, const char *op, int64_t k, int64_t i
 {
     const int64_t n = tt->core[k]->shape[1];
     if (i >= 0 && i < n) return true;
-    tni_fail(tt->ctx, TN_ERR_DATA, "%s: index %lld is %lld, expected 0 to %lld", op, (long long)k, (long long)i,
-             (long long)n - 1);
-    return false;
+    return tni_fail(tt->ctx, TN_ERR_DATA, "%s: index %lld is %lld, expected 0 to %lld", op, (long long)k, (long long)i,
+                    (long long)n - 1), false;
 }
 
 /* Goes along `known` given indices. */
@@ -83,8 +82,7 @@ static tn_status tni_born_known(const tn_tt *tt, const char *op, int64_t known, 
                                 const void *out)
 {
     if (!tt) return TN_ERR_ARG;
-    if (known < 0 || known > most)
-        return tni_fail(tt->ctx, TN_ERR_ARG, "%s: known is %lld, expected 0 to %lld", op, (long long)known, (long long)most);
+    if (!tni_within(tt->ctx, op, "known", known, 0, most)) return TN_ERR_ARG;
     if (out && (index || known == 0)) return TN_OK;
     return tni_fail(tt->ctx, TN_ERR_ARG, "%s: %s is NULL, expected numbers", op, out ? "index" : "the result");
 }

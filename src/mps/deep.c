@@ -17,10 +17,9 @@ tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
     bool    whole = true;
     tn_net *net;
     if (!tt) return NULL;
-    if (tt->count > 4096) {
-        tni_fail(tt->ctx, TN_ERR_ARG, "net_from_tt: the train has %lld axes, expected at most 4096", (long long)tt->count);
-        return NULL;
-    }
+    if (tt->count > 4096)
+        return tni_fail(tt->ctx, TN_ERR_ARG, "net_from_tt: the train has %lld axes, expected at most 4096",
+                        (long long)tt->count), (tn_net *)NULL;
     int d = (int)tt->count;
     for (k = 0; input && k < d; k++) outs += input[k] < 0;
     if (!(net = tni_net_make(tt->ctx, d, outs, d - outs))) return NULL;
@@ -56,20 +55,13 @@ tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int6
     const tn_tn_attention_desc *d = &layer->desc;
     const char *what = d->unit_weights ? "unit_weights" : d->act != TN_ACT_NONE ? "an activation" : d->bias ? "a bias"
                        : d->residual ? "a residual" : d->norm != TN_ROW_NORM_NONE ? "a norm" : NULL;
-    if (what) {
-        tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: the layer has %s, expected a tensor of its inputs", what);
-        return NULL;
-    }
-    if (n < 1 || n > 4096 || (d->sites > 0 && n != d->sites)) {
-        tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: n is %lld, expected %s%lld", (long long)n,
-                 d->sites > 0 ? "" : "1 to ", (long long)(d->sites > 0 ? d->sites : 4096));
-        return NULL;
-    }
-    if (site < 0 || site >= n) {
-        tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: site is %lld, expected 0 to %lld", (long long)site,
-                 (long long)n - 1);
-        return NULL;
-    }
+    if (what)
+        return tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: the layer has %s, expected a tensor of its inputs",
+                        what), (tn_net *)NULL;
+    if (n < 1 || n > 4096 || (d->sites > 0 && n != d->sites))
+        return tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: n is %lld, expected %s%lld", (long long)n,
+                        d->sites > 0 ? "" : "1 to ", (long long)(d->sites > 0 ? d->sites : 4096)), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_from_tn_attention", "site", site, 0, n - 1)) return NULL;
     int all = (int)(d->causal ? site + 1 : n);
     int ends = d->boundary == TN_BOUNDARY_CLOSED ? 0 : 2;
     int next = all + 1;
@@ -88,7 +80,7 @@ tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int6
     for (int k = 0; k < ends && whole; k++) {
         tn_tensor *v = tni_tna_boundary(ctx, layer, k == 1);
         label[0] = k * all;
-        whole = tni_net_put(net, all + k, tni_net_copy(ctx, v ? tn_reshape(v, 1, &d->bond) : NULL, 1), label);
+        whole = tni_net_put(net, all + k, tni_net_copy(ctx, tn_reshape(v, 1, &d->bond), 1), label);
     }
     return tni_net_done(net, whole, "net_from_tn_attention");
 }
@@ -100,14 +92,14 @@ tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t dist
     static const int node[6] = {0, 2, 1, 3, 4, 5};           /* q1 k1 q2 k2 v o */
     tn_net   *net = tn_net_from_attention(ctx, layer, distance);
     int64_t   most = 0;
-    double   *f;
     tn_tt    *tt = NULL;
     tn_status s = TN_OK;
+    tni_scratch host = tni_scratch_begin(ctx, "tt_from_attention");
     if (!net) return NULL;
     for (int64_t k = 0; k < 6; k++) most = tni_max(most, tn_tensor_count(net->node[k].tensor));
     int64_t heads = layer->desc.heads;
-    if ((f = tni_scratch_f64(ctx, most, heads + 1, "tt_from_attention")) != NULL) tt = tni_tt_make(ctx, "tt_from_attention", 6);
-    double *core = f ? f + most : NULL;
+    double *f = tni_take_f64(&host, most, 1), *core = tni_take_f64(&host, most, heads);
+    if (!host.failed) tt = tni_tt_make(ctx, "tt_from_attention", 6);
     for (int64_t k = 0; tt && s == TN_OK && k < 6; k++) {
         const tn_tensor *t = net->node[node[k]].tensor;
         const bool       opens = k % 2 == 0;
@@ -123,8 +115,8 @@ tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t dist
                 }
         s = tni_tt_put(tt, "tt_from_attention", k, r, n, c, core);
     }
-    if (f) tni_free_f64(ctx, f, most, heads + 1);
     tn_net_destroy(net);
+    s = tni_scratch_end(&host, s);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 #endif
@@ -229,10 +221,9 @@ tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *m, tn_tensor *x, tn_tensor
 {
     const int64_t width = m && m->layer ? m->desc.layers * (m->desc.bond + 1) : 0;
     if (!tni_layer_given(ctx, m, "deep") || !tni_is_real(ctx, state, "deep", "state")) return NULL;
-    if (state->rank != 2 || state->shape[1] != width) {
-        tni_fail(ctx, TN_ERR_SHAPE, "deep: state is %s, expected [batch,%lld]", TNI_SHAPE(state), (long long)width);
-        return NULL;
-    }
+    if (state->rank != 2 || state->shape[1] != width)
+        return tni_fail(ctx, TN_ERR_SHAPE, "deep: state is %s, expected [batch,%lld]", TNI_SHAPE(state),
+                        (long long)width), (tn_tensor *)NULL;
     x = tni_deep_features(ctx, m, x, state);
     return x ? tn_linear_forward(ctx, &m->linear, x) : NULL;
 }

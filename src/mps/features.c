@@ -46,7 +46,6 @@ static tn_tensor *tni_local_powers(tn_ctx *ctx, tn_tensor *x, int64_t n)
 
 tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_t dim)
 {
-    const int64_t one = 1;
     if (dim == 0) dim = 2;
     if (!tni_usable(ctx, x, "local_features", "x")) return NULL;
     if (tni_local_check(ctx, "local_features", NULL, map, dim) != TN_OK) return NULL;
@@ -54,16 +53,15 @@ tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_
     if (!tni_is_real(ctx, x, "local_features", "x")) return NULL;
     if (map == TN_LOCAL_GIVEN) {
         if (x->rank > 0 && x->shape[x->rank - 1] == dim) return x;
-        tni_fail(ctx, TN_ERR_SHAPE, "local_features: x is %s, expected %lld features on its last axis", TNI_SHAPE(x),
-                 (long long)dim);
-        return NULL;
+        return tni_fail(ctx, TN_ERR_SHAPE, "local_features: x is %s, expected %lld features on its last axis", TNI_SHAPE(x),
+                        (long long)dim), (tn_tensor *)NULL;
     }
     if (map == TN_LOCAL_POWERS) return tni_local_powers(ctx, x, dim);
     if (map == TN_LOCAL_LINEAR) {
-        tn_tensor *both[2] = {tn_sub(ctx, tn_full(ctx, 1, &one, 1), x), x};
+        tn_tensor *both[2] = {tn_sub(ctx, tn_full(ctx, 1, TNI_DIMS(1), 1), x), x};
         return tn_stack(ctx, 2, both, -1);
     }
-    x = tn_sub(ctx, x, tn_full(ctx, 1, &one, 0.5));
+    x = tn_sub(ctx, x, tn_full(ctx, 1, TNI_DIMS(1), 0.5));
     if (!x || !(x = tni_local_powers(ctx, x, TNI_LOCAL_TERMS))) return NULL;
     return tn_matmul(ctx, x, tni_local_cosine(ctx));
 }

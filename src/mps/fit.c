@@ -258,11 +258,11 @@ static tn_status tni_fit_grow(tni_fit *f, const tni_fit_problem *a, int64_t firs
 static tn_status tni_fit_hold(tni_fit *f, tni_fit_slot *slot, int64_t n, const double *from)
 {
     if (slot->p && slot->n != n) {
-        tni_free_f64(f->ctx, slot->p, 1, slot->n);
+        tni_free(f->ctx, slot->p, (size_t)slot->n * sizeof *slot->p);
         slot->p = NULL;
     }
     slot->n = n;
-    if (!slot->p && !(slot->p = tni_scratch_f64(f->ctx, 1, n, "tt_fit"))) return TN_ERR_MEMORY;
+    if (!slot->p && !(slot->p = (double *)tni_array(f->ctx, n, sizeof *slot->p, "tt_fit"))) return TN_ERR_MEMORY;
     if (from) memcpy(slot->p, from, (size_t)n * sizeof *from);
     return TN_OK;
 }
@@ -441,19 +441,19 @@ static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error
 static void tni_fit_take(tni_scratch *w, tni_fit *f)
 {
     const int64_t side = f->most * f->dim, width = f->out * side, x = side * width, cap = f->d.rank;
-    f->phi = tni_take_f64(w, f->rows * f->sites, f->dim);
+    f->phi = tni_take_f64(w, tni_area(f->rows, f->sites), f->dim);
     f->y = tni_take_f64(w, f->rows, f->out);
     f->p = tni_take_f64(w, f->rows, side);
     f->q = tni_take_f64(w, f->rows, side);
     f->w = tni_take_f64(w, f->rows, width);
-    f->z = tni_take_f64(w, f->rows, f->out * cap);
+    f->z = tni_take_f64(w, f->rows, tni_area(f->out, cap));
     f->x = tni_take_f64(w, x, 1);
     f->g = tni_take_f64(w, x, 2);
     f->dir = tni_take_f64(w, x, 1);
     f->u = tni_take_f64(w, width, cap);
     f->v = tni_take_f64(w, width, cap);
-    f->keep = tni_take_f64(w, side + width, cap);
-    f->res = tni_take_f64(w, f->rows, 2 * f->out);
+    f->keep = tni_take_f64(w, tni_plus(side, width), cap);
+    f->res = tni_take_f64(w, f->rows, tni_area(2, f->out));
     f->s = tni_take_f64(w, side, f->out);
     f->svd = tni_take_f64(w, tni_max(tni_svd_work(side, width), tni_svd_work(width, side)), 1);
     f->r = (int64_t *)tni_take(w, f->sites + 1, sizeof *f->r);
@@ -528,8 +528,8 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
         if (s == TN_OK && !(tt = tni_tt_make(f->ctx, "tt_fit", from->count))) s = TN_ERR_MEMORY;
         if (s == TN_OK) s = tni_fit_end(f, tt, label, error);
         for (k = 0; k <= f->sites; k++) {
-            if (f->env[k].p) tni_free_f64(f->ctx, f->env[k].p, 1, f->env[k].n);
-            if (k < f->sites && f->core[k].p) tni_free_f64(f->ctx, f->core[k].p, 1, f->core[k].n);
+            tni_free(f->ctx, f->env[k].p, (size_t)f->env[k].n * sizeof(double));
+            if (k < f->sites) tni_free(f->ctx, f->core[k].p, (size_t)f->core[k].n * sizeof(double));
         }
     }
     tni_scratch_end(&w, s);

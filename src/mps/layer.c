@@ -28,13 +28,11 @@ static tn_status tni_mps_check(tn_params *ps, const char *name, tn_mps_desc *d)
 static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *cores)
 {
     const int64_t size = tn_tensor_count(cores), rows = size / (d->dim * d->bond);
-    double       *p = tni_scratch_f64(ctx, 1, size, "mps");
-    tn_status     s = p ? tn_read(cores, TN_F64, p, size) : TN_ERR_MEMORY;
-    for (int64_t i = 0; s == TN_OK && i < rows; i++)
+    tni_scratch   w = tni_scratch_begin(ctx, "mps");
+    double       *p = tni_take_numbers(&w, cores);
+    for (int64_t i = 0; p && i < rows; i++)
         for (int64_t k = 0; k < (d->map == TN_LOCAL_POWERS ? 1 : d->dim); k++) p[(i * d->dim + k) * d->bond + i % d->bond] += 1;
-    if (s == TN_OK) s = tn_write(cores, TN_F64, p, size);
-    if (p) tni_free_f64(ctx, p, 1, size);
-    return s;
+    return tni_scratch_end(&w, p ? tn_write(cores, TN_F64, p, size) : TN_ERR_MEMORY);
 }
 
 tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, tn_mps *layer)
@@ -81,18 +79,15 @@ static tn_tensor *tni_mps_end(tn_ctx *ctx, const tn_mps *m, tn_tensor *given)
 /* M_j of the sites first .. stop-1: [b,n,D,D] */
 static tn_tensor *tni_mps_matrices(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t first, int64_t stop)
 {
-    const int64_t bond = m->desc.bond, n = stop - first;
-    int64_t       shape[4];
+    const int64_t bond = m->desc.bond, dim = m->desc.dim;
     tn_tensor    *c = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop);
     phi = tn_slice(phi, 1, first, stop);
     c = c ? tn_copy(ctx, tn_transpose(c, 1, 2)) : NULL;      /* [n,s,D,D] */
     if (!c || !phi) return NULL;
-    shape[0] = c->shape[0]; shape[1] = m->desc.dim; shape[2] = bond * bond;
-    if (m->desc.uniform) c = tn_matmul(ctx, phi, tn_reshape_2d(c, shape[1], shape[2]));
-    else if ((c = tn_matmul(ctx, tn_transpose(phi, 0, 1), tn_reshape(c, 3, shape))) != NULL)
+    if (m->desc.uniform) c = tn_matmul(ctx, phi, tn_reshape_2d(c, dim, bond * bond));
+    else if ((c = tn_matmul(ctx, tn_transpose(phi, 0, 1), tn_reshape(c, 3, TNI_DIMS(c->shape[0], dim, bond * bond)))) != NULL)
         c = tn_copy(ctx, tn_transpose(c, 0, 1));             /* from [n,b,D D] */
-    shape[0] = phi->shape[0]; shape[1] = n; shape[2] = shape[3] = bond;
-    return c ? tn_reshape(c, 4, shape) : NULL;
+    return tn_reshape(c, 4, TNI_DIMS(phi->shape[0], stop - first, bond, bond));
 }
 
 /* The vector v times the sites first .. stop-1, or these times v: [b,D] of unit length, and the logarithm of its scale */
@@ -105,7 +100,7 @@ static tn_tensor *tni_mps_state(tn_ctx *ctx, const tn_mps *m, tn_tensor *v, tn_t
     log = y ? tn_slice(log, 1, at, at + 1) : NULL;           /* of all states, the one that has passed all sites */
     y = y ? tn_copy(ctx, tn_slice(y, 1, at, at + 1)) : NULL;
     log = log ? tn_copy(ctx, log) : NULL;
-    *logs = log ? tn_reshape(log, 1, &b) : NULL;
+    *logs = tn_reshape(log, 1, &b);
     return *logs && y ? tn_reshape_2d(y, b, bond) : NULL;
 }
 
@@ -118,11 +113,8 @@ static tn_tensor *tni_mps_open(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int
     if (!l || !r) return NULL;
     if (!m->label) return tn_sum_axis(ctx, tn_mul(ctx, l, r), 1);
     tn_tensor *t = tn_matmul(ctx, l, tn_reshape_2d(m->label, bond, m->desc.out * bond));
-    int64_t    shape[3] = {b, m->desc.out, bond};
-    t = t ? tn_reshape(t, 3, shape) : NULL;
-    shape[1] = bond; shape[2] = 1;
-    t = t ? tn_matmul(ctx, t, tn_reshape(r, 3, shape)) : NULL;
-    return t ? tn_reshape_2d(t, b, m->desc.out) : NULL;
+    t = tn_reshape(t, 3, TNI_DIMS(b, m->desc.out, bond));
+    return tn_reshape_2d(t ? tn_matmul(ctx, t, tn_reshape(r, 3, TNI_DIMS(b, bond, 1))) : NULL, b, m->desc.out);
 }
 
 /* Tr(L B_c R) = sum over a, b of B_c[a,b] (R L)[b,a] */
@@ -132,12 +124,10 @@ static tn_tensor *tni_mps_closed(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, i
     tn_tensor    *l = NULL, *r = NULL, *y;
     if (place > 0 && !(l = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, 0, place), &logs[0]))) return NULL;
     if (place < n && !(r = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, place, n), &logs[1]))) return NULL;
-    tn_tensor *k = l && r ? tn_matmul(ctx, r, l) : l ? l : r;
-    k = k ? tn_reshape_2d(k, b, bond * bond) : NULL;
+    tn_tensor *k = tn_reshape_2d(l && r ? tn_matmul(ctx, r, l) : l ? l : r, b, bond * bond);
     if (!k) return NULL;
     if (!m->label) {
-        y = tn_matmul(ctx, k, tn_reshape_2d(tn_eye(ctx, bond), bond * bond, 1));
-        return y ? tn_reshape(y, 1, &b) : NULL;
+        return tn_reshape(tn_matmul(ctx, k, tn_reshape_2d(tn_eye(ctx, bond), bond * bond, 1)), 1, &b);
     }
     y = tn_transpose(m->label, 0, 2);                        /* [b,c,a] */
     y = y ? tn_copy(ctx, tn_transpose(y, 1, 2)) : NULL;      /* [b,a,c] */
@@ -147,8 +137,7 @@ static tn_tensor *tni_mps_closed(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, i
 /* y e^log, with the log limited; -inf gives 0. y [b,out] or [b] */
 static tn_tensor *tni_mps_scaled(tn_ctx *ctx, tn_tensor *y, tn_tensor *log)
 {
-    const int64_t one = 1;
-    tn_tensor    *most = tn_full(ctx, 1, &one, ctx->desc.dtype == TN_F32 ? 80 : 700);
+    tn_tensor    *most = tn_full(ctx, 1, TNI_DIMS(1), ctx->desc.dtype == TN_F32 ? 80 : 700);
     log = tn_sub(ctx, most, tn_activation(ctx, tn_sub(ctx, most, log), TN_ACT_RELU));
     if ((log = tn_exp(ctx, log)) != NULL && y->rank == 2) log = tn_reshape_2d(log, log->shape[0], 1);
     return tn_mul(ctx, y, log);
@@ -162,12 +151,12 @@ static bool tni_mps_takes(tn_ctx *ctx, const tn_mps *m, const tn_tensor *x)
     int64_t n = x->rank == rank ? x->shape[1] : -1;
     if (n >= 1 && (d->sites == 0 ? n >= d->label : n == d->sites) && (rank == 2 || x->shape[2] == d->dim)) return true;
     if (d->sites == 0)
-        tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,n%s] with n >= %lld", TNI_SHAPE(x), rank == 3 ? ",dim" : "",
-                 (long long)tni_max(1, d->label));
-    else if (rank == 2) tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld]", TNI_SHAPE(x), (long long)d->sites);
-    else tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld,%lld]", TNI_SHAPE(x), (long long)d->sites,
-                  (long long)d->dim);
-    return false;
+        return tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,n%s] with n >= %lld", TNI_SHAPE(x),
+                        rank == 3 ? ",dim" : "", (long long)tni_max(1, d->label)), false;
+    if (rank == 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld]", TNI_SHAPE(x), (long long)d->sites), false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld,%lld]", TNI_SHAPE(x), (long long)d->sites,
+                    (long long)d->dim), false;
 }
 
 tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor **logs)
@@ -202,28 +191,24 @@ static tn_tensor *tni_mps_unit(tn_ctx *ctx, tn_tensor *x, int64_t b, int64_t row
 static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, tn_tensor **log)
 {
     const int64_t k = e->shape[0], bond = e->shape[1], s = core ? core->shape[core->rank - 2] : 0;
-    tn_tensor    *right = core ? tn_reshape_2d(core, bond, s * bond) : NULL;
-    tn_tensor    *left = core ? tn_reshape_2d(core, bond * s, bond) : NULL;
+    tn_tensor    *right = tn_reshape_2d(core, bond, s * bond);
+    tn_tensor    *left = tn_reshape_2d(core, bond * s, bond);
     e = tn_matmul(ctx, tn_reshape_2d(e, k * bond, bond), right);
-    int64_t shape[3] = {k, bond * s, bond};
-    if (!e || !left || !(e = tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, shape)))) return NULL;
-    shape[1] = shape[2] = bond;
+    e = e && left ? tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, TNI_DIMS(k, bond * s, bond))) : NULL;
     e = tni_mps_unit(ctx, e, 1, k > 1 ? k : bond, log);          /* k is 1 or bond^2 */
-    return e ? tn_reshape(e, 3, shape) : NULL;
+    return tn_reshape(e, 3, TNI_DIMS(k, bond, bond));
 }
 
 tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
 {
-    const int64_t one = 1;
     if (!tni_layer_given(ctx, m, "mps_log_partition") || !tni_usable(ctx, m->cores, "mps_log_partition", "cores")) return NULL;
-    if (m->desc.sites == 0) {
-        tni_fail(ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites in the layer's desc");
-        return NULL;
-    }
+    if (m->desc.sites == 0)
+        return tni_fail(ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites in the layer's "
+                        "desc"), (tn_tensor *)NULL;
     tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;
     int64_t    bond = m->desc.bond, place = tni_mps_place(&m->desc, m->desc.sites);
-    tn_tensor *log = tn_full(ctx, 1, &one, 0);
+    tn_tensor *log = tn_full(ctx, 1, TNI_DIMS(1), 0);
     tn_tensor *l = m->desc.periodic ? tn_eye(ctx, bond * bond) : tni_mps_end(ctx, m, m->left);
     tn_tensor *r = m->desc.periodic ? l : tni_mps_end(ctx, m, m->right);
     if (!m->desc.periodic && l && r) {
@@ -232,7 +217,7 @@ tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
     }
     tn_tensor *e = m->desc.periodic || !l || !r ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
     if (!r) e = NULL;
-    e = e ? tn_reshape(e, 3, TNI_DIMS(m->desc.periodic ? bond * bond : 1, bond, bond)) : NULL;
+    e = tn_reshape(e, 3, TNI_DIMS(m->desc.periodic ? bond * bond : 1, bond, bond));
     for (int64_t j = 0; e && j <= m->desc.sites; j++) {
         if (j == place && m->label) e = tni_mps_transfer(ctx, e, m->label, &log);
         if (e && j < m->desc.sites)
@@ -249,11 +234,9 @@ tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
 {
     tn_tensor *logs;
     if (!tni_layer_given(ctx, m, "mps_log_probability")) return NULL;
-    if (m->desc.out > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "mps_log_probability: out is %lld, expected 0: a layer without a label",
-                 (long long)m->desc.out);
-        return NULL;
-    }
+    if (m->desc.out > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "mps_log_probability: out is %lld, expected 0: a layer without a label",
+                        (long long)m->desc.out), (tn_tensor *)NULL;
     tn_tensor *y = tn_mps_forward(ctx, m, x, &logs);
     tn_tensor *norm = tn_mps_log_partition(ctx, m);
     tn_dtype   made = ctx->made;

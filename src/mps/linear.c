@@ -70,11 +70,9 @@ tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tenso
     if (!tni_layer_given(ctx, layer, "tt_linear") || !tni_usable(ctx, layer->core[0], "tt_linear", "core 0")) return NULL;
     int64_t in = tni_tt_linear_size(d, d->in);
     if (!(x = tni_contiguous(ctx, x, "tt_linear", "x"))) return NULL;
-    if (x->rank < 1 || x->shape[x->rank - 1] != in) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tt_linear: x is %s, expected %lld numbers on its last axis", TNI_SHAPE(x),
-                 (long long)in);
-        return NULL;
-    }
+    if (x->rank < 1 || x->shape[x->rank - 1] != in)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tt_linear: x is %s, expected %lld numbers on its last axis", TNI_SHAPE(x),
+                        (long long)in), (tn_tensor *)NULL;
     int rank = x->rank;
     memcpy(shape, x->shape, sizeof shape);
     shape[rank - 1] = tni_tt_linear_size(d, d->out);
@@ -82,16 +80,15 @@ tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tenso
     for (int64_t k = 0, left = in; x && k < d->count; k++) {
         tn_tensor *g = layer->core[k];
         left /= d->in[k];
-        int64_t cube[3] = {p, g->shape[2] * d->in[k], left};
-        x = tn_reshape(x, 3, cube);
+        const int64_t n = g->shape[2] * d->in[k];
+        x = tn_reshape(x, 3, TNI_DIMS(p, n, left));
         if (x && left > 1) x = tn_copy(ctx, tn_transpose(x, 1, 2));
-        cube[1] = left; cube[2] = g->shape[2] * d->in[k];
-        g = tn_reshape_2d(g, g->shape[0] * g->shape[1], cube[2]);
-        x = x ? tn_affine(ctx, tn_reshape(x, 3, cube), g, NULL) : NULL;          /* [P,Q,out r] */
+        g = tn_reshape_2d(g, g->shape[0] * g->shape[1], n);
+        x = x ? tn_affine(ctx, tn_reshape(x, 3, TNI_DIMS(p, left, n)), g, NULL) : NULL;      /* [P,Q,out r] */
         if (x && left > 1) x = tn_copy(ctx, tn_transpose(x, 1, 2));
         p *= d->out[k];
     }
-    x = x ? tn_reshape(x, rank, shape) : NULL;
+    x = tn_reshape(x, rank, shape);
     return layer->b ? tn_add(ctx, x, layer->b) : x;
 }
 
@@ -119,20 +116,17 @@ static bool tni_tt_extents(tn_ctx *ctx, const char *op, int64_t count, const int
                            int64_t *columns)
 {
     *rows = *columns = 1;
-    if (count < 1 || !out || !in) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: %s, expected extents of rows and columns", op,
-                 count < 1 ? "count is below 1" : out ? "in is NULL" : "out is NULL");
-        return false;
-    }
+    if (count < 1 || !out || !in)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s, expected extents of rows and columns", op,
+                        count < 1 ? "count is below 1" : out ? "in is NULL" : "out is NULL"), false;
     for (int64_t k = 0; k < count; k++) {
         if (tni_is_extent(out[k]) && tni_is_extent(in[k]) && *rows < INT32_MAX / out[k] && *columns < INT32_MAX / in[k]) {
             *rows *= out[k];
             *columns *= in[k];
             continue;
         }
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %lld are %lld and %lld, expected 1 or more, and products below "
-                 "2^31 - 1", op, (long long)k, (long long)out[k], (long long)in[k]);
-        return false;
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %lld are %lld and %lld, expected 1 or more, and products "
+                        "below 2^31 - 1", op, (long long)k, (long long)out[k], (long long)in[k]), false;
     }
     return true;
 }
@@ -141,27 +135,25 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
                          const tn_tt_desc *desc)
 {
     int64_t    rows, columns;
-    double    *room;
     tn_tensor *digits = NULL;
     tn_tt     *tt = NULL;
     if (!tni_usable(ctx, w, "tt_from_matrix", "w")
         || !tni_tt_extents(ctx, "tt_from_matrix", count, out, in, &rows, &columns)) return NULL;
-    if (w->rank != 2 || w->shape[0] != rows || w->shape[1] != columns) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tt_from_matrix: w is %s, expected [%lld,%lld], the products of the extents",
-                 TNI_SHAPE(w), (long long)rows, (long long)columns);
-        return NULL;
-    }
-    int64_t size = rows * columns;
-    if (!(room = tni_scratch_f64(ctx, 1, tni_plus(tni_area(2, size), count), "tt_from_matrix"))) return NULL;
-    int64_t *both = (int64_t *)(void *)(room + 2 * size);
-    for (int64_t k = 0; k < count; k++) both[k] = out[k] * in[k];
-    if (tn_read(w, TN_F64, room, size) == TN_OK) {
-        tni_tt_digits(count, out, in, rows, columns, room, room + size, false);
+    if (w->rank != 2 || w->shape[0] != rows || w->shape[1] != columns)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tt_from_matrix: w is %s, expected [%lld,%lld], the products of the extents",
+                        TNI_SHAPE(w), (long long)rows, (long long)columns), (tn_tt *)NULL;
+    int64_t     size = rows * columns;
+    tni_scratch scratch = tni_scratch_begin(ctx, "tt_from_matrix");
+    double     *numbers = tni_take_numbers(&scratch, w), *sorted = tni_take_f64(&scratch, size, 1);
+    int64_t    *both = (int64_t *)tni_take(&scratch, count, sizeof *both);
+    if (both) {
+        for (int64_t k = 0; k < count; k++) both[k] = out[k] * in[k];
+        tni_tt_digits(count, out, in, rows, columns, numbers, sorted, false);
         digits = tn_tensor_create(ctx, TN_F64, 1, &size);
-        if (digits && tn_write(digits, TN_F64, room + size, size) == TN_OK) tt = tn_tt_svd(ctx, digits, count, both, desc);
+        if (digits && tn_write(digits, TN_F64, sorted, size) == TN_OK) tt = tn_tt_svd(ctx, digits, count, both, desc);
     }
     tni_drop(&digits);
-    tni_free_f64(ctx, room, 1, 2 * size + count);
+    tni_scratch_release(&scratch, NULL);
     return tt;
 }
 
@@ -169,28 +161,25 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
 static bool tni_tt_is_matrix(const tn_tt *tt, const char *op, const int64_t *out, const int64_t *in)
 {
     for (int64_t k = 0; k < tt->count; k++)
-        if (tt->core[k]->shape[1] != out[k] * in[k]) {
-            tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected %lld x %lld elements", op, (long long)k,
-                     TNI_SHAPE(tt->core[k]), (long long)out[k], (long long)in[k]);
-            return false;
-        }
+        if (tt->core[k]->shape[1] != out[k] * in[k])
+            return tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected %lld x %lld elements", op, (long long)k,
+                            TNI_SHAPE(tt->core[k]), (long long)out[k], (long long)in[k]), false;
     return true;
 }
 
 tn_tensor *tn_tt_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in)
 {
-    int64_t    rows, columns, size, shape[2];
-    double    *room;
+    int64_t    rows, columns;
     tn_tensor *dense, *w = NULL;
     if (!tt || !tni_tt_extents(tt->ctx, "tt_matrix", tt->count, out, in, &rows, &columns)
         || !tni_tt_is_matrix(tt, "tt_matrix", out, in) || !(dense = tn_tt_dense(tt))) return NULL;
-    size = shape[0] = rows;
-    size *= shape[1] = columns;
-    if ((room = tni_scratch_f64(tt->ctx, 2, size, "tt_matrix")) != NULL && tn_read(dense, TN_F64, room, size) == TN_OK) {
-        tni_tt_digits(tt->count, out, in, rows, columns, room + size, room, true);
-        if (tni_write_new(tt->ctx, "tt_matrix", &w, 2, shape, room + size) != TN_OK) tni_drop(&w);
+    tni_scratch scratch = tni_scratch_begin(tt->ctx, "tt_matrix");
+    double     *digits = tni_take_numbers(&scratch, dense), *numbers = tni_take_f64(&scratch, rows, columns);
+    if (numbers) {
+        tni_tt_digits(tt->count, out, in, rows, columns, numbers, digits, true);
+        if (tni_write_new(tt->ctx, "tt_matrix", &w, 2, TNI_DIMS(rows, columns), numbers) != TN_OK) tni_drop(&w);
     }
-    if (room) tni_free_f64(tt->ctx, room, 2, size);
+    tni_scratch_release(&scratch, NULL);
     tn_tensor_destroy(dense);
     return w;
 }
@@ -218,8 +207,6 @@ static int64_t tni_tt_linear_most(const tn_tt_linear *m)
 
 tn_status tn_tt_linear_assign_tt(const tn_tt_linear *m, const tn_tt *tt)
 {
-    double   *room;
-    tn_status s = TN_OK;
     if (!tni_from_tt_given("tt_linear_assign_tt", m ? m->core[0] : NULL, tt)) return TN_ERR_ARG;
     if (tt->count != m->desc.count)
         return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_assign_tt: the train has %lld axes, expected %lld",
@@ -229,38 +216,37 @@ tn_status tn_tt_linear_assign_tt(const tn_tt_linear *m, const tn_tt *tt)
         if (tt->core[k]->shape[2] > m->desc.rank)
             return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_assign_tt: core %lld is %s, expected bonds up to %lld",
                             (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.rank);
-    int64_t most = tni_tt_linear_most(m), other = tni_tt_largest_core(tt);
-    if (!(room = tni_scratch_f64(tt->ctx, 1, tni_plus(most, other), "tt_linear_assign_tt"))) return TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(tt->ctx, "tt_linear_assign_tt");
+    double     *core = tni_take_f64(&w, tni_tt_linear_most(m), 1), *room = tni_take_f64(&w, tni_tt_largest_core(tt), 1);
+    tn_status   s = w.failed ? TN_ERR_MEMORY : TN_OK;
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++)    /* all are checked before the first is written */
         s = tni_read_scaled(tt->ctx, "tt_linear_assign_tt", "a core", tt->core[k], room, NULL);
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++) {
         const int64_t n = tn_tensor_count(m->core[k]);
-        if ((s = tn_read(tt->core[k], TN_F64, room + most, tn_tensor_count(tt->core[k]))) != TN_OK) break;
-        memset(room, 0, (size_t)n * sizeof *room);
-        tni_tt_linear_order(tt->core[k]->shape, m->core[k]->shape, room + most, room, false);
-        s = tn_write(m->core[k], TN_F64, room, n);
+        if ((s = tn_read(tt->core[k], TN_F64, room, tn_tensor_count(tt->core[k]))) != TN_OK) break;
+        memset(core, 0, (size_t)n * sizeof *core);
+        tni_tt_linear_order(tt->core[k]->shape, m->core[k]->shape, room, core, false);
+        s = tn_write(m->core[k], TN_F64, core, n);
     }
-    tni_free_f64(tt->ctx, room, 1, most + other);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_tt *tn_tt_from_tt_linear(const tn_tt_linear *m)
 {
-    double   *room;
-    tn_status s = TN_OK;
     if (!m || !tni_alive(m->core[0])) return NULL;
-    tn_ctx *ctx = m->core[0]->ctx;
-    int64_t most = tni_tt_linear_most(m);
-    if (!(room = tni_scratch_f64(ctx, 2, most, "tt_from_tt_linear"))) return NULL;
-    tn_tt *tt = tni_tt_make(ctx, "tt_from_tt_linear", m->desc.count);
+    const int64_t most = tni_tt_linear_most(m);
+    tni_scratch   w = tni_scratch_begin(m->core[0]->ctx, "tt_from_tt_linear");
+    double       *core = tni_take_f64(&w, most, 1), *room = tni_take_f64(&w, most, 1);
+    tn_status     s = TN_OK;
+    tn_tt        *tt = w.failed ? NULL : tni_tt_make(w.ctx, "tt_from_tt_linear", m->desc.count);
     for (int64_t k = 0; tt && s == TN_OK && k < tt->count; k++) {
         const int64_t *n = m->core[k]->shape;
         int64_t train[3] = {n[2], n[0] * n[3], n[1]};
         if ((s = tn_read(m->core[k], TN_F64, room, tn_tensor_count(m->core[k]))) != TN_OK) break;
-        tni_tt_linear_order(train, n, room + most, room, true);
-        s = tni_tt_put(tt, "tt_from_tt_linear", k, train[0], train[1], train[2], room + most);
+        tni_tt_linear_order(train, n, core, room, true);
+        s = tni_tt_put(tt, "tt_from_tt_linear", k, train[0], train[1], train[2], core);
     }
-    tni_free_f64(ctx, room, 2, most);
+    tni_scratch_release(&w, NULL);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 #endif /* TN_NO_OPERATOR */

@@ -14,26 +14,20 @@
 typedef struct tni_mps_cores {
     const tn_mps *m;
     double       *cores, *label, *left, *right;
-    int64_t       bytes, place;
+    int64_t       place;
 } tni_mps_cores;
 
-static tn_status tni_mps_read(const tn_mps *m, const char *op, tni_mps_cores *c)
+static bool tni_mps_read(tni_scratch *w, const tn_mps *m, tni_mps_cores *c)
 {
-    tn_ctx *ctx = m->cores->ctx;
-    int64_t a = tn_tensor_count(m->cores), b = m->label ? tn_tensor_count(m->label) : 0, bond = m->desc.bond;
     c->m = m;
     c->place = m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
-    c->bytes = a + b + 2 * bond;
-    if (!(c->cores = tni_scratch_f64(ctx, 1, c->bytes, op))) return TN_ERR_MEMORY;
-    c->label = c->cores + a;
-    c->left = c->label + b;
-    c->right = c->left + bond;
-    for (int64_t k = 0; k < bond; k++) c->left[k] = c->right[k] = k == 0;
-    tn_status s = tn_read(m->cores, TN_F64, c->cores, a);
-    if (s == TN_OK && m->label) s = tn_read(m->label, TN_F64, c->label, b);
-    if (s == TN_OK && m->left) s = tn_read(m->left, TN_F64, c->left, bond);
-    if (s == TN_OK && m->right) s = tn_read(m->right, TN_F64, c->right, bond);
-    return s;
+    c->cores = tni_take_numbers(w, m->cores);
+    c->label = m->label ? tni_take_numbers(w, m->label) : NULL;
+    c->left = m->left ? tni_take_numbers(w, m->left) : tni_take_zeros(w, m->desc.bond, 1);
+    c->right = m->right ? tni_take_numbers(w, m->right) : tni_take_zeros(w, m->desc.bond, 1);
+    if (!w->failed && !m->left) c->left[0] = 1;
+    if (!w->failed && !m->right) c->right[0] = 1;
+    return !w->failed;
 }
 
 /* The numbers of axis k of the train, [D,n,D] */
@@ -71,28 +65,26 @@ tn_tt *tn_tt_from_mps(const tn_mps *m)
 {
     tni_mps_cores c;
     int64_t       n;
-    double       *core = NULL;
     tn_tt        *tt = NULL;
     if (!m || !tni_alive(m->cores)) return NULL;
     tn_ctx *ctx = m->cores->ctx;
-    if (m->desc.sites == 0) {
-        tni_fail(ctx, TN_ERR_ARG, "tt_from_mps: sites is 0, expected a number of sites in the layer's desc");
-        return NULL;
-    }
+    if (m->desc.sites == 0)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_from_mps: sites is 0, expected a number of sites in the layer's "
+                        "desc"), (tn_tt *)NULL;
     int64_t   count = m->desc.sites + (m->label != NULL);
     int64_t   wide = m->desc.periodic ? m->desc.bond : 1;
     int64_t   most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
-    tn_status s = tni_mps_read(m, "tt_from_mps", &c);
-    if (s == TN_OK && !(core = tni_scratch_f64(ctx, most, tni_area(m->desc.bond, wide), "tt_from_mps"))) s = TN_ERR_MEMORY;
-    if (s == TN_OK && !(tt = tni_tt_make(ctx, "tt_from_mps", count))) s = TN_ERR_MEMORY;
-    for (int64_t k = 0; s == TN_OK && k < count; k++) {
+    tn_status s = TN_OK;
+    tni_scratch w = tni_scratch_begin(ctx, "tt_from_mps");
+    double     *core = tni_mps_read(&w, m, &c) ? tni_take_f64(&w, most, tni_area(m->desc.bond, wide)) : NULL;
+    if (core) tt = tni_tt_make(ctx, "tt_from_mps", count);
+    for (int64_t k = 0; tt && s == TN_OK && k < count; k++) {
         const int64_t bond = m->desc.bond * wide;
         tni_mps_axis(&c, k, &n);
         tni_mps_fill(&c, k, count - 1, core);
         s = tni_tt_put(tt, "tt_from_mps", k, k == 0 ? 1 : bond, n, k == count - 1 ? 1 : bond, core);
     }
-    if (core) tni_free_f64(ctx, core, most, m->desc.bond * wide);
-    if (c.cores) tni_free_f64(ctx, c.cores, 1, c.bytes);
+    tni_scratch_release(&w, NULL);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -126,56 +118,51 @@ TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt
 tn_status tn_mps_assign_tt(const tn_mps *m, const tn_tt *tt)
 {
     const int64_t place = m && m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
-    int64_t       k;
-    double       *room, *to;
     tn_status     s;
     if (!tni_from_tt_given("mps_assign_tt", m ? m->cores : NULL, tt)) return TN_ERR_ARG;
     if ((s = tni_mps_fits(m, tt, place)) != TN_OK) return s;
-    int64_t bond = m->desc.bond, core = bond * m->desc.dim * bond, label = bond * m->desc.out * bond;
-    int64_t all = tni_plus(tni_area(m->desc.sites, core), tni_plus(label, tni_max(core, label)));
-    if (!(room = tni_alloc_f64(tt->ctx, 1, all, "mps_assign_tt"))) return TN_ERR_MEMORY;
-    double *numbers = room + m->desc.sites * core + label;
-    for (k = 0, to = room; k < tt->count && s == TN_OK; k++) {
+    int64_t     bond = m->desc.bond, core = bond * m->desc.dim * bond, size = bond * m->desc.out * bond;
+    tni_scratch w = tni_scratch_begin(tt->ctx, "mps_assign_tt");
+    double     *cores = tni_take_zeros(&w, m->desc.sites, core), *label = tni_take_zeros(&w, size, 1), *to = cores;
+    double     *numbers = tni_take_f64(&w, tni_max(core, size), 1);
+    if (w.failed) s = TN_ERR_MEMORY;
+    for (int64_t k = 0; k < tt->count && s == TN_OK; k++) {
         const int64_t *n = tt->core[k]->shape;
-        double        *at = k == place ? room + m->desc.sites * core : to;
+        double        *at = k == place ? label : to;
         s = tni_read_scaled(tt->ctx, "mps_assign_tt", "a core", tt->core[k], numbers, NULL);
         for (int64_t i = 0; s == TN_OK && i < n[0]; i++)
             for (int64_t j = 0; j < n[1]; j++)
                 memcpy(at + (i * n[1] + j) * bond, numbers + (i * n[1] + j) * n[2], (size_t)n[2] * sizeof *at);
         if (k != place) to += core;
     }
-    if (s == TN_OK) s = tn_write(m->cores, TN_F64, room, m->desc.sites * core);
-    if (s == TN_OK && m->label) s = tn_write(m->label, TN_F64, room + m->desc.sites * core, label);
-    tni_free_f64(tt->ctx, room, 1, all);
-    return s;
+    if (s == TN_OK) s = tn_write(m->cores, TN_F64, cores, m->desc.sites * core);
+    if (s == TN_OK && m->label) s = tn_write(m->label, TN_F64, label, size);
+    return tni_scratch_end(&w, s);
 }
 
 tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed)
 {
-    int64_t   k, size = 1, *bond;
+    int64_t   k, size = 1;
     double    unused;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
-    if (count < 1 || !extents || rank < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more", count < 1 ? "count" : rank < 1 ? "rank"
-                 : "extents", (long long)(count < 1 ? count : rank < 1 ? rank : 0));
-        return NULL;
-    }
-    for (k = 0; k < count; k++) {
-        if (!tni_is_extent(extents[k])) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
-                     (long long)extents[k]);
-            return NULL;
-        }
-    }
-    if (!(bond = (int64_t *)tni_array(ctx, tni_plus(count, 1), sizeof *bond, "tt_random"))) return NULL;
+    if (!tni_within(ctx, "tt_random", "count", count, 1, INT64_MAX)
+        || !tni_within(ctx, "tt_random", "rank", rank, 1, INT64_MAX)) return NULL;
+    if (!extents) return tni_fail(ctx, TN_ERR_ARG, "tt_random: extents is NULL, expected an array"), (tn_tt *)NULL;
+    for (k = 0; k < count; k++)
+        if (!tni_is_extent(extents[k]))
+            return tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
+                            (long long)extents[k]), (tn_tt *)NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "tt_random");
+    int64_t    *bond = (int64_t *)tni_take(&w, tni_plus(count, 1), sizeof *bond);
+    if (!bond) return NULL;
     bond[count] = 1;
     for (k = count; k-- > 0;) bond[k] = bond[k + 1] > rank / extents[k] ? rank : bond[k + 1] * extents[k];
     for (bond[0] = 1, k = 0; k < count; k++) {
         bond[k + 1] = tni_min(bond[k + 1], bond[k] > rank / extents[k] ? rank : bond[k] * extents[k]);
         size = tni_max(size, tni_area(tni_area(bond[k], extents[k]), bond[k + 1]));
     }
-    double *numbers = tni_scratch_f64(ctx, 1, size, "tt_random");
+    double *numbers = tni_take_f64(&w, 1, size);
     tn_tt  *tt = numbers ? tni_tt_make(ctx, "tt_random", count) : NULL;
     for (k = 0; tt && s == TN_OK && k < count; k++) {
         const int64_t r = bond[k], n = extents[k], next = bond[k + 1];
@@ -183,8 +170,7 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
         for (int64_t i = 0; i < r * n * next; i++) numbers[i] *= sqrt(3 / (double)(n * next));
         s = tni_tt_put(tt, "tt_random", k, r, n, next, numbers);
     }
-    if (numbers) tni_free_f64(ctx, numbers, 1, size);
-    tni_free(ctx, bond, (size_t)(count + 1) * sizeof *bond);
+    tni_scratch_release(&w, NULL);
     if (!tt || !(tt = tni_tt_done(tt, s))) return NULL;
     tn_tt *made = tn_tt_canonical(tt, 0, &unused);
     tn_tt_destroy(tt);
@@ -194,19 +180,15 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
 /* Numbers [r,n,s] of the train of a CP form: factor f [terms,n] (or P [n,terms]) on the diagonal of its bonds. */
 tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
 {
-    double   *f;
     tn_status s = TN_OK;
     if (!cp || !tni_alive(cp->p)) return NULL;
-    if (place < 0 || place > cp->order || cp->terms < 1) {
-        tni_fail(cp->ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s", cp->terms < 1 ? "the number of terms" : "place",
-                 (long long)(cp->terms < 1 ? cp->terms : place), cp->terms < 1 ? "1 or more" : "0 to the operator's order");
-        return NULL;
-    }
+    if (!tni_within(cp->ctx, "tt_from_cp", "the number of terms", cp->terms, 1, INT64_MAX)
+        || !tni_within(cp->ctx, "tt_from_cp", "place", place, 0, cp->order)) return NULL;
     int64_t most = cp->out;
     for (int64_t k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
-    if (!(f = tni_scratch_f64(cp->ctx, tni_area(most, cp->terms), cp->terms + 1, "tt_from_cp"))) return NULL;
-    double *core = f + most * cp->terms;
-    tn_tt  *tt = tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "tt_from_cp");
+    double     *f = tni_take_f64(&w, most, cp->terms), *core = tni_take_f64(&w, tni_area(most, cp->terms), cp->terms);
+    tn_tt      *tt = w.failed ? NULL : tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
     for (int64_t k = 0; tt && s == TN_OK && k <= cp->order; k++) {
         const bool       out = k == place;
         const int64_t    e = k - (k > place), n = out ? cp->out : cp->in[e];
@@ -218,7 +200,7 @@ tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
                 core[((r > 1 ? t : 0) * n + i) * c + (c > 1 ? t : 0)] += out ? f[i * cp->terms + t] : f[t * n + i];
         s = tni_tt_put(tt, "tt_from_cp", k, r, n, c, core);
     }
-    tni_free_f64(cp->ctx, f, most * cp->terms, cp->terms + 1);
+    tni_scratch_release(&w, NULL);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -242,39 +224,36 @@ static void tni_tt_times(const int64_t *w, const int64_t *x, const double *a, co
 tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
 {
     int64_t   most = 1;
-    double   *room;
     tn_status s = TN_OK;
-    if (!w || !x || w->ctx != x->ctx || w->count != x->count) {
-        tn_ctx *ctx = w ? w->ctx : x ? x->ctx : NULL;
-        if (!w || !x) tni_fail(ctx, TN_ERR_ARG, "tt_apply: %s is NULL, expected a train", w ? "x" : "the operator");
-        else tni_fail(ctx, TN_ERR_SHAPE, "tt_apply: x has %lld axes, expected %lld as the operator, in one context",
-                      (long long)x->count, (long long)w->count);
-        return NULL;
-    }
+    if (!w || !x)
+        return tni_fail(w ? w->ctx : x ? x->ctx : NULL, TN_ERR_ARG, "tt_apply: %s is NULL, expected a train",
+                        w ? "x" : "the operator"), (tn_tt *)NULL;
+    if (w->ctx != x->ctx || w->count != x->count)
+        return tni_fail(w->ctx, TN_ERR_SHAPE, "tt_apply: x has %lld axes, expected %lld as the operator, in one context",
+                        (long long)x->count, (long long)w->count), (tn_tt *)NULL;
     for (int64_t k = 0; k < x->count; k++) {
         const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
         size_t         bytes;
-        if (m[1] < 1 || n[1] % m[1] != 0) {
-            tni_fail(x->ctx, TN_ERR_SHAPE, "tt_apply: axis %lld of the matrix has %lld elements, expected a multiple of "
-                     "the %lld of x", (long long)k, (long long)n[1], (long long)m[1]);
-            return NULL;
-        }
+        if (m[1] < 1 || n[1] % m[1] != 0)
+            return tni_fail(x->ctx, TN_ERR_SHAPE, "tt_apply: axis %lld of the matrix has %lld elements, expected a multiple of "
+                            "the %lld of x", (long long)k, (long long)n[1], (long long)m[1]), (tn_tt *)NULL;
         int64_t size = tni_area_size(tni_area(tni_area(n[0], m[0]), n[1] / m[1]), tni_area(n[2], m[2]), 8, &bytes)
                    ? (int64_t)(bytes / 8) : INT64_MAX / 8;
         most = tni_max(most, size);
     }
-    int64_t a = tni_tt_largest_core(w), b = tni_tt_largest_core(x);
-    if (!(room = tni_scratch_f64(x->ctx, 1, tni_plus(tni_plus(a, b), most), "tt_apply"))) return NULL;
-    tn_tt *tt = tni_tt_make(x->ctx, "tt_apply", x->count);
+    tni_scratch scratch = tni_scratch_begin(x->ctx, "tt_apply");
+    double     *a = tni_take_f64(&scratch, tni_tt_largest_core(w), 1), *b = tni_take_f64(&scratch, tni_tt_largest_core(x), 1);
+    double     *to = tni_take_f64(&scratch, most, 1);
+    tn_tt      *tt = to ? tni_tt_make(x->ctx, "tt_apply", x->count) : NULL;
     for (int64_t k = 0; tt && s == TN_OK && k < x->count; k++) {
         const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
-        s = tni_read_scaled(x->ctx, "tt_apply", "a core", w->core[k], room, NULL);
-        if (s == TN_OK) s = tni_read_scaled(x->ctx, "tt_apply", "a core", x->core[k], room + a, NULL);
+        s = tni_read_scaled(x->ctx, "tt_apply", "a core", w->core[k], a, NULL);
+        if (s == TN_OK) s = tni_read_scaled(x->ctx, "tt_apply", "a core", x->core[k], b, NULL);
         if (s != TN_OK) break;
-        tni_tt_times(n, m, room, room + a, room + a + b);
-        s = tni_tt_put(tt, "tt_apply", k, n[0] * m[0], n[1] / m[1], n[2] * m[2], room + a + b);
+        tni_tt_times(n, m, a, b, to);
+        s = tni_tt_put(tt, "tt_apply", k, n[0] * m[0], n[1] / m[1], n[2] * m[2], to);
     }
-    tni_free_f64(x->ctx, room, 1, a + b + most);
+    tni_scratch_release(&scratch, NULL);
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 
@@ -322,11 +301,7 @@ tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
     tn_tt *tt = NULL;
     if (log_norm) *log_norm = (double)NAN;
     if (!from) return NULL;
-    if (site < 0 || site >= from->count) {
-        tni_fail(from->ctx, TN_ERR_ARG, "tt_canonical: site is %lld, expected 0 to %lld", (long long)site,
-                 (long long)from->count - 1);
-        return NULL;
-    }
+    if (!tni_within(from->ctx, "tt_canonical", "site", site, 0, from->count - 1)) return NULL;
     tni_scratch w = tni_scratch_begin(from->ctx, "tt_canonical");
     tn_status   s = tni_tt_canonical(&w, from, site, &j, &norm);
     if (s == TN_OK && !(tt = tni_tt_make(from->ctx, "tt_canonical", from->count))) s = TN_ERR_MEMORY;

@@ -95,42 +95,34 @@ static tn_status tni_net_pairs(tni_net_pairing *p, int k)
 static bool tni_net_comparable(const tn_net *a, const tn_net *b, const char *op)
 {
     if (!a) return false;
-    if (!b || a->ctx != b->ctx) {
-        if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second net is NULL", op);
-        else tni_fail(a->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op);
-        return false;
-    }
-    bool same = a->outs == b->outs && a->legs == b->legs;
-    if (!same)
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the nets have %d and %d output legs, %d and %d input legs, expected the same",
-                 op, a->outs, b->outs, a->legs, b->legs);
-    for (int k = 0; same && k < a->outs + a->legs; k++) {            /* in follows out */
+    if (!b) return tni_fail(a->ctx, TN_ERR_ARG, "%s: the second net is NULL", op), false;
+    if (a->ctx != b->ctx) return tni_fail(a->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op), false;
+    if (a->outs != b->outs || a->legs != b->legs)
+        return tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the nets have %d and %d output legs, %d and %d input legs, expected the same",
+                        op, a->outs, b->outs, a->legs, b->legs), false;
+    for (int k = 0; k < a->outs + a->legs; k++) {                    /* in follows out */
         const bool out = k < a->outs;
         const tn_net_leg *l = out ? &a->out[k] : &a->in[k - a->outs], *m = out ? &b->out[k] : &b->in[k - a->outs];
-        same = l->extent == m->extent && (out || l->input == m->input);
-        if (!same)
-            tni_fail(a->ctx, TN_ERR_SHAPE, "%s: %s leg %d has %lld and %lld elements and is of input %d and %d, expected "
-                     "the same", op, out ? "output" : "input", out ? k : k - a->outs, (long long)l->extent,
-                     (long long)m->extent, l->input, m->input);
+        if (l->extent != m->extent || (!out && l->input != m->input))
+            return tni_fail(a->ctx, TN_ERR_SHAPE, "%s: %s leg %d has %lld and %lld elements and is of input %d and %d, expected "
+                            "the same", op, out ? "output" : "input", out ? k : k - a->outs, (long long)l->extent,
+                            (long long)m->extent, l->input, m->input), false;
     }
-    if (same && a->constant != b->constant) {
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: one net has a constant input, the other has none, expected the same", op);
-        same = false;
-    }
-    return same;
+    if (a->constant == b->constant) return true;
+    return tni_fail(a->ctx, TN_ERR_SHAPE, "%s: one net has a constant input, the other has none, expected the same", op), false;
 }
 
 /* The binary exponent of the largest magnitude of t: 0 for zeros and where that is not finite. */
 static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *exponent)
 {
     const int64_t n = tn_tensor_count(t);
-    double       *v = tni_scratch_f64(t->ctx, n, 1, op), most = 0;
+    tni_scratch   w = tni_scratch_begin(t->ctx, op);
+    double       *v = tni_take_f64(&w, n, 1), most = 0;
     tn_status     s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < n && s == TN_OK; i++) if (!(fabs(v[i]) <= most)) most = fabs(v[i]);
-    if (v) tni_free_f64(t->ctx, v, n, 1);
     *exponent = 0;
     if (s == TN_OK && most > 0 && most < HUGE_VAL) frexp(most, exponent);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The same net with each node divided by a power of two, so that products of many neither overflow nor vanish; the exponents
@@ -190,9 +182,10 @@ static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form 
     }
     tni_net_pairing p = TNI_ZERO;
     p.op = op;
-    size_t bytes = ((size_t)a->legs + (size_t)a->labels + (size_t)b->labels + 1) * sizeof *p.order;
-    if (!(p.order = (int *)tni_alloc(a->ctx, bytes, op))) return TN_ERR_MEMORY;
-    p.map = p.order + a->legs;
+    tni_scratch w = tni_scratch_begin(a->ctx, op);
+    p.order = (int *)tni_take(&w, a->legs, sizeof *p.order);
+    p.map = (int *)tni_take(&w, tni_plus(a->labels, b->labels), sizeof *p.map);
+    if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
     tni_scope scope = tni_scope_begin(a->ctx);
     to[0] = tni_net_moderate(a, op, &exponent[0]);
     to[1] = to[0] && a != b ? tni_net_moderate(b, op, &exponent[1]) : to[0];
@@ -216,8 +209,7 @@ static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form 
     if (a != b) tn_net_destroy(to[1]);
     tn_net_destroy(to[0]);
     tni_scope_end(a->ctx, scope);
-    tni_free(a->ctx, p.order, bytes);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner)

@@ -13,10 +13,9 @@
 /* The net of u's interaction matrix: its two legs are the two of the net, or with x, one leg and x at the other. */
 static tn_net *tni_net_matrix(const tn_net *net, const tn_tensor *u, tn_tensor *x, int at, const char *op)
 {
-    if (net->legs != 2) {
-        tni_fail(net->ctx, TN_ERR_SHAPE, "%s: the net has %d input legs, expected 2: freeze the others", op, net->legs);
-        return NULL;
-    }
+    if (net->legs != 2)
+        return tni_fail(net->ctx, TN_ERR_SHAPE, "%s: the net has %d input legs, expected 2: freeze the others", op,
+                        net->legs), (tn_net *)NULL;
     tn_net *q = tni_net_make(net->ctx, net->nodes + (net->outs > 0) + (x != NULL), 0, 2 - (x != NULL));
     if (!q) return NULL;
     tni_net_take_all(q, 0, net, 0);
@@ -24,8 +23,7 @@ static tn_net *tni_net_matrix(const tn_net *net, const tn_tensor *u, tn_tensor *
     if (x) tni_net_refer(q, q->nodes - 1, x, &net->in[at].label);
     else q->in[1] = net->in[1];
     if (tni_net_direction(net, q, u, op)) return q;
-    tn_net_destroy(q);
-    return NULL;
+    return tn_net_destroy(q), (tn_net *)NULL;
 }
 
 static tn_tensor *tni_net_interaction(const tn_net *net, const tn_tensor *u, const char *op)
@@ -34,11 +32,8 @@ static tn_tensor *tni_net_interaction(const tn_net *net, const tn_tensor *u, con
     tn_net    *q = tni_net_matrix(net, u, NULL, 0, op);
     tn_tensor *t = q ? tni_net_run(q, NULL, op) : NULL, *to = NULL;
     if (t && net->in[0].input != net->in[1].input) to = tn_tensor_keep(t);
-    else if (t && (to = tni_tensor_create(net->ctx, op, TN_REAL, 2, t->shape)) != NULL
-             && tni_put_symmetric(net->ctx, to, t) != TN_OK) {
-        tn_tensor_destroy(to);
-        to = NULL;
-    }
+    else if (t && (to = tni_tensor_create(net->ctx, op, TN_REAL, 2, t->shape)) != NULL)
+        to = tni_tensor_done(to, tni_put_symmetric(net->ctx, to, t));
     tn_net_destroy(q);
     tni_scope_end(net->ctx, scope);
     return to;
@@ -126,7 +121,7 @@ tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
-    if (count < 0) return tni_fail(net->ctx, TN_ERR_ARG, "net_eigen: count is %lld, expected 0 or more", (long long)count);
+    if (!tni_within(net->ctx, "net_eigen", "count", count, 0, INT64_MAX)) return TN_ERR_ARG;
     if (net->legs != 2 || net->in[0].input != net->in[1].input)
         return tni_fail(net->ctx, TN_ERR_SHAPE, "net_eigen: the net has %d input legs%s, expected 2 of one input", net->legs,
                         net->legs == 2 ? " of two inputs" : "");
@@ -191,10 +186,7 @@ static tn_net *tni_net_slice(const tn_net *net, const tni_net_search *f, int64_t
                 t->rank--;
             } else label[rank++] = l;
         }
-        if (!t) {
-            tn_net_destroy(q);
-            return NULL;
-        }
+        if (!t) return tn_net_destroy(q), (tn_net *)NULL;
         tni_net_refer(q, i, t, label);
     }
     return q;
@@ -267,11 +259,12 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
-    if (k < 1) return tni_fail(net->ctx, TN_ERR_ARG, "net_top: k is %lld, expected 1 or more", (long long)k);
+    if (!tni_within(net->ctx, "net_top", "k", k, 1, INT64_MAX)) return TN_ERR_ARG;
     tni_net_search f = TNI_ZERO;
     if ((s = tni_net_divide(net, &f, &total)) != TN_OK) return s;
-    if (!tni_heap_begin(net->ctx, &f.heap, TN_ORDER_MAGNITUDE, tni_min(k, total), "net_top")) return TN_ERR_MEMORY;
-    f.numbers = tni_scratch_f64(net->ctx, f.range, f.rest, "net_top");
+    tni_scratch w = tni_scratch_begin(net->ctx, "net_top");
+    f.heap = tni_take_heap(&w, TN_ORDER_MAGNITUDE, tni_min(k, total));
+    f.numbers = tni_take_f64(&w, f.range, f.rest);
     s = f.numbers ? TN_OK : TN_ERR_MEMORY;
     tni_scope scope = tni_scope_begin(net->ctx);
     if (s == TN_OK && total > 0) s = tni_net_search_all(net, &f);
@@ -279,10 +272,8 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     out->visited = 1;
     tni_scope_end(net->ctx, scope);
     for (int i = 0; i < 2; i++) tn_plan_destroy(f.plan[i]);
-    if (f.numbers) tni_free_f64(net->ctx, f.numbers, f.range, f.rest);
-    tni_heap_end(net->ctx, &f.heap);
     if (s != TN_OK) tn_coefficients_destroy(out);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */

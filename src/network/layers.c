@@ -1,7 +1,7 @@
 #include "core/inner.h"
 #include "tensor/inner.h"
 #include "ops/inner.h"
-#include "layers/layers.h"
+#include "layers/inner.h"
 #include "operator/inner.h"
 #include "network/inner.h"
 
@@ -63,11 +63,8 @@ static tn_net *tni_net_on_top(const tn_cp *cp, bool carry, const tn_net *inner)
 tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool carry)
 {
     tn_net *net = NULL;
-    if (n < 1 || !layers) {
-        if (layers) tni_fail(ctx, TN_ERR_ARG, "net_from_stack: n is %d, expected 1 or more", n);
-        else tni_fail(ctx, TN_ERR_ARG, "net_from_stack: layers is NULL");
-        return NULL;
-    }
+    if (!layers) return tni_fail(ctx, TN_ERR_ARG, "net_from_stack: layers is NULL"), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_from_stack", "n", n, 1, INT64_MAX)) return NULL;
     for (int l = 0; l < n; l++) if (!tni_usable(ctx, layers[l] ? layers[l]->p : NULL, "net_from_stack", "a layer")) return NULL;
     for (int l = 0; l < n; l++) {
         bool one = carry;
@@ -87,31 +84,23 @@ static tn_tensor *tni_net_heads(tn_ctx *ctx, tn_tensor *w, tn_tensor *b, int64_t
         w = both[1] ? tn_concat(ctx, 2, both, 1) : NULL;
     }
     w = w ? tn_copy(ctx, tn_transpose(w, 0, 1)) : NULL;
-    if (!w) return NULL;
-    int64_t shape[4] = {w->shape[0], 1, heads, d};
-    return tn_reshape(w, 4, shape);
+    return w ? tn_reshape(w, 4, TNI_DIMS(w->shape[0], 1, heads, d)) : NULL;
 }
 
 /* Set i of qk as such vectors: queries rotated to position `distance`, keys at position 0. */
 static tn_tensor *tni_net_set(tn_ctx *ctx, const tn_attention *layer, int i, int64_t distance)
 {
     const tn_attention_desc *d = &layer->desc;
-    tn_tensor *w = tn_slice(layer->qk, 0, i, i + 1), *b = layer->qkb ? tn_slice(layer->qkb, 0, i, i + 1) : NULL;
-    tn_rope_desc rope = TNI_ZERO;
-    rope.base = d->rope_base;
-    rope.scaling = d->rope_scaling;
-    rope.first = i < layer->qk->shape[0] / 2 ? distance : 0;
-    rope.no_rotation = d->no_rope;
-    w = w ? tn_reshape_2d(w, d->heads * d->d_qk, d->dim) : NULL;
+    tn_tensor *w = tn_slice(layer->qk, 0, i, i + 1), *b = tn_slice(layer->qkb, 0, i, i + 1);
+    const tn_rope_desc rope = tni_attention_rope(d, i < layer->qk->shape[0] / 2 ? distance : 0, false);
+    w = tn_reshape_2d(w, d->heads * d->d_qk, d->dim);
     return tn_rope(ctx, tni_net_heads(ctx, w, b, d->heads, d->d_qk), &rope);
 }
 
 /* [n,1,heads,d], or [n,heads d] as [n,heads,d] */
 static tn_tensor *tni_net_split(tn_tensor *t, int64_t heads, int64_t d)
 {
-    if (!t) return NULL;
-    int64_t shape[3] = {t->shape[0], heads, d};
-    return tn_reshape(t, 3, shape);
+    return t ? tn_reshape(t, 3, TNI_DIMS(t->shape[0], heads, d)) : NULL;
 }
 
 static bool tni_net_attends(tn_ctx *ctx, const tn_attention *layer)
@@ -119,11 +108,9 @@ static bool tni_net_attends(tn_ctx *ctx, const tn_attention *layer)
     const char *what = NULL;
     if (!tni_usable(ctx, layer ? layer->qk : NULL, "net_from_attention", "the layer")) return false;
     const tn_attention_desc *d = &layer->desc;
-    if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR) {
-        tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer's kind is %s, expected squared or bilinear: no other one "
-                 "is a tensor", tn_attention_kind_name(d->kind));
-        return false;
-    }
+    if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR)
+        return tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer's kind is %s, expected squared or bilinear: no other "
+                        "one is a tensor", tn_attention_kind_name(d->kind)), false;
     if (d->qk_norm) what = "qk_norm";
     else if (d->head_norm) what = "head_norm";
     else if (d->mix_values) what = "mix_values";
@@ -175,24 +162,17 @@ tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
 {
     int  i, legs = 0, outs = 0, label[4], next;
     bool whole = true;
-    if (n < 1 || !cores) {
-        if (cores) tni_fail(ctx, TN_ERR_ARG, "net_from_cores: n is %d, expected 1 or more", n);
-        else tni_fail(ctx, TN_ERR_ARG, "net_from_cores: cores is NULL");
-        return NULL;
-    }
+    if (!cores) return tni_fail(ctx, TN_ERR_ARG, "net_from_cores: cores is NULL"), (tn_net *)NULL;
+    if (!tni_within(ctx, "net_from_cores", "n", n, 1, INT64_MAX)) return NULL;
     for (i = 0; i < n; i++) if (!tni_is_real(ctx, cores[i], "net_from_cores", "a core")) return NULL;
     for (i = 0; i < n; i++) {
-        if (cores[i]->rank < 2 || cores[i]->rank > 4) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
-                     TNI_SHAPE(cores[i]));
-            return NULL;
-        }
-        if (cores[i]->shape[cores[i]->rank - 1] != cores[(i + 1) % n]->shape[0]) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s and core %d begins with %lld, expected equal bonds%s",
-                     i, TNI_SHAPE(cores[i]), (i + 1) % n, (long long)cores[(i + 1) % n]->shape[0],
-                     i + 1 < n ? "" : ", which are 1 at both ends of an open chain");
-            return NULL;
-        }
+        if (cores[i]->rank < 2 || cores[i]->rank > 4)
+            return tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
+                            TNI_SHAPE(cores[i])), (tn_net *)NULL;
+        if (cores[i]->shape[cores[i]->rank - 1] != cores[(i + 1) % n]->shape[0])
+            return tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s and core %d begins with %lld, expected equal "
+                            "bonds%s", i, TNI_SHAPE(cores[i]), (i + 1) % n, (long long)cores[(i + 1) % n]->shape[0],
+                            i + 1 < n ? "" : ", which are 1 at both ends of an open chain"), (tn_net *)NULL;
         legs += cores[i]->rank > 2;
         outs += cores[i]->rank > 3;
     }

@@ -41,8 +41,7 @@ static void tni_net_destroy(tni_owned *o)
     tni_net_box *box = (tni_net_box *)(void *)o;
     for (int i = 0; i < box->net.nodes; i++) tni_net_leave(o->ctx, box->share[i]);
     tni_net_keep_plan(box, NULL);
-    tni_disown(o);
-    tni_free(o->ctx, box, (size_t)box->bytes);
+    tni_object_free(o, (size_t)box->bytes);
 }
 
 void tn_net_destroy(tn_net *net) { if (net) tni_net_destroy(&tni_net_box_of(net)->owned); }
@@ -52,9 +51,8 @@ TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
 {
     const size_t size = sizeof(tni_net_box) + (size_t)nodes * (sizeof(tn_net_node) + sizeof(tni_net_share *))
                         + (size_t)(outs + legs) * sizeof(tn_net_leg);
-    tni_net_box *box = (tni_net_box *)tni_alloc(ctx, size, "net");
+    tni_net_box *box = (tni_net_box *)tni_object(ctx, size, "net", tni_net_destroy);
     if (!box) return NULL;
-    memset(box, 0, size);
     box->bytes = (int64_t)size;
     box->net.ctx = ctx;
     box->net.nodes = nodes;
@@ -64,7 +62,6 @@ TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
     box->net.in = box->net.out + outs;
     box->net.node = (tn_net_node *)(void *)(box->net.in + legs);
     box->share = (tni_net_share **)(void *)(box->net.node + nodes);
-    tni_own(ctx, &box->owned, tni_net_destroy);
     return &box->net;
 }
 
@@ -89,10 +86,7 @@ TNI_FN void tni_net_refer(tn_net *net, int i, tn_tensor *t, const int *label)
 TNI_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
 {
     tni_net_share *s = t ? (tni_net_share *)tni_alloc(net->ctx, sizeof *s, "net") : NULL;
-    if (!s) {
-        tn_tensor_destroy(t);
-        return false;
-    }
+    if (!s) return tn_tensor_destroy(t), false;
     s->tensor = t;
     s->users = 1;
     tni_net_box_of(net)->share[i] = s;
@@ -104,9 +98,8 @@ TNI_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
 TNI_FN tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
 {
     tn_tensor *to = t ? tn_tensor_create(ctx, TN_REAL, t->rank, t->shape) : NULL;
-    if (to && (factor == 1 ? tni_copy(to, t) : tni_put_scaled(ctx, tni_view(to), tni_view(t), factor)) == TN_OK) return to;
-    tn_tensor_destroy(to);
-    return NULL;
+    if (!to) return NULL;
+    return tni_tensor_done(to, factor == 1 ? tni_copy(to, t) : tni_put_scaled(ctx, tni_view(to), tni_view(t), factor));
 }
 
 /* Node i is node j of `from`, its labels moved up by `shift`. */
@@ -154,9 +147,10 @@ static tni_net_name tni_net_name_of(int label)
    it is not whole or contradicts itself. */
 TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
 {
-    const size_t bytes = net ? ((size_t)net->labels + 1) * sizeof(int64_t) : 0;
-    int64_t     *extent = net && whole ? (int64_t *)tni_alloc(net->ctx, bytes, op) : NULL;
-    int          j, inputs = 0;
+    int j, inputs = 0;
+    if (!net) return NULL;
+    tni_scratch w = tni_scratch_begin(net->ctx, op);
+    int64_t    *extent = whole ? (int64_t *)tni_take(&w, net->labels, sizeof *extent) : NULL;
     whole = extent != NULL;
     for (int i = 0; whole && i < net->labels; i++) extent[i] = -1;
     for (int i = 0; whole && i < net->nodes; i++)
@@ -196,18 +190,16 @@ TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
         }
     }
     for (int k = 0; whole && k < net->legs; k++) net->in[k].input = -1 - net->in[k].input;
-    if (extent) tni_free(net->ctx, extent, bytes);
+    tni_scratch_release(&w, NULL);
     if (whole) return net;
-    tn_net_destroy(net);
-    return NULL;
+    return tn_net_destroy(net), (tn_net *)NULL;
 }
 
 static bool tni_net_leg_given(const tn_net *net, int leg, const char *op)
 {
     if (leg >= 0 && leg < net->legs) return true;
-    tni_fail(net->ctx, TN_ERR_ARG, "%s: leg is %d, expected one of the net's %d input legs, which count from 0", op, leg,
-             net->legs);
-    return false;
+    return tni_fail(net->ctx, TN_ERR_ARG, "%s: leg is %d, expected one of the net's %d input legs, which count from 0", op, leg,
+                    net->legs), false;
 }
 
 /* ---- made from arrays ------------------------------------------------------- >>net-expression */
@@ -238,28 +230,22 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
     int          label[52], legs[52], input[52], ins = 0, inputs = 0, i;
     bool         whole = true;
     tni_net_text t;
-    if (!expression || !tensors || n < 1 || (unsigned)nodes > TN_NET_REFER) {
-        if (n < 1) tni_fail(ctx, TN_ERR_ARG, "net_create: n is %d, expected 1 or more", n);
-        else if (expression && tensors)
-            tni_fail(ctx, TN_ERR_ARG, "net_create: nodes is %d, not a valid tn_net_nodes", (int)nodes);
-        else tni_fail(ctx, TN_ERR_ARG, "net_create: %s is NULL", expression ? "tensors" : "the expression");
-        return NULL;
-    }
+    if (!tni_within(ctx, "net_create", "n", n, 1, INT64_MAX)) return NULL;
+    if (!expression || !tensors)
+        return tni_fail(ctx, TN_ERR_ARG, "net_create: %s is NULL", expression ? "tensors" : "the expression"), (tn_net *)NULL;
+    if ((unsigned)nodes > TN_NET_REFER)
+        return tni_fail(ctx, TN_ERR_ARG, "net_create: nodes is %d, not a valid tn_net_nodes", (int)nodes), (tn_net *)NULL;
     for (i = 0; i < n; i++) if (!tni_is_real(ctx, tensors[i], "net_create", "a tensor")) return NULL;
     t.text = expression;
     t.at = 0;
     for (i = 0; i < n; i++) {                                        /* the nodes, to find the legs after them */
         int k = tni_net_letters(&t, 52, label);
-        if (tni_net_peek(&t) != (i < n - 1 ? ',' : '-')) {
-            tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s after the labels of tensor %d of %d",
-                     expression, t.at + 1, i < n - 1 ? "a comma" : "\"->\"", i, n);
-            return NULL;
-        }
-        if (k != tensors[i]->rank) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d label%s for tensor %d, which is %s",
-                     expression, t.at + 1, k, k == 1 ? "" : "s", i, TNI_SHAPE(tensors[i]));
-            return NULL;
-        }
+        if (tni_net_peek(&t) != (i < n - 1 ? ',' : '-'))
+            return tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s after the labels of tensor %d of "
+                            "%d", expression, t.at + 1, i < n - 1 ? "a comma" : "\"->\"", i, n), (tn_net *)NULL;
+        if (k != tensors[i]->rank)
+            return tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d label%s for tensor %d, which is %s",
+                            expression, t.at + 1, k, k == 1 ? "" : "s", i, TNI_SHAPE(tensors[i])), (tn_net *)NULL;
         t.at++;
     }
     whole = t.text[t.at] == '>';
@@ -272,11 +258,9 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
         ins += k;
         inputs++;
     }
-    if (!whole || tni_net_peek(&t) != 0) {
-        tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s", expression, t.at + 1,
-                 whole ? "letters, '|' or the end" : "\"->\"");
-        return NULL;
-    }
+    if (!whole || tni_net_peek(&t) != 0)
+        return tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s", expression, t.at + 1,
+                        whole ? "letters, '|' or the end" : "\"->\""), (tn_net *)NULL;
     tn_net *net = tni_net_make(ctx, n, outs, ins);
     if (!net) return NULL;
     for (int k = 0; k < outs + ins; k++) {
@@ -301,24 +285,18 @@ TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const c
     const int64_t nodes = outer->nodes + (int64_t)outer->legs * inner->nodes;
     const int64_t labels = outer->labels + (int64_t)outer->legs * inner->labels;
     int           at, inputs = 0;
-    if (outer->ctx != inner->ctx) {
-        tni_fail(outer->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op);
-        return NULL;
-    }
-    if (inner->outs != 1 || nodes > 1 << 20 || labels > 1 << 20) {
-        if (inner->outs != 1)
-            tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %d output legs, expected 1", op, inner->outs);
-        else tni_fail(outer->ctx, TN_ERR_ARG, "%s: %lld nodes and %lld labels, expected at most 2^20 of each", op,
-                      (long long)nodes, (long long)labels);
-        return NULL;
-    }
+    if (outer->ctx != inner->ctx)
+        return tni_fail(outer->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op), (tn_net *)NULL;
+    if (inner->outs != 1)
+        return tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %d output legs, expected 1", op, inner->outs), (tn_net *)NULL;
+    if (nodes > 1 << 20 || labels > 1 << 20)
+        return tni_fail(outer->ctx, TN_ERR_ARG, "%s: %lld nodes and %lld labels, expected at most 2^20 of each", op,
+                        (long long)nodes, (long long)labels), (tn_net *)NULL;
     for (int k = 0; k < outer->legs; k++)
-        if (outer->in[k].extent != inner->out[0].extent) {
-            tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %lld outputs, expected %lld as leg %d of outer has elements%s",
-                     op, (long long)inner->out[0].extent, (long long)outer->in[k].extent, k,
-                     outer->constant ? ", the constant one included (tn_net_from_stack passes it on)" : "");
-            return NULL;
-        }
+        if (outer->in[k].extent != inner->out[0].extent)
+            return tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %lld outputs, expected %lld as leg %d of outer has "
+                            "elements%s", op, (long long)inner->out[0].extent, (long long)outer->in[k].extent, k,
+                            outer->constant ? ", the constant one included (tn_net_from_stack passes it on)" : ""), (tn_net *)NULL;
     tn_net *net = tni_net_make(outer->ctx, (int)nodes, outer->outs, outer->legs * inner->legs);
     if (!net) return NULL;
     net->constant = inner->constant;
@@ -366,9 +344,7 @@ static tn_tensor *tni_net_map(tn_ctx *ctx, const tn_tensor *e, const tn_tensor *
     tn_status     s = to ? tni_put_copy(ctx, tni_block_of(to, 0, m, 0, n), tni_view(e)) : TN_ERR_MEMORY;
     if (s == TN_OK && b) s = tni_put_copy(ctx, tni_block_of(to, 0, m, n, 1), tni_column_view(b));
     if (s == TN_OK && row) s = tni_put_value(ctx, tni_block_of(to, m, 1, n, 1), 1);
-    if (s == TN_OK) return to;
-    tn_tensor_destroy(to);
-    return NULL;
+    return tni_tensor_done(to, s);
 }
 
 tn_net *tn_net_fold_in(const tn_net *net, int leg, const tn_tensor *e, const tn_tensor *b)
@@ -379,17 +355,14 @@ tn_net *tn_net_fold_in(const tn_net *net, int leg, const tn_tensor *e, const tn_
         || !tni_is_matrix(net->ctx, e, "net_fold_in", "e")) return NULL;
     int64_t m = net->in[first].extent - net->constant;
     for (int k = 0; k < count; k++)
-        if (e->shape[0] != net->in[first + k].extent - net->constant) {
-            tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_in: e is %s, expected %lld rows as leg %d has elements%s",
-                     TNI_SHAPE(e), (long long)net->in[first + k].extent - net->constant, first + k,
-                     net->constant ? " without the one" : "");
-            return NULL;
-        }
+        if (e->shape[0] != net->in[first + k].extent - net->constant)
+            return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_in: e is %s, expected %lld rows as leg %d has elements%s",
+                            TNI_SHAPE(e), (long long)net->in[first + k].extent - net->constant, first + k,
+                            net->constant ? " without the one" : ""), (tn_net *)NULL;
     if (b && !tni_is_vector(net->ctx, b, m, "net_fold_in", "b")) return NULL;
-    if (b && !net->constant && leg != TN_NET_ALL) {
-        tni_fail(net->ctx, TN_ERR_ARG, "net_fold_in: b is given for leg %d alone, but the net has no constant input", leg);
-        return NULL;
-    }
+    if (b && !net->constant && leg != TN_NET_ALL)
+        return tni_fail(net->ctx, TN_ERR_ARG, "net_fold_in: b is given for leg %d alone, but the net has no constant input",
+                        leg), (tn_net *)NULL;
     tn_net *to = tni_net_like(net, count, -1);
     bool    whole = to != NULL;
     for (int k = 0; k < count && whole; k++) {
@@ -411,13 +384,11 @@ tn_net *tn_net_fold_in(const tn_net *net, int leg, const tn_tensor *e, const tn_
 tn_net *tn_net_fold_out(const tn_net *net, const tn_tensor *u)
 {
     if (!net || !tni_is_matrix(net->ctx, u, "net_fold_out", "u")) return NULL;
-    if (net->outs != 1 || u->shape[1] != net->out[0].extent) {
-        if (net->outs != 1)
-            tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: the net has %d output legs, expected 1", net->outs);
-        else tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: u is %s, expected %lld columns, the net's outputs",
-                      TNI_SHAPE(u), (long long)net->out[0].extent);
-        return NULL;
-    }
+    if (net->outs != 1)
+        return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: the net has %d output legs, expected 1", net->outs), (tn_net *)NULL;
+    if (u->shape[1] != net->out[0].extent)
+        return tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: u is %s, expected %lld columns, the net's outputs", TNI_SHAPE(u),
+                        (long long)net->out[0].extent), (tn_net *)NULL;
     tn_net *to = tni_net_like(net, 1, -1);
     int     label[2] = {net->labels, net->out[0].label};
     if (to) to->out[0].label = label[0];

@@ -9,43 +9,21 @@
 #ifndef TN_NO_CONTRACTION
 /* ---- numbers ------------------------------------------------------------------ >>net-numbers-impl */
 
-/* The operands, labels, ranks and shapes of a net as tn_einsum_labels and tn_plan_create_labels take them. */
-typedef struct tni_net_operands {
-    size_t          bytes;
-    tn_tensor     **tensor;
-    const int64_t **shape;
-    const int     **label;
-    int            *rank, *out;
-    int             axes;
-} tni_net_operands;
-
-static bool tni_net_operands_of(const tn_net *net, const char *op, tni_net_operands *o)
-{
-    const size_t nodes = (size_t)net->nodes;
-    o->axes = net->outs + net->legs;
-    o->bytes = nodes * (sizeof *o->tensor + sizeof *o->shape + sizeof *o->label + sizeof *o->rank)
-               + ((size_t)o->axes + 1) * sizeof *o->out;
-    if (!(o->tensor = (tn_tensor **)tni_alloc(net->ctx, o->bytes, op))) return false;
-    o->shape = (const int64_t **)(void *)(o->tensor + nodes);
-    o->label = (const int **)(void *)(o->shape + nodes);
-    o->rank = (int *)(void *)(o->label + nodes);
-    o->out = o->rank + nodes;
-    for (int i = 0; i < net->nodes; i++) {
-        o->tensor[i] = net->node[i].tensor;
-        o->shape[i] = net->node[i].tensor->shape;
-        o->label[i] = net->node[i].label;
-        o->rank[i] = net->node[i].tensor->rank;
-    }
-    for (int i = 0; i < o->axes; i++) o->out[i] = net->out[i].label;  /* in follows out */
-    return true;
-}
-
 TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
 {
-    tni_net_operands o;
-    if (!tni_net_operands_of(net, op, &o)) return NULL;
-    tn_plan *plan = tni_plan_create(net->ctx, op, NULL, net->nodes, o.rank, o.shape, o.label, o.axes, o.out, desc);
-    tni_free(net->ctx, o.tensor, o.bytes);
+    const int       axes = net->outs + net->legs;
+    tni_scratch     w = tni_scratch_begin(net->ctx, op);
+    const int64_t **shape = (const int64_t **)tni_take(&w, net->nodes, sizeof *shape);
+    const int     **label = (const int **)tni_take(&w, net->nodes, sizeof *label);
+    int            *rank = (int *)tni_take(&w, net->nodes, sizeof *rank), *out = (int *)tni_take(&w, axes, sizeof *out);
+    for (int i = 0; i < net->nodes && !w.failed; i++) {
+        shape[i] = net->node[i].tensor->shape;
+        label[i] = net->node[i].label;
+        rank[i] = net->node[i].tensor->rank;
+    }
+    for (int i = 0; i < axes && !w.failed; i++) out[i] = net->out[i].label;     /* in follows out */
+    tn_plan *plan = w.failed ? NULL : tni_plan_create(net->ctx, op, NULL, net->nodes, rank, shape, label, axes, out, desc);
+    tni_scratch_release(&w, NULL);
     return plan;
 }
 
@@ -62,30 +40,25 @@ TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 /* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. */
 TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
 {
-    tn_ctx          *ctx = net->ctx;
-    tni_net_operands o;
-    tn_plan         *once = NULL;
-    tn_tensor       *t = NULL;
+    tn_ctx    *ctx = net->ctx;
+    tn_plan   *once = NULL;
+    tn_tensor *t = NULL;
     for (int i = 0; i < net->nodes; i++) if (!tni_usable(ctx, net->node[i].tensor, op, "a node")) return NULL;
-    if (net->outs + net->legs > TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d: freeze some legs first", op,
-                 net->outs + net->legs, TN_MAX_RANK);
-        return NULL;
-    }
+    if (net->outs + net->legs > TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d: freeze some legs first", op,
+                        net->outs + net->legs, TN_MAX_RANK), (tn_tensor *)NULL;
     tn_plan_desc d = tni_net_plan_desc(ctx);
     if (!plan && !(plan = once = tni_net_plan(net, &d, op))) return NULL;
-    if (tni_net_operands_of(net, op, &o)) {
-        t = tni_plan_run(plan, net->nodes, o.tensor, op);
-        tni_free(ctx, o.tensor, o.bytes);
-    }
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    tn_tensor **tensor = (tn_tensor **)tni_take(&w, net->nodes, sizeof *tensor);
+    for (int i = 0; i < net->nodes && tensor; i++) tensor[i] = net->node[i].tensor;
+    if (tensor) t = tni_plan_run(plan, net->nodes, tensor, op);
+    tni_scratch_release(&w, NULL);
     tn_plan_destroy(once);
     return t;
 }
 
-tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc)
-{
-    return net ? tni_net_plan(net, desc, "net_plan") : NULL;
-}
+tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc) { return net ? tni_net_plan(net, desc, "net_plan") : NULL; }
 
 /* Adds the tensor u with the shape of the output legs as the last node of q, which then has none of them. */
 TNI_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
@@ -110,8 +83,7 @@ tn_tensor *tn_net_contract(const tn_net *net)
 {
     if (!net) return NULL;
     tni_scope  scope = tni_scope_begin(net->ctx);
-    tn_tensor *t = tni_net_run(net, NULL, "net_contract");
-    t = t ? tn_tensor_keep(t) : NULL;
+    tn_tensor *t = tn_tensor_keep(tni_net_run(net, NULL, "net_contract"));
     tni_scope_end(net->ctx, scope);
     return t;
 }
@@ -124,11 +96,9 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
     int64_t       rows = 1;
     if (!tni_is_real(ctx, x, op, "x")) return false;
     if (net->constant && x->rank > 0 && x->shape[x->rank - 1] == n - 1 && !(x = tn_append_one(ctx, x))) return false;
-    if (x->rank < 1 || x->shape[x->rank - 1] != n) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected %lld elements in its last axis for leg %d%s", op, TNI_SHAPE(x),
-                 (long long)n, k, net->constant ? ", or one less without the one" : "");
-        return false;
-    }
+    if (x->rank < 1 || x->shape[x->rank - 1] != n)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected %lld elements in its last axis for leg %d%s", op,
+                        TNI_SHAPE(x), (long long)n, k, net->constant ? ", or one less without the one" : ""), false;
     int label[2] = {net->labels, net->in[k].label};
     if (x->rank == 1) {
         tni_net_refer(q, net->nodes + k, x, label + 1);
@@ -136,13 +106,11 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
     }
     if (!*lead) *lead = x;
     for (int a = 0; a < x->rank - 1; a++) rows *= x->shape[a];
-    if (x->rank != (*lead)->rank || memcmp(x->shape, (*lead)->shape, sizeof *x->shape * (size_t)(x->rank - 1)) != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s for leg %d and %s for an earlier one, expected equal axes but the last", op,
-                 TNI_SHAPE(x), k, TNI_SHAPE(*lead));
-        return false;
-    }
+    if (x->rank != (*lead)->rank || memcmp(x->shape, (*lead)->shape, sizeof *x->shape * (size_t)(x->rank - 1)) != 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s for leg %d and %s for an earlier one, expected equal axes but the last",
+                        op, TNI_SHAPE(x), k, TNI_SHAPE(*lead)), false;
     if (!tn_tensor_is_contiguous(x)) x = tn_copy(ctx, x);
-    x = x ? tn_reshape_2d(x, rows, n) : NULL;
+    x = tn_reshape_2d(x, rows, n);
     if (x) tni_net_refer(q, net->nodes + k, x, label);
     return x != NULL;
 }
@@ -219,12 +187,12 @@ tn_tensor *tn_net_apply_each(tn_ctx *ctx, const tn_net *net, tn_tensor *const *x
 
 tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
 {
-    tn_tensor **all;
     if (!tni_net_given(ctx, net, x, "net_apply")) return NULL;
-    if (!(all = (tn_tensor **)tni_array(ctx, net->legs, sizeof *all, "net_apply"))) return NULL;
-    for (int k = 0; k < net->legs; k++) all[k] = x;
-    tn_tensor *y = tni_net_apply(ctx, net, all, "net_apply");
-    tni_free(ctx, all, (size_t)net->legs * sizeof *all);
+    tni_scratch w = tni_scratch_begin(ctx, "net_apply");
+    tn_tensor **all = (tn_tensor **)tni_take(&w, net->legs, sizeof *all);
+    for (int k = 0; all && k < net->legs; k++) all[k] = x;
+    tn_tensor *y = all ? tni_net_apply(ctx, net, all, "net_apply") : NULL;
+    tni_scratch_release(&w, NULL);
     return y;
 }
 

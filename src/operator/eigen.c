@@ -69,45 +69,36 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
 /* [W^T V^T] = Q [R1 R2]. m: scratch for [n,2h], its R and the factorisation */
 static tn_status tni_eigen_factor(tn_ctx *ctx, tni_eigen_job *j, double *const *f)
 {
-    int64_t   n = j->n, h = j->h, columns = 2 * h, work = tni_qr_work(n, columns) + tni_host_work(tni_max(n, columns));
-    tni_host  host;
-    tn_status s = TN_ERR_MEMORY;
-    double   *m = tni_alloc_f64(ctx, n, columns, "eigen");
-    double   *r = tni_alloc_f64(ctx, columns, columns, "eigen");
-    double   *scratch = tni_alloc_f64(ctx, work, 1, "eigen");
-    if (m && r && scratch) {
+    int64_t     n = j->n, h = j->h, columns = 2 * h;
+    tn_status   s = TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(ctx, "eigen");
+    double     *m = tni_take_zeros(&w, n, columns), *r = tni_take_zeros(&w, columns, columns);
+    double     *work = tni_take_zeros(&w, tni_qr_work(n, columns), 1);
+    tni_host    host = tni_take_host(&w, tni_max(n, columns));
+    if (!w.failed) {
         for (int64_t i = 0; i < h; i++)
             for (int64_t k = 0; k < n; k++) { m[k * columns + i] = f[0][i * n + k]; m[k * columns + h + i] = f[1][i * n + k]; }
-        host = tni_decomp_host(ctx, tni_max(n, columns), scratch + tni_qr_work(n, columns));
-        s = tni_qr(&host, n, columns, tni_rows(m, columns), tni_rows(j->q, j->r), tni_rows(r, columns), scratch);
+        s = tni_qr(&host, n, columns, tni_rows(m, columns), tni_rows(j->q, j->r), tni_rows(r, columns), work);
         for (int64_t i = 0; i < j->r; i++) {
             memcpy(j->left + i * h, r + i * columns, sizeof *r * (size_t)h);
             memcpy(j->right + i * h, r + i * columns + h, sizeof *r * (size_t)h);
         }
     }
-    tni_free_f64(ctx, m, n, columns);
-    tni_free_f64(ctx, r, columns, columns);
-    tni_free_f64(ctx, scratch, work, 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
 {
     const int64_t count = j->h * j->n;
-    double   *f[2];
-    tn_status s = TN_ERR_MEMORY;
-    f[0] = j->q ? tni_scratch_f64(ctx, j->h, j->n, "eigen") : j->left;
-    f[1] = j->q ? tni_scratch_f64(ctx, j->h, j->n, "eigen") : j->right;
-    if (f[0] && f[1]) {
-        s = tn_read(cp->f[0], TN_F64, f[0], count);
-        if (s == TN_OK) s = tn_read(cp->f[1], TN_F64, f[1], count);
-        if (s == TN_OK) s = tn_read(cp->p, TN_F64, j->p, j->out * j->h);
-        if (s == TN_OK && j->q) s = tni_eigen_factor(ctx, j, f);
-    }
-    if (j->q) {
-        tni_free_f64(ctx, f[0], j->h, j->n);
-        tni_free_f64(ctx, f[1], j->h, j->n);
-    }
+    double       *f[2];
+    tni_scratch   w = tni_scratch_begin(ctx, "eigen");
+    f[0] = j->q ? tni_take_f64(&w, j->h, j->n) : j->left;
+    f[1] = j->q ? tni_take_f64(&w, j->h, j->n) : j->right;
+    tn_status s = w.failed ? TN_ERR_MEMORY : tn_read(cp->f[0], TN_F64, f[0], count);
+    if (s == TN_OK) s = tn_read(cp->f[1], TN_F64, f[1], count);
+    if (s == TN_OK) s = tn_read(cp->p, TN_F64, j->p, j->out * j->h);
+    if (s == TN_OK && j->q) s = tni_eigen_factor(ctx, j, f);
+    tni_scratch_release(&w, NULL);
     if (s != TN_OK) return s;
     tni_parallel_for(tni_ctx_pool(ctx), j->outputs, tni_eigen_task, j);
     for (int64_t i = 0; i < j->outputs; i++) if (j->status[i] != TN_OK) return j->status[i];
@@ -117,9 +108,7 @@ static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
 TNI_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, const double *values)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_REAL, rank, shape);
-    if (t && tn_write(t, TN_F64, values, tn_tensor_count(t)) == TN_OK) return t;
-    tn_tensor_destroy(t);
-    return NULL;
+    return t ? tni_tensor_done(t, tn_write(t, TN_F64, values, tn_tensor_count(t))) : NULL;
 }
 
 /* ---- some of many eigenpairs: by products, see >>lanczos ---------------- >>cp-eigen-some
@@ -245,14 +234,14 @@ static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, con
 {
     tn_ctx         *ctx = cp->ctx;
     tni_lanczos_job job;
-    double         *room;
     int64_t         n = cp->in[0], h = cp->terms;
+    tni_scratch     w = tni_scratch_begin(ctx, "eigen");
     tn_status       s;
     tn_lanczos_desc desc = TNI_ZERO;
     desc.top = count;
     if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) return s;
-    int64_t work = tni_lanczos_work(&job);
-    if (!(room = tni_alloc_f64(ctx, 1, work, "eigen"))) return TN_ERR_MEMORY;
+    double *room = tni_take_zeros(&w, 1, tni_lanczos_work(&job));
+    if (!room) return TN_ERR_MEMORY;
     for (int64_t o = 0; o < outputs && s == TN_OK; o++) {
         if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) break;
         tni_lanczos_lay(&job, room);
@@ -267,8 +256,7 @@ static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, con
         memcpy(values + o * count, job.theta, sizeof *values * (size_t)count);
         memcpy(vectors + o * count * n, job.v, sizeof *vectors * (size_t)(count * n));
     }
-    tni_free_f64(ctx, room, 1, work);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* Searches side by side: row i of x, y and d belongs to job i. */
@@ -378,25 +366,18 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
     if ((s = tni_lanczos_plan(ctx, &job, b.n, &desc)) != TN_OK) return s;
     int64_t work = tni_lanczos_work(&job) - tni_host_work(tni_max(b.n, job.room + job.block));
     b.block = tni_host_work(b.n);
-    double *room = tni_alloc_f64(ctx, most, work, "eigen");
-    b.x = tni_alloc_f64(ctx, most, b.n, "eigen");
-    b.y = tni_alloc_f64(ctx, most, b.n, "eigen");
-    b.d = tni_alloc_f64(ctx, most, b.h, "eigen");
-    b.blocks = tni_alloc_f64(ctx, threads, b.block, "eigen");
-    b.job = (tni_lanczos_job *)tni_array(ctx, most, sizeof *b.job, "eigen");
-    b.output = (int64_t *)tni_array(ctx, most, sizeof *b.output, "eigen");
-    b.status = (tn_status *)tni_array(ctx, most, sizeof *b.status, "eigen");
-    if (!room || !b.x || !b.y || !b.d || !b.blocks || !b.job || !b.output || !b.status) s = TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(ctx, "eigen");
+    double     *room = tni_take_zeros(&w, most, work);
+    b.x = tni_take_zeros(&w, most, b.n);
+    b.y = tni_take_zeros(&w, most, b.n);
+    b.d = tni_take_zeros(&w, most, b.h);
+    b.blocks = tni_take_zeros(&w, threads, b.block);
+    b.job = (tni_lanczos_job *)tni_take(&w, most, sizeof *b.job);
+    b.output = (int64_t *)tni_take(&w, most, sizeof *b.output);
+    b.status = (tn_status *)tni_take(&w, most, sizeof *b.status);
+    if (w.failed) s = TN_ERR_MEMORY;
     else s = tni_eigen_batch_run(&b, product, cp, u, outputs, most, &desc, room, work, p, values, vectors);
-    tni_free_f64(ctx, room, most, work);
-    tni_free_f64(ctx, b.x, most, b.n);
-    tni_free_f64(ctx, b.y, most, b.n);
-    tni_free_f64(ctx, b.d, most, b.h);
-    tni_free_f64(ctx, b.blocks, threads, b.block);
-    tni_free(ctx, b.job, sizeof *b.job * (size_t)most);
-    tni_free(ctx, b.output, sizeof *b.output * (size_t)most);
-    tni_free(ctx, b.status, sizeof *b.status * (size_t)most);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigenpairs *e, int64_t outputs, int64_t count, int64_t n, const double *values,
@@ -416,24 +397,21 @@ static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t out
 {
     tn_ctx           *ctx = cp->ctx;
     int64_t           n = cp->in[0], h = cp->terms;
-    double           *p = tni_alloc_f64(ctx, cp->out, h, "eigen"), *d = tni_alloc_f64(ctx, 1, h, "eigen");
-    double           *values = tni_alloc_f64(ctx, outputs, count, "eigen");
-    double           *vectors = tni_alloc_f64(ctx, tni_area(outputs, count), n, "eigen");
+    tni_scratch       w = tni_scratch_begin(ctx, "eigen");
+    double           *p = tni_take_zeros(&w, cp->out, h), *d = tni_take_zeros(&w, 1, h);
+    double           *values = tni_take_zeros(&w, outputs, count);
+    double           *vectors = tni_take_zeros(&w, tni_area(outputs, count), n);
     const bool        together = outputs >= TNI_EIGEN_TOGETHER && (!formed || n >= 2 * TNI_EIGEN_LARGE);
     const int64_t     most = together ? tni_min(outputs, TNI_EIGEN_BATCH) : 1;
     tni_eigen_product product;
     tn_status         s = tni_eigen_product_begin(&product, cp, formed && !together, most);
-    if (s == TN_OK && !(p && d && values && vectors)) s = TN_ERR_MEMORY;
+    if (s == TN_OK && w.failed) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_read(cp->p, TN_F64, p, cp->out * h);
     if (s == TN_OK) s = together ? tni_eigen_together(&product, cp, u, outputs, most, count, p, values, vectors)
                                  : tni_eigen_each(&product, cp, u, outputs, count, p, d, values, vectors);
     tni_eigen_product_end(&product);
     if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, count, n, values, vectors);
-    tni_free_f64(ctx, p, cp->out, h);
-    tni_free_f64(ctx, d, 1, h);
-    tni_free_f64(ctx, values, outputs, count);
-    tni_free_f64(ctx, vectors, outputs * count, n);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* Whether products are faster, for few pairs of a large problem. Seconds on one core, exact and by products: size 768,
@@ -475,27 +453,19 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.r = few ? 2 * j.h : j.n;
     j.count = count == 0 ? j.r : count;
     int64_t work = tni_eigen_work(&j);
-    j.left = tni_scratch_f64(ctx, j.r, j.h, "eigen");
-    j.right = tni_scratch_f64(ctx, j.r, j.h, "eigen");
-    j.p = tni_alloc_f64(ctx, j.out, j.h, "eigen");
-    j.values = tni_alloc_f64(ctx, outputs, j.count, "eigen");
-    if (vectors) j.vectors = tni_alloc_f64(ctx, tni_area(outputs, j.count), j.n, "eigen");
-    j.work = tni_scratch_f64(ctx, threads, work, "eigen");
-    j.status = (tn_status *)tni_array(ctx, outputs, sizeof *j.status, "eigen");
-    if (few) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
-    if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!few || j.q))
-        s = tni_eigen_run(ctx, &j, cp);
+    tni_scratch w = tni_scratch_begin(ctx, "eigen");
+    j.left = tni_take_f64(&w, j.r, j.h);
+    j.right = tni_take_f64(&w, j.r, j.h);
+    j.p = tni_take_zeros(&w, j.out, j.h);
+    j.values = tni_take_zeros(&w, outputs, j.count);
+    if (vectors) j.vectors = tni_take_zeros(&w, tni_area(outputs, j.count), j.n);
+    j.work = tni_take_f64(&w, threads, work);
+    j.status = (tn_status *)tni_take(&w, outputs, sizeof *j.status);
+    if (few) j.q = tni_take_zeros(&w, j.n, j.r);
+    if (!w.failed) s = tni_eigen_run(ctx, &j, cp);
     tni_eigen_say(ctx, s, op);
     if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, j.count, j.n, j.values, j.vectors);
-    tni_free_f64(ctx, j.left, j.r, j.h);
-    tni_free_f64(ctx, j.right, j.r, j.h);
-    tni_free_f64(ctx, j.p, j.out, j.h);
-    tni_free_f64(ctx, j.values, outputs, j.count);
-    tni_free_f64(ctx, j.vectors, outputs * j.count, j.n);
-    tni_free_f64(ctx, j.work, threads, work);
-    tni_free_f64(ctx, j.q, j.n, j.r);
-    tni_free(ctx, j.status, sizeof *j.status * (size_t)outputs);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* Checks for order 2 and for a place for the result. A count above the largest possible rank is reduced to it. */
@@ -506,8 +476,7 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t *count, tn_eigenpairs 
     if (!e) return tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
     if (!tni_cp_is_bilinear(cp, op)) return TN_ERR_SHAPE;
     if (!tni_decomp_fits(cp->ctx, op, cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
-    if (*count < 0)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "%s: count is %lld, expected 0 or more", op, (long long)*count);
+    if (!tni_within(cp->ctx, op, "count", *count, 0, INT64_MAX)) return TN_ERR_ARG;
     *count = tni_min(*count, tni_min(cp->in[0], 2 * cp->terms));
     e->constant = cp->constant;
     return TN_OK;
@@ -518,24 +487,22 @@ tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eig
     tn_status s = tni_eigen_check(cp, &count, e, "eigen");
     if (s != TN_OK) return s;
     if (!tni_is_vector(cp->ctx, u, cp->out, "eigen", "u")) return tn_ctx_status(cp->ctx);
-    double *host = tni_alloc_f64(cp->ctx, 1, cp->out, "eigen");
-    if (!host) return TN_ERR_MEMORY;
-    s = tn_read(u, TN_F64, host, cp->out);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "eigen");
+    double     *host = tni_take_f64(&w, 1, cp->out);
+    s = host ? tn_read(u, TN_F64, host, cp->out) : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, true, e, "eigen");
-    tni_free_f64(cp->ctx, host, 1, cp->out);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigenpairs *e, const char *op)
 {
     tn_status s = tni_eigen_check(cp, &count, e, op);
     if (s != TN_OK) return s;
-    double *host = tni_alloc_f64(cp->ctx, cp->out, cp->out, op);
+    tni_scratch w = tni_scratch_begin(cp->ctx, op);
+    double     *host = tni_take_zeros(&w, cp->out, cp->out);
     if (!host) return TN_ERR_MEMORY;
     for (int64_t o = 0; o < cp->out; o++) host[o * cp->out + o] = 1;
-    s = tni_eigen_solve(cp, host, cp->out, count, vectors, e, op);
-    tni_free_f64(cp->ctx, host, cp->out, cp->out);
-    return s;
+    return tni_scratch_end(&w, tni_eigen_solve(cp, host, cp->out, count, vectors, e, op));
 }
 
 tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigenpairs *e)
@@ -543,13 +510,7 @@ tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigenpairs *e)
     return tni_eigen_all(cp, count, true, e, "eigen_all");
 }
 
-void tn_eigenpairs_destroy(tn_eigenpairs *e)
-{
-    if (!e) return;
-    tn_tensor_destroy(e->values);
-    tn_tensor_destroy(e->vectors);
-    memset(e, 0, sizeof *e);
-}
+void tn_eigenpairs_destroy(tn_eigenpairs *e) { tni_result_end(e, sizeof *e, offsetof(tn_eigenpairs, values), 2); }
 
 /* P[o, o k + i] = value[o,i]; both factors are the vectors. */
 tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigenpairs *e, int64_t k)
@@ -557,19 +518,15 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigenpairs *e, int64_t k)
     tn_status s = TN_OK;
     if (!e || !tni_usable(ctx, e->values, "from_eigen", "values") || !tni_usable(ctx, e->vectors, "from_eigen", "vectors"))
         return NULL;
-    if (k < 0 || k > e->count) {
-        tni_fail(ctx, TN_ERR_ARG, "from_eigen: k is %lld, expected 0 to %lld pairs", (long long)k, (long long)e->count);
-        return NULL;
-    }
+    if (k < 0 || k > e->count)
+        return tni_fail(ctx, TN_ERR_ARG, "from_eigen: k is %lld, expected 0 to %lld pairs", (long long)k,
+                        (long long)e->count), (tn_cp *)NULL;
     int64_t in[2] = {e->n, e->n};
     tn_cp  *cp = tni_cp_make(ctx, 2, e->outputs, e->outputs * k, in, e->constant);
     if (!cp) return NULL;
     for (int64_t o = 0; o < e->outputs && s == TN_OK; o++) {
-        tn_view v = tni_view(e->vectors);
-        v.data = (char *)v.data + o * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
-        v.rank = 2;
-        v.shape[0] = k; v.shape[1] = e->n;
-        v.strides[0] = e->n; v.strides[1] = 1;
+        tn_view v = tni_slice_view(e->vectors, o);
+        v.shape[0] = k;
         s = tni_put_copy(ctx, tni_block_of(cp->p, o, 1, o * k, k), tni_block_of(e->values, o, 1, 0, k));
         if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[0], o * k, k, 0, e->n), v);
         if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], o * k, k, 0, e->n), v);

@@ -13,9 +13,8 @@ static bool tni_fold_takes(const tn_cp *cp, int slot, const tn_tensor *e, const 
     int64_t m = cp->in[slot] - cp->constant;
     if (!tni_is_matrix(cp->ctx, e, op, "e")) return false;
     if (e->shape[0] == m) return !b || tni_is_vector(cp->ctx, b, m, op, "b");
-    tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: e is %s, expected %lld rows, the operator's inputs%s", op, TNI_SHAPE(e),
-             (long long)m, cp->constant ? " without the constant one" : "");
-    return false;
+    return tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: e is %s, expected %lld rows, the operator's inputs%s", op, TNI_SHAPE(e),
+                    (long long)m, cp->constant ? " without the constant one" : ""), false;
 }
 
 /* F [E b; 0 one] */
@@ -50,30 +49,31 @@ static tn_cp *tni_cp_folded(const tn_cp *cp, int first, int last, const tn_tenso
 static tn_status tni_raise_exponent(const tn_tensor *t, int *exponent, const char *op, const char *what)
 {
     const int64_t n = tn_tensor_count(t);
-    double   *v = tni_scratch_f64(t->ctx, n, 1, op);
-    tn_status s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
-    int       e;
-    double    largest = s == TN_OK ? tni_largest(1, n, tni_rows(v, n)) : 0;
+    tni_scratch   w = tni_scratch_begin(t->ctx, op);
+    double       *v = tni_take_f64(&w, n, 1);
+    tn_status     s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
+    int           e;
+    double        largest = s == TN_OK ? tni_largest(1, n, tni_rows(v, n)) : 0;
     if (!(largest < HUGE_VAL))
         s = tni_fail(t->ctx, TN_ERR_NONFINITE, "%s: %s holds NaN or infinity, expected finite numbers", op, what);
     frexp(largest, &e);
     if (largest > 0 && e > *exponent) *exponent = e;
-    tni_free_f64(t->ctx, v, n, 1);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The same for numbers of any size. */
 TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
                           const char *op)
 {
-    tn_ctx    *ctx = cp->ctx;
-    const int64_t h = cp->terms, numbers = tni_area(cp->order + 2, h);
+    tn_ctx          *ctx = cp->ctx;
+    const int64_t    h = cp->terms;
     const tn_tensor *m = u ? u : e;
-    tn_tensor *scaled[2] = {NULL, NULL};
-    tn_cp     *to = NULL;
-    int       *exponents = (int *)tni_array(ctx, numbers, sizeof *exponents, op), *by = exponents + (cp->order + 1) * h;
-    int        raise = -2000, least = 0, most = 0;
-    tn_status  s = exponents ? tni_raise_exponent(m, &raise, op, u ? "u" : "e") : TN_ERR_MEMORY;
+    tn_tensor       *scaled[2] = {NULL, NULL};
+    tn_cp           *to = NULL;
+    tni_scratch      w = tni_scratch_begin(ctx, op);
+    int             *exponents = (int *)tni_take(&w, tni_area(cp->order + 1, h), sizeof *exponents);
+    int             *by = (int *)tni_take(&w, h, sizeof *by), raise = -2000, least = 0, most = 0;
+    tn_status        s = by ? tni_raise_exponent(m, &raise, op, u ? "u" : "e") : TN_ERR_MEMORY;
     if (s == TN_OK && b) s = tni_raise_exponent(b, &raise, op, "b");
     if (s == TN_OK) s = tni_cp_exponents(cp, exponents, op);
     if (s == TN_OK && raise > -2000) {
@@ -100,7 +100,7 @@ TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor 
         tn_tensor_destroy(scaled[0]);
         tn_tensor_destroy(scaled[1]);
     }
-    tni_free(ctx, exponents, sizeof *exponents * (size_t)numbers);
+    tni_scratch_release(&w, NULL);
     return to;
 }
 
@@ -112,21 +112,16 @@ tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
 
 tn_cp *tn_cp_fold_slot(const tn_cp *cp, int slot, const tn_tensor *e, const tn_tensor *b)
 {
-    if (!cp) return NULL;
-    if (slot >= 0 && slot < cp->order)
-        return tni_fold_takes(cp, slot, e, b, "fold_slot") ? tni_cp_fold(cp, slot, slot + 1, e, b, NULL, "fold_slot") : NULL;
-    tni_fail(cp->ctx, TN_ERR_ARG, "fold_slot: slot is %d, expected 0 to %d", slot, cp->order - 1);
-    return NULL;
+    if (!cp || !tni_within(cp->ctx, "fold_slot", "slot", slot, 0, cp->order - 1)) return NULL;
+    return tni_fold_takes(cp, slot, e, b, "fold_slot") ? tni_cp_fold(cp, slot, slot + 1, e, b, NULL, "fold_slot") : NULL;
 }
 
 tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
 {
     if (!cp || !tni_is_matrix(cp->ctx, u, "fold_out", "u")) return NULL;
-    if (u->shape[1] != cp->out) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, expected %lld columns, the operator's outputs", TNI_SHAPE(u),
-                 (long long)cp->out);
-        return NULL;
-    }
+    if (u->shape[1] != cp->out)
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, expected %lld columns, the operator's outputs", TNI_SHAPE(u),
+                        (long long)cp->out), (tn_cp *)NULL;
     if (b && !tni_is_vector(cp->ctx, b, u->shape[0], "fold_out", "b")) return NULL;
     tn_cp *to = tni_cp_fold(cp, 0, 0, NULL, NULL, u, "fold_out");
     return to && b ? tni_cp_next(to, tni_cp_with_bias(to, tni_column_view(b))) : to;
@@ -137,11 +132,9 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
 {
     if (!tni_cp_one_input(cp, "residual")) return NULL;
     int64_t n = cp->in[0] - cp->constant;
-    if (cp->out != n) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: the operator has %lld outputs, expected %lld as inputs",
-                 (long long)cp->out, (long long)n);
-        return NULL;
-    }
+    if (cp->out != n)
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: the operator has %lld outputs, expected %lld as inputs",
+                        (long long)cp->out, (long long)n), (tn_cp *)NULL;
     tn_cp *to = tni_cp_extend(cp, n, true);
     if (!to) return NULL;
     tn_status s = tni_put_identity(cp->ctx, tni_block_of(to->p, 0, n, cp->terms, n));
@@ -264,11 +257,10 @@ static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
     for (k = 0; k < outer->order; k++) fits = fits && tni_mul_size(terms, (size_t)inner->terms, &terms);
     fits = fits && tni_mul_size(terms, (size_t)numbers, &bytes)
            && tni_mul_size(bytes, tni_dtype_size(ctx->desc.dtype), &bytes);
-    if (!fits || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "compose: the composition has %lld^%d terms of %lld numbers, more than %s",
-                 (long long)inner->terms, outer->order, (long long)numbers, fits ? "desc.max_bytes" : "the address space");
-        return NULL;
-    }
+    if (!fits || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes))
+        return tni_fail(ctx, TN_ERR_MEMORY, "compose: the composition has %lld^%d terms of %lld numbers, more than %s",
+                        (long long)inner->terms, outer->order, (long long)numbers,
+                        fits ? "desc.max_bytes" : "the address space"), (tn_cp *)NULL;
     tn_cp *to = tni_cp_make(ctx, order, outer->out, (int64_t)terms, in, inner->constant);
     if (!to) return NULL;
     tn_status s = terms > 0 ? tni_compose_outputs(outer, inner, to) : TN_OK;
@@ -284,14 +276,14 @@ static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
 /* The same for numbers of any size. Of the outer operator the terms relative to the largest are near 1, or less. */
 static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
-    tn_ctx   *ctx = outer->ctx;
-    int64_t   ho = outer->terms, hi = inner->terms, rest;
-    int64_t   numbers = tni_plus(tni_area(outer->order + 2, ho), tni_area(inner->order + 2, hi));
-    int      *eo = (int *)tni_array(ctx, numbers, sizeof *eo, "compose"), *bo = eo + (outer->order + 1) * ho;
-    int      *ei = bo + ho, *bi = ei + (inner->order + 1) * hi, *by = NULL;
-    int       least[3] = {0, 0, 0}, most[3] = {0, 0, 0}, k;
-    tn_cp    *to = NULL, *one = NULL, *two = NULL;
-    tn_status s = eo ? tni_cp_exponents(outer, eo, "compose") : TN_ERR_MEMORY;
+    tn_ctx     *ctx = outer->ctx;
+    int64_t     ho = outer->terms, hi = inner->terms, rest;
+    tni_scratch w = tni_scratch_begin(ctx, "compose");
+    int        *eo = (int *)tni_take(&w, tni_area(outer->order + 1, ho), sizeof *eo), *bo = (int *)tni_take(&w, ho, sizeof *bo);
+    int        *ei = (int *)tni_take(&w, tni_area(inner->order + 1, hi), sizeof *ei), *bi = (int *)tni_take(&w, hi, sizeof *bi);
+    int         least[3] = {0, 0, 0}, most[3] = {0, 0, 0}, k;
+    tn_cp      *to = NULL, *one = NULL, *two = NULL;
+    tn_status   s = bi ? tni_cp_exponents(outer, eo, "compose") : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_cp_exponents(inner, ei, "compose");
     if (s == TN_OK) {
         tni_exponent_range(outer->order * ho, eo, &least[0], &most[0]);
@@ -312,19 +304,14 @@ static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
         two = one ? tni_cp_near_one(inner, ei, bi) : NULL;
         for (i = 0; i < ho; i++) bo[i] = (int)tni_max(bo[i] - top, -2 * tni_range_limit(ctx));
         if (two && tni_cp_shift(one, outer->order, bo) == TN_OK) to = tni_cp_composed(one, two);
-        by = to ? (int *)tni_array(ctx, to->terms, sizeof *by, "compose") : NULL;
-        if (!by) to = to ? tni_cp_done(to, TN_ERR_MEMORY) : NULL;
-        else {
-            for (i = 0; i < to->terms; i++)
-                for (by[i] = top, rest = i, k = 0; k < outer->order; k++, rest /= hi) by[i] += bi[rest % hi];
-            i = to->terms;
-            to = tni_cp_spread(to, by, "compose");
-            tni_free(ctx, by, sizeof *by * (size_t)i);
-        }
+        int *by = to ? (int *)tni_take(&w, to->terms, sizeof *by) : NULL;
+        for (i = 0; by && i < to->terms; i++)
+            for (by[i] = top, rest = i, k = 0; k < outer->order; k++, rest /= hi) by[i] += bi[rest % hi];
+        if (to) to = by ? tni_cp_spread(to, by, "compose") : tni_cp_done(to, TN_ERR_MEMORY);
         tn_cp_destroy(one);
         tn_cp_destroy(two);
     }
-    tni_free(ctx, eo, sizeof *eo * (size_t)numbers);
+    tni_scratch_release(&w, NULL);
     return to;
 }
 
@@ -332,21 +319,16 @@ tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
     tn_cp *to = NULL, *carried = NULL;
     if (!tni_cp_one_input(outer, "compose")) return NULL;
-    if (!inner || inner->ctx != outer->ctx) {
-        tni_fail(outer->ctx, TN_ERR_ARG, "compose: the inner operator is %s", inner ? "of another context" : "NULL");
-        return NULL;
-    }
-    if (outer->order * inner->order > TN_CP_MAX_ORDER) {
-        tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the operators have orders %d and %d, expected a product of at most %d",
-                 outer->order, inner->order, TN_CP_MAX_ORDER);
-        return NULL;
-    }
-    if (outer->in[0] - outer->constant != inner->out) {
-        tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the outer operator has %lld inputs%s, expected %lld as the inner one "
-                 "has outputs", (long long)(outer->in[0] - outer->constant),
-                 outer->constant ? " beside the constant one" : "", (long long)inner->out);
-        return NULL;
-    }
+    if (!inner || inner->ctx != outer->ctx)
+        return tni_fail(outer->ctx, TN_ERR_ARG, "compose: the inner operator is %s",
+                        inner ? "of another context" : "NULL"), (tn_cp *)NULL;
+    if (outer->order * inner->order > TN_CP_MAX_ORDER)
+        return tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the operators have orders %d and %d, expected a product of at most "
+                        "%d", outer->order, inner->order, TN_CP_MAX_ORDER), (tn_cp *)NULL;
+    if (outer->in[0] - outer->constant != inner->out)
+        return tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the outer operator has %lld inputs%s, expected %lld as the inner "
+                        "one has outputs", (long long)(outer->in[0] - outer->constant),
+                        outer->constant ? " beside the constant one" : "", (long long)inner->out), (tn_cp *)NULL;
     tni_scope scope = tni_scope_begin(outer->ctx);
     if (!outer->constant) to = tni_cp_compose(outer, inner);
     else if ((carried = tni_cp_with_one(inner)) != NULL) to = tni_cp_next(carried, tni_cp_compose(outer, carried));
@@ -371,9 +353,10 @@ static tn_cp *tni_cp_quadratic(const tn_cp *cp)
     tn_cp    *to = NULL;
     tn_status s = TN_OK;
     int64_t   in[2] = {n, n};
-    f[0] = tni_alloc_f64(cp->ctx, cp->terms, cp->in[0], "split");
-    f[1] = tni_alloc_f64(cp->ctx, cp->terms, cp->in[0], "split");
-    bool read = f[0] && f[1] && tn_read(cp->f[0], TN_F64, f[0], cp->terms * cp->in[0]) == TN_OK
+    tni_scratch w = tni_scratch_begin(cp->ctx, "split");
+    f[0] = tni_take_zeros(&w, cp->terms, cp->in[0]);
+    f[1] = tni_take_zeros(&w, cp->terms, cp->in[0]);
+    bool read = !w.failed && tn_read(cp->f[0], TN_F64, f[0], cp->terms * cp->in[0]) == TN_OK
                 && tn_read(cp->f[1], TN_F64, f[1], cp->terms * cp->in[0]) == TN_OK;
     for (int pass = 0; read && pass < 2; pass++) {           /* count, then copy */
         if (pass == 1 && !(to = tni_cp_make(cp->ctx, 2, cp->out, kept, in, false))) break;
@@ -386,8 +369,7 @@ static tn_cp *tni_cp_quadratic(const tn_cp *cp)
             kept++;
         }
     }
-    tni_free_f64(cp->ctx, f[0], cp->terms, cp->in[0]);
-    tni_free_f64(cp->ctx, f[1], cp->terms, cp->in[0]);
+    tni_scratch_release(&w, NULL);
     return to ? tni_cp_done(to, s) : NULL;
 }
 
@@ -404,9 +386,7 @@ static tn_tensor *tni_cp_linear_part(const tn_cp *cp)
     if (s == TN_OK)
         s = tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[1], 0, h, 0, n), tni_block_of(cp->f[0], 0, h, n, 1), true);
     if (s == TN_OK) s = tni_put_matmul(ctx, tni_view(l), tni_view(cp->p), tni_view(d), 1, 0);
-    if (s == TN_OK) return l;
-    tn_tensor_destroy(l);
-    return NULL;
+    return tni_tensor_done(l, s);
 }
 
 static tn_tensor *tni_cp_constant_part(const tn_cp *cp)
@@ -420,9 +400,7 @@ static tn_tensor *tni_cp_constant_part(const tn_cp *cp)
                                        false)
           : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_put_matmul(ctx, tni_column_view(c), tni_view(cp->p), tni_view(d), 1, 0);
-    if (s == TN_OK) return c;
-    tn_tensor_destroy(c);
-    return NULL;
+    return tni_tensor_done(c, s);
 }
 
 tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn_tensor **constant)
@@ -449,11 +427,9 @@ tn_cp *tn_cp_fix(const tn_cp *cp, int slot, const tn_tensor *u)
     tn_cp  *to = NULL;
     int     k, at = 0;
     if (!cp) return NULL;
-    if (slot < 0 || slot >= cp->order || cp->order < 2) {
-        if (cp->order < 2) tni_fail(cp->ctx, TN_ERR_ARG, "freeze: the operator has order %d, expected 2 or more", cp->order);
-        else tni_fail(cp->ctx, TN_ERR_ARG, "freeze: slot is %d, expected 0 to %d", slot, cp->order - 1);
-        return NULL;
-    }
+    if (cp->order < 2)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "freeze: the operator has order %d, expected 2 or more", cp->order), (tn_cp *)NULL;
+    if (!tni_within(cp->ctx, "freeze", "slot", slot, 0, cp->order - 1)) return NULL;
     if (!tni_is_vector(cp->ctx, u, cp->in[slot], "freeze", "u")) return NULL;
     for (k = 0; k < cp->order; k++) if (k != slot) in[at++] = cp->in[k];
     tni_scope  scope = tni_scope_begin(cp->ctx);

@@ -14,9 +14,7 @@ static tn_status tni_cp_dense_slices(const tn_cp *cp, tn_tensor *k, tn_tensor *t
     tn_tensor *scaled = tn_tensor_2d(ctx, TN_REAL, cp->terms, rows);
     tn_status  s = scaled ? TN_OK : TN_ERR_MEMORY;
     for (int64_t o = 0; o < cp->out && s == TN_OK; o++) {
-        tn_view slice = tni_view(t);
-        slice.rank = 2;
-        slice.data = (char *)slice.data + o * rows * columns * (int64_t)tni_dtype_size(slice.dtype);
+        tn_view slice = tni_slice_view(t, o);
         slice.shape[0] = rows; slice.shape[1] = columns;
         slice.strides[0] = columns; slice.strides[1] = 1;
         s = tni_put_product(ctx, tni_view(scaled), tni_view(k), tni_transposed_view(tni_block_of(cp->p, o, 1, 0, cp->terms)),
@@ -53,9 +51,7 @@ TNI_FN tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)    
 static tn_tensor *tni_symmetric_slices(tn_ctx *ctx, tn_tensor *t)
 {
     tn_tensor *s = tni_tensor_create(ctx, "dense", TN_REAL, t->rank, t->shape);
-    if (s && tni_put_symmetric(ctx, s, t) == TN_OK) return s;
-    tn_tensor_destroy(s);
-    return NULL;
+    return s ? tni_tensor_done(s, tni_put_symmetric(ctx, s, t)) : NULL;
 }
 
 tn_tensor *tn_cp_dense(const tn_cp *cp)
@@ -66,11 +62,9 @@ tn_tensor *tn_cp_dense(const tn_cp *cp)
     if (!cp) return NULL;
     shape[0] = cp->out;
     memcpy(shape + 1, cp->in, sizeof *shape * (size_t)cp->order);
-    if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes)) {
-        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: a tensor of %s %s is larger than the address space",
-                 tn_dtype_name(cp->ctx->desc.dtype), tni_shape_of(cp->order + 1, shape).s);
-        return NULL;
-    }
+    if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes))
+        return tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: a tensor of %s %s is larger than the address space",
+                        tn_dtype_name(cp->ctx->desc.dtype), tni_shape_of(cp->order + 1, shape).s), (tn_tensor *)NULL;
     tn_tensor *t = tni_tensor_create(cp->ctx, "dense", TN_REAL, cp->order + 1, shape);
     if (!t) return NULL;
     tni_scope scope = tni_scope_begin(cp->ctx);
@@ -80,9 +74,7 @@ tn_tensor *tn_cp_dense(const tn_cp *cp)
         s = k ? tni_cp_dense_slices(cp, k, t) : TN_ERR_MEMORY;
     }
     tni_scope_end(cp->ctx, scope);
-    if (s == TN_OK) return t;
-    tn_tensor_destroy(t);
-    return NULL;
+    return tni_tensor_done(t, s);
 }
 
 tn_tensor *tn_cp_dense_symmetric(const tn_cp *cp)
@@ -113,14 +105,10 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
 {
     tn_tensor *q = NULL;
     if (!cp) return NULL;
-    if (output < 0 || output >= cp->out) {
-        tni_fail(cp->ctx, TN_ERR_ARG, "interaction: output is %lld, expected 0 to %lld", (long long)output,
-                 (long long)cp->out - 1);
-        return NULL;
-    }
+    if (!tni_within(cp->ctx, "interaction", "output", output, 0, cp->out - 1)) return NULL;
     tni_scope  scope = tni_scope_begin(cp->ctx);
     tn_tensor *u = tn_full(cp->ctx, 1, &cp->out, 0);
-    tn_tensor *one = u ? tn_slice(u, 0, output, output + 1) : NULL;
+    tn_tensor *one = tn_slice(u, 0, output, output + 1);
     if (one && tni_put_value(cp->ctx, tni_view(one), 1) == TN_OK) q = tn_cp_interaction(cp, u);
     tni_scope_end(cp->ctx, scope);
     return q;
@@ -130,19 +118,16 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
 tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
 {
     tn_tensor *h = NULL;
-    if (!cp || !x) {
-        tni_fail(ctx, TN_ERR_ARG, "apply: %s is NULL", cp ? "x" : "the operator");
-        return NULL;
-    }
+    if (!cp || !x)
+        return tni_fail(ctx, TN_ERR_ARG, "apply: %s is NULL", cp ? "x" : "the operator"), (tn_tensor *)NULL;
     for (int k = 0; k < cp->order; k++) {
         tn_tensor *input = x[k];
         if (!tni_is_real(ctx, input, "apply", "x")) return NULL;
         int64_t columns = input->rank > 0 ? input->shape[input->rank - 1] : -1;
-        if (columns != cp->in[k] && !(cp->constant && columns == cp->in[k] - 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "apply: x is %s, expected a last extent of %lld, the operator's inputs%s",
-                     TNI_SHAPE(input), (long long)cp->in[k], cp->constant ? ", or one less, without the constant one" : "");
-            return NULL;
-        }
+        if (columns != cp->in[k] && !(cp->constant && columns == cp->in[k] - 1))
+            return tni_fail(ctx, TN_ERR_SHAPE, "apply: x is %s, expected a last extent of %lld, the operator's inputs%s",
+                            TNI_SHAPE(input), (long long)cp->in[k],
+                            cp->constant ? ", or one less, without the constant one" : ""), (tn_tensor *)NULL;
         if (columns != cp->in[k]) input = tn_append_one(ctx, input);
         tn_tensor *e = input ? tn_affine(ctx, input, cp->f[k], NULL) : NULL;
         h = k == 0 || !e ? e : tn_mul(ctx, h, e);

@@ -38,7 +38,6 @@ enum {
 };
 
 typedef struct tni_pairs {
-    tn_ctx   *ctx;
     int       order;
     bool      same;                     /* both operators are one: only blocks i <= j are visited   */
     int64_t   block, i, j;              /* terms per block; the next block                         */
@@ -49,8 +48,6 @@ typedef struct tni_pairs {
     double   *k, *pp;                   /* [m,n] what a caller makes of them; P^T P'                */
     bool      inputs;                   /* see tni_pairs_symmetric */
     double   *sums;                     /* [block] of rows of k * pp, or NULL                      */
-    double   *work;
-    int64_t   work_size;
     tni_host  host;
 } tni_pairs;
 #endif /* TN_NO_OPERATOR */
@@ -63,6 +60,7 @@ TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m);
 TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant);
 TNI_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s);
 TNI_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns);
+TNI_FN tn_view tni_slice_view(const tn_tensor *t, int64_t i);
 TNI_FN tn_view tni_column_view(const tn_tensor *t);
 TNI_FN tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from);
 TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value);
@@ -87,10 +85,9 @@ TNI_FN tni_mat tni_terms_p(const tni_terms *t);
 TNI_FN tni_mat tni_terms_f(const tni_terms *t, int k);
 TNI_FN double tni_times_power(double x, int exponent);
 TNI_FN tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows);
-TNI_FN void tni_terms_end(tni_terms *t);
-TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
-                                        const tni_terms *like, const char *op);
-TNI_FN tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const char *op);
+TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
+                                        const tni_terms *like);
+TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t room);
 TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by);
 TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op);
 TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by);
@@ -115,8 +112,7 @@ TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_
 
 /* pairs.c */
 TNI_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t);
-TNI_FN void tni_pairs_end(tni_pairs *g);
-TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, bool by_row, const char *op);
+TNI_FN tn_status tni_pairs_begin(tni_pairs *g, tni_scratch *w, const tn_cp *a, const tn_cp *b, bool by_row);
 TNI_FN bool tni_pairs_next(tni_pairs *g, tn_status *s);
 TNI_FN bool tni_pairs_column_done(const tni_pairs *g);
 TNI_FN tni_mat tni_pairs_factors(const tni_terms *t);
@@ -135,7 +131,6 @@ TNI_FN tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, 
 TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op);
 TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op);
 TNI_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op);
-TNI_FN double *tni_cp_result(const tn_cp *a, const tn_cp *b, const char *op);
 
 /* top.c */
 TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,

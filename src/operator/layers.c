@@ -8,16 +8,6 @@
 #ifndef TN_NO_OPERATOR
 /* ---- made from layers and stacks, and made into layers -------------------- >>cp-layers */
 
-static tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
-{
-    tn_view v = tni_view(t);
-    v.data = (char *)v.data + i * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
-    v.rank = 2;
-    v.shape[0] = v.shape[1]; v.shape[1] = v.shape[2];
-    v.strides[0] = v.strides[1]; v.strides[1] = v.strides[2];
-    return v;
-}
-
 /* The encoders, with the biases as their last columns where there are any; P, or I; then p as a term of its own. */
 static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
 {
@@ -51,16 +41,14 @@ tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
     const bool constant = input == TN_CP_INPUT_CONSTANT;
     int64_t    in[TN_CP_MAX_ORDER];
     if (!tni_usable(ctx, r ? r->weights : NULL, "cp_from_als", "the decomposition")) return NULL;
-    if (r->rank > TN_CP_MAX_ORDER + 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: the decomposition is of a tensor of rank %d, expected 2 to %d", r->rank,
-                 TN_CP_MAX_ORDER + 1);
-        return NULL;
-    }
+    if (r->rank > TN_CP_MAX_ORDER + 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: the decomposition is of a tensor of rank %d, expected 2 to %d",
+                        r->rank, TN_CP_MAX_ORDER + 1), (tn_cp *)NULL;
     for (int k = 1; k < r->rank; k++) {
         in[k - 1] = r->factor[k]->shape[0];
         if (in[k - 1] > 0 || !constant) continue;
-        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: axis %d has no elements, expected a last one for the constant one", k);
-        return NULL;
+        return tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: axis %d has no elements, expected a last one for the constant one",
+                        k), (tn_cp *)NULL;
     }
     tn_cp *cp = tni_cp_make(ctx, r->rank - 1, r->factor[0]->shape[0], r->weights->shape[0], in, constant);
     if (!cp) return NULL;
@@ -75,16 +63,12 @@ tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
 tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
 {
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
-    if (m->desc.kind != TN_MLP_BILINEAR) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer's kind is %s, expected bilinear: no other one is a tensor",
-                 tn_mlp_kind_name(m->desc.kind));
-        return NULL;
-    }
-    if (m->w->shape[0] > TN_CP_MAX_ORDER) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer has %lld encoders, expected at most %d (TN_CP_MAX_ORDER)",
-                 (long long)m->w->shape[0], TN_CP_MAX_ORDER);
-        return NULL;
-    }
+    if (m->desc.kind != TN_MLP_BILINEAR)
+        return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer's kind is %s, expected bilinear: no other one is a tensor",
+                        tn_mlp_kind_name(m->desc.kind)), (tn_cp *)NULL;
+    if (m->w->shape[0] > TN_CP_MAX_ORDER)
+        return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer has %lld encoders, expected at most %d (TN_CP_MAX_ORDER)",
+                        (long long)m->w->shape[0], TN_CP_MAX_ORDER), (tn_cp *)NULL;
     tn_cp *cp = tni_cp_from_encoders(m);
     return cp && m->desc.residual ? tni_cp_next(cp, tn_cp_residual(cp)) : cp;
 }
@@ -95,11 +79,9 @@ tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
     if (!tni_usable(ctx, m ? m->v : NULL, "cp_from_modifier", "layer")) return NULL;
     const tn_modifier_desc *d = &m->desc;
     int64_t                 h = d->hidden, n = d->in;
-    if (d->step > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: the layer's step is %g, expected 0: with rounding it is not a tensor",
-                 d->step);
-        return NULL;
-    }
+    if (d->step > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: the layer's step is %g, expected 0: with rounding it is not a "
+                        "tensor", d->step), (tn_cp *)NULL;
     int64_t in[2] = {n + 1, n + 1};
     tn_cp  *cp = tni_cp_make(ctx, 2, d->out, h, in, true);
     if (!cp) return NULL;
@@ -121,23 +103,19 @@ tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
     size_t     numbers, bytes;
     tn_status  s = TN_OK;
     if (!tni_is_real(ctx, t, "cp_from_tensor", "t")) return NULL;
-    if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, expected [out,n,m]%s", TNI_SHAPE(t),
-                 constant ? ", with a last row and column for the constant one" : "");
-        return NULL;
-    }
+    if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1)))
+        return tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, expected [out,n,m]%s", TNI_SHAPE(t),
+                        constant ? ", with a last row and column for the constant one" : ""), (tn_cp *)NULL;
     int64_t out = t->shape[0];
     n = in[0] = t->shape[1];
     in[1] = t->shape[2];
     if (!tni_mul_size((size_t)out, (size_t)n, &numbers)
         || !tni_mul_size(numbers, (size_t)out + (size_t)n + (size_t)in[1], &numbers)
         || !tni_mul_size(numbers, tni_dtype_size(ctx->desc.dtype), &bytes)
-        || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, which makes %lld x %lld terms of %lld numbers, "
-                 "more than max_bytes = %zu", TNI_SHAPE(t), (long long)out, (long long)n, (long long)(out + n + in[1]),
-                 ctx->desc.max_bytes);
-        return NULL;
-    }
+        || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes))
+        return tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, which makes %lld x %lld terms of %lld numbers, more than "
+                        "max_bytes = %zu", TNI_SHAPE(t), (long long)out, (long long)n, (long long)(out + n + in[1]),
+                        ctx->desc.max_bytes), (tn_cp *)NULL;
     int64_t terms = out * n;
     tn_cp  *cp = tni_cp_make(ctx, 2, out, terms, in, constant);
     for (int64_t o = 0; cp && o < out && s == TN_OK; o++) {

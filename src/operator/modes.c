@@ -71,12 +71,12 @@ static void tni_hosvd_columns(const tni_hosvd *v, tni_pairs *g, double *u)
 static tn_status tni_hosvd_grams(tni_hosvd *v)
 {
     const tn_cp *cp = v->cp;
-    int64_t   inputs = tni_terms_width(cp) - cp->out;
-    tni_pairs g;
-    tn_status status = tni_pairs_begin(&g, cp, cp, false, "hosvd");
-    double   *t = tni_scratch_f64(cp->ctx, cp->out, g.block, "hosvd");
-    double   *u = tni_scratch_f64(cp->ctx, inputs, g.block, "hosvd");
-    if (!(t && u) && status == TN_OK) status = TN_ERR_MEMORY;
+    tni_scratch  w = tni_scratch_begin(cp->ctx, "hosvd");
+    tni_pairs    g;
+    tn_status    status = tni_pairs_begin(&g, &w, cp, cp, false);
+    double      *t = tni_take_f64(&w, cp->out, g.block);
+    double      *u = tni_take_f64(&w, tni_terms_width(cp) - cp->out, g.block);
+    if (w.failed && status == TN_OK) status = TN_ERR_MEMORY;
     g.inputs = true;
     while (tni_pairs_next(&g, &status)) {
         const bool first = g.a.first == 0;
@@ -99,37 +99,27 @@ static tn_status tni_hosvd_grams(tni_hosvd *v)
                 double *a = v->gram[m] + i * v->n[m] + j, *b = v->gram[m] + j * v->n[m] + i;
                 *a = *b = (*a + *b) / (m > 0 && v->symmetric ? cp->order * cp->order : 1);
             }
-    tni_free_f64(cp->ctx, t, cp->out, g.block);
-    tni_free_f64(cp->ctx, u, inputs, g.block);
-    tni_pairs_end(&g);
-    return status;
+    return tni_scratch_end(&w, status);
 }
 
 /* The eigenvalues of each Gram matrix are squares of the singular values. */
 static tn_status tni_hosvd_by_grams(tni_hosvd *v)
 {
-    tn_ctx   *ctx = v->cp->ctx;
-    tn_status s = tni_hosvd_grams(v);
+    tni_scratch w = tni_scratch_begin(v->cp->ctx, "hosvd");
+    tn_status   s = tni_hosvd_grams(v);
     for (int m = 0; m < v->modes && s == TN_OK; m++) {
-        tni_host host;
-        int64_t  n = v->n[m];
+        int64_t n = v->n[m];
         if (n == 0) continue;
-        int64_t size = tni_eigh_work(n) + tni_host_work(n);
-        double *z = tni_scratch_f64(ctx, n, n, "hosvd");
-        double *work = tni_scratch_f64(ctx, 1, size, "hosvd");
-        s = z && work ? TN_OK : TN_ERR_MEMORY;
-        if (s == TN_OK) {
-            host = tni_decomp_host(ctx, n, work + tni_eigh_work(n));
-            s = tni_eigh(&host, n, v->gram[m], v->values[m], z, work);
-            if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "hosvd: the QL iteration did not converge");
-        }
+        double  *z = tni_take_f64(&w, n, n), *work = tni_take_f64(&w, 1, tni_eigh_work(n));
+        tni_host host = tni_take_host(&w, n);
+        s = w.failed ? TN_ERR_MEMORY : tni_eigh(&host, n, v->gram[m], v->values[m], z, work);
+        if (s == TN_ERR_CONVERGENCE) tni_fail(w.ctx, s, "hosvd: the QL iteration did not converge");
         for (int64_t i = 0; i < n / 2 && s == TN_OK; i++) tni_swap(1, v->values[m] + i, v->values[m] + n - 1 - i);
         for (int64_t i = 0; i < n && s == TN_OK; i++) {
             v->values[m][i] = sqrt(tni_max_f64(v->values[m][i], 0));
             if (i < v->keep[m]) memcpy(v->vectors[m] + i * n, z + (n - 1 - i) * n, sizeof *z * (size_t)n);
         }
-        tni_free_f64(ctx, z, n, n);
-        tni_free_f64(ctx, work, 1, size);
+        tni_scratch_release(&w, NULL);
     }
     v->shift /= 2;
     return s;
@@ -162,21 +152,16 @@ static void tni_unfold_rows(const tni_terms *t, const tni_host *host, int mode, 
 static tn_status tni_hosvd_accurate_mode(tni_hosvd *v, int m, const tni_terms *t)
 {
     const tn_cp *cp = t->cp;
-    tn_ctx   *ctx = cp->ctx;
-    int64_t   n = v->n[m], all = 1, at, rows = tni_max(64, n), tall = n + rows, product_size = cp->terms * rows;
-    tni_host  host;
-    tn_status s = TN_ERR_MEMORY;
+    int64_t      n = v->n[m], all = 1, at, rows = tni_max(64, n), tall = n + rows;
+    tn_status    s = TN_ERR_MEMORY;
     for (int k = 0; k <= cp->order; k++) if (k != m) all *= k ? cp->in[k - 1] : cp->out;
     if (n == 0) return TN_OK;
-    int64_t size = tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)) + tni_host_work(tni_max(tall, cp->terms));
-    double *stack = tni_alloc_f64(ctx, tall, n, "hosvd");
-    double *q = tni_scratch_f64(ctx, tall, n, "hosvd");
-    double *r = tni_scratch_f64(ctx, n, n, "hosvd");
-    double *product = tni_scratch_f64(ctx, 1, product_size, "hosvd");
-    double *work = tni_scratch_f64(ctx, 1, size, "hosvd");
-    if (stack && q && r && product && work) {
-        host = tni_decomp_host(ctx, tni_max(tall, cp->terms),
-                               work + tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)));
+    tni_scratch w = tni_scratch_begin(cp->ctx, "hosvd");
+    double     *stack = tni_take_zeros(&w, tall, n), *q = tni_take_f64(&w, tall, n), *r = tni_take_f64(&w, n, n);
+    double     *product = tni_take_f64(&w, cp->terms, rows);
+    double     *work = tni_take_f64(&w, 1, tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)));
+    tni_host    host = tni_take_host(&w, tni_max(tall, cp->terms));
+    if (!w.failed) {
         for (s = TN_OK, at = 0; at < all && s == TN_OK; at += rows) {
             int64_t now = tni_min(rows, all - at);
             tni_unfold_rows(t, &host, m, at, now, product, stack + n * n);
@@ -185,37 +170,32 @@ static tn_status tni_hosvd_accurate_mode(tni_hosvd *v, int m, const tni_terms *t
             memcpy(stack, r, sizeof *r * (size_t)(n * n));
         }
         if (s == TN_OK) s = tni_svd(&host, n, n, tni_rows(stack, n), tni_rows(q, n), v->values[m], tni_rows(r, n), work);
-        if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "hosvd: the iteration of the singular values did not converge");
+        if (s == TN_ERR_CONVERGENCE) tni_fail(cp->ctx, s, "hosvd: the iteration of the singular values did not converge");
         if (s == TN_OK) memcpy(v->vectors[m], r, sizeof *r * (size_t)(v->keep[m] * n));
     }
-    tni_free_f64(ctx, stack, tall, n);
-    tni_free_f64(ctx, q, tall, n);
-    tni_free_f64(ctx, r, n, n);
-    tni_free_f64(ctx, product, 1, product_size);
-    tni_free_f64(ctx, work, 1, size);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_hosvd_by_qr(tni_hosvd *v)
 {
-    tn_cp    *same = v->symmetric && v->cp->order > 1 ? tn_cp_symmetrise(v->cp) : NULL;
+    tn_cp       *same = v->symmetric && v->cp->order > 1 ? tn_cp_symmetrise(v->cp) : NULL;
     const tn_cp *cp = same ? same : v->cp;
-    tn_status s = TN_OK;
-    int64_t   groups = cp->terms / tni_max(1, v->cp->terms);
-    tni_terms t = TNI_ZERO;
+    tni_scratch  w = tni_scratch_begin(cp->ctx, "hosvd");
+    tn_status    s = TN_OK;
+    int64_t      groups = cp->terms / tni_max(1, v->cp->terms);
+    tni_terms    t = TNI_ZERO;
     if (!same && v->symmetric && v->cp->order > 1) return TN_ERR_MEMORY;
     for (int64_t at = 0; same && at < cp->terms && s == TN_OK; at += v->cp->terms) /* P/6 would be rounded: divide later */
         s = tni_put_copy(cp->ctx, tni_block_of(same->p, 0, cp->out, at, v->cp->terms), tni_view(v->cp->p));
-    if (s == TN_OK) s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, "hosvd");
+    if (s == TN_OK) s = tni_terms_begin(&t, &w, cp, tni_max(1, cp->terms));
     if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
     for (int m = 0; m < v->modes && s == TN_OK; m++) {
         s = tni_hosvd_accurate_mode(v, m, &t);
         for (int64_t i = 0; i < v->n[m]; i++) v->values[m][i] /= (double)tni_max(1, groups);
     }
     v->shift = t.shift;
-    tni_terms_end(&t);
     tn_cp_destroy(same);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The mean of a core over permutations of its inputs, all of extent n: [rows,n,..,n]. */
@@ -241,19 +221,13 @@ static void tni_core_symmetrise(int64_t rows, int64_t n, int order, const double
 static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t rest, int64_t last)
 {
     const tn_cp *cp = v->cp;
-    tn_ctx   *ctx = cp->ctx;
-    tni_terms t;
-    tni_host  host;
-    int64_t   width = tni_max(1, tni_max(rest, tni_terms_width(cp)));
-    int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
-    int64_t   extent = tni_max(room, width);
-    double   *a = tni_scratch_f64(ctx, room, width, "hosvd");
-    double   *b = tni_scratch_f64(ctx, room, width, "hosvd");
-    double   *f = tni_scratch_f64(ctx, room, width, "hosvd");
-    double   *work = tni_scratch_f64(ctx, 1, tni_host_work(extent), "hosvd");
-    tn_status s = tni_terms_begin(&t, cp, room, false, "hosvd");
-    if (s == TN_OK && !(a && b && f && work)) s = TN_ERR_MEMORY;
-    if (s == TN_OK) host = tni_decomp_host(ctx, extent, work);
+    int64_t      width = tni_max(1, tni_max(rest, tni_terms_width(cp)));
+    int64_t      room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
+    tni_scratch  w = tni_scratch_begin(cp->ctx, "hosvd");
+    double      *a = tni_take_f64(&w, room, width), *b = tni_take_f64(&w, room, width), *f = tni_take_f64(&w, room, width);
+    tni_host     host = tni_take_host(&w, tni_max(room, width));
+    tni_terms    t;
+    tn_status    s = tni_terms_begin(&t, &w, cp, room);
     for (int64_t at = 0; at < cp->terms && s == TN_OK; at += room) {
         int64_t rows = tni_min(room, cp->terms - at), columns = v->keep[0];
         double *product = a, *next = b;
@@ -276,12 +250,7 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
                       tni_rows(core, last));
     }
     for (int64_t i = 0; i < rest * last && s == TN_OK; i++) core[i] = ldexp(core[i], t.shift - v->shift);
-    tni_terms_end(&t);
-    tni_free_f64(ctx, a, room, width);
-    tni_free_f64(ctx, b, room, width);
-    tni_free_f64(ctx, f, room, width);
-    tni_free_f64(ctx, work, 1, tni_host_work(extent));
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_hosvd_make_core(tni_hosvd *v, tn_cp_hosvd_result *out)
@@ -298,9 +267,10 @@ static tn_status tni_hosvd_make_core(tni_hosvd *v, tn_cp_hosvd_result *out)
                         tni_shape_of(cp->order + 1, shape).s);
     for (int k = 1; k < cp->order; k++) rest *= shape[k];
     last = shape[cp->order];
-    double *core = tni_alloc_f64(cp->ctx, rest, last, "hosvd: the core");
-    if (core && v->symmetric && cp->order > 1) symmetric = tni_scratch_f64(cp->ctx, rest, last, "hosvd: the core");
-    if (core && (symmetric || !v->symmetric || cp->order == 1)) s = tni_cp_hosvd_core(v, core, rest, last);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "hosvd: the core");
+    double     *core = tni_take_zeros(&w, rest, last);
+    if (v->symmetric && cp->order > 1) symmetric = tni_take_f64(&w, rest, last);
+    if (!w.failed) s = tni_cp_hosvd_core(v, core, rest, last);
     if (s == TN_OK && symmetric) tni_core_symmetrise(v->keep[0], last, cp->order, core, symmetric);
     if (s == TN_OK) {
         double part = tni_frobenius(rest * last, symmetric ? symmetric : core);
@@ -308,23 +278,19 @@ static tn_status tni_hosvd_make_core(tni_hosvd *v, tn_cp_hosvd_result *out)
         out->core = tni_owned_scaled(cp->ctx, cp->order + 1, shape, symmetric ? symmetric : core, v->shift, "hosvd");
         if (!out->core) s = tn_ctx_status(cp->ctx);
     }
-    tni_free_f64(cp->ctx, core, rest, last);
-    tni_free_f64(cp->ctx, symmetric, rest, last);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_cp_hosvd_run(tni_hosvd *v, const tn_cp_hosvd_desc *d, tn_cp_hosvd_result *out)
 {
-    tn_ctx   *ctx = v->cp->ctx;
-    int64_t   shape[2];
-    tn_status s = TN_OK;
-    for (int m = 0; m < v->modes && s == TN_OK; m++) {
-        v->gram[m] = d->accurate ? NULL : tni_alloc_f64(ctx, v->n[m], v->n[m], "hosvd");
-        v->values[m] = tni_alloc_f64(ctx, 1, v->n[m], "hosvd");
-        v->vectors[m] = tni_alloc_f64(ctx, v->keep[m], v->n[m], "hosvd");
-        if ((!v->gram[m] && !d->accurate) || !v->values[m] || !v->vectors[m]) s = TN_ERR_MEMORY;
+    tn_ctx     *ctx = v->cp->ctx;
+    tni_scratch w = tni_scratch_begin(ctx, "hosvd");
+    for (int m = 0; m < v->modes; m++) {
+        v->gram[m] = d->accurate ? NULL : tni_take_zeros(&w, v->n[m], v->n[m]);
+        v->values[m] = tni_take_zeros(&w, 1, v->n[m]);
+        v->vectors[m] = tni_take_zeros(&w, v->keep[m], v->n[m]);
     }
-    if (s == TN_OK) s = d->accurate ? tni_hosvd_by_qr(v) : tni_hosvd_by_grams(v);
+    tn_status s = w.failed ? TN_ERR_MEMORY : d->accurate ? tni_hosvd_by_qr(v) : tni_hosvd_by_grams(v);
     if (s == TN_OK) out->norm = ldexp(tni_frobenius(v->n[0], v->values[0]), v->shift);
     for (int m = 0; m < v->modes && s == TN_OK; m++)
         for (int64_t i = 0; i < v->keep[m]; i++)
@@ -334,17 +300,11 @@ static tn_status tni_cp_hosvd_run(tni_hosvd *v, const tn_cp_hosvd_desc *d, tn_cp
     for (int m = 0; m < v->modes && s == TN_OK; m++) {
         tn_tensor **values = m ? &out->in_values[m - 1] : &out->out_values;
         tn_tensor **vectors = m ? &out->in_vectors[m - 1] : &out->out_vectors;
-        shape[0] = v->n[m];
-        if (!(*values = tni_owned_scaled(ctx, 1, shape, v->values[m], v->shift, "hosvd"))) s = tn_ctx_status(ctx);
-        shape[0] = v->keep[m]; shape[1] = v->n[m];
-        if (s == TN_OK && !(*vectors = tni_owned_from(ctx, 2, shape, v->vectors[m]))) s = tn_ctx_status(ctx);
+        *values = tni_owned_scaled(ctx, 1, &v->n[m], v->values[m], v->shift, "hosvd");
+        if (*values) *vectors = tni_owned_from(ctx, 2, TNI_DIMS(v->keep[m], v->n[m]), v->vectors[m]);
+        if (!*vectors) s = tn_ctx_status(ctx);
     }
-    for (int m = 0; m < v->modes; m++) {
-        tni_free_f64(ctx, v->gram[m], v->n[m], v->n[m]);
-        tni_free_f64(ctx, v->values[m], 1, v->n[m]);
-        tni_free_f64(ctx, v->vectors[m], v->keep[m], v->n[m]);
-    }
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd_result *out)
@@ -356,9 +316,8 @@ tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd
     if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "hosvd: out is NULL, expected a place for the result");
     out->error = (double)NAN;
     if (!desc) desc = &usual;
-    if (desc->rank_out < 0 || desc->rank_in < 0)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "hosvd: %s is %lld, expected 0 or more",
-                        desc->rank_out < 0 ? "rank_out" : "rank_in", (long long)tni_min(desc->rank_out, desc->rank_in));
+    if (!tni_within(cp->ctx, "hosvd", "rank_out", desc->rank_out, 0, INT64_MAX)
+        || !tni_within(cp->ctx, "hosvd", "rank_in", desc->rank_in, 0, INT64_MAX)) return TN_ERR_ARG;
     if (!desc->unsymmetrised && !tni_cp_one_input(cp, "hosvd")) return TN_ERR_SHAPE;
     tni_hosvd v = TNI_ZERO;
     v.cp = cp;

@@ -21,8 +21,7 @@ static void tni_cp_destroy(tni_owned *o)
     tni_cp_box *box = (tni_cp_box *)(void *)o;
     tn_tensor_destroy(box->cp.p);
     for (int k = 0; k < TN_CP_MAX_ORDER; k++) tn_tensor_destroy(box->cp.f[k]);
-    tni_disown(o);
-    tni_free(o->ctx, box, sizeof *box);
+    tni_object_free(o, sizeof *box);
 }
 
 void tn_cp_destroy(tn_cp *cp)
@@ -43,18 +42,13 @@ tn_cp *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep)
     return keep;
 }
 
-TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
-{
-    return tn_tensor_create(ctx, TN_REAL, 2, TNI_DIMS(n, m));
-}
+TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m) { return tn_tensor_create(ctx, TN_REAL, 2, TNI_DIMS(n, m)); }
 
 /* An operator of zeros. */
 TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
 {
-    tni_cp_box *box = (tni_cp_box *)tni_alloc(ctx, sizeof *box, "operator");
+    tni_cp_box *box = (tni_cp_box *)tni_object(ctx, sizeof *box, "operator", tni_cp_destroy);
     if (!box) return NULL;
-    memset(box, 0, sizeof *box);
-    tni_own(ctx, &box->owned, tni_cp_destroy);
     box->number = ++ctx->operators;
     tn_cp *cp = &box->cp;
     cp->ctx = ctx;
@@ -70,16 +64,14 @@ TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, co
         whole = cp->f[k] != NULL;
     }
     if (whole) return cp;
-    tn_cp_destroy(cp);
-    return NULL;
+    return tn_cp_destroy(cp), (tn_cp *)NULL;
 }
 
 /* Returns the finished operator, or destroys it where s is an error. */
 TNI_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 {
     if (s == TN_OK) return cp;
-    tn_cp_destroy(cp);
-    return NULL;
+    return tn_cp_destroy(cp), (tn_cp *)NULL;
 }
 
 /* ---- blocks ------------------------------------------------------------- >>cp-blocks */
@@ -90,6 +82,16 @@ TNI_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64
     v.data = (char *)v.data + (row * v.strides[0] + column * v.strides[1]) * (int64_t)tni_dtype_size(v.dtype);
     v.shape[0] = rows;
     v.shape[1] = columns;
+    return v;
+}
+
+TNI_FN tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
+{
+    tn_view v = tni_view(t);
+    v.data = (char *)v.data + i * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
+    v.rank = 2;
+    v.shape[0] = v.shape[1]; v.shape[1] = v.shape[2];
+    v.strides[0] = v.strides[1]; v.strides[1] = v.strides[2];
     return v;
 }
 
@@ -146,10 +148,7 @@ TNI_FN tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, d
 
 TNI_FN tni_scope tni_scope_begin(tn_ctx *ctx)
 {
-    tni_scope s;
-    s.mark = tn_arena_mark(ctx);
-    s.recording = ctx->recording;
-    s.made = ctx->made;
+    tni_scope s = {tn_arena_mark(ctx), ctx->recording, ctx->made};
     ctx->recording = false;
     ctx->made = ctx->desc.dtype;
     return s;
@@ -168,16 +167,14 @@ TNI_FN bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 2) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected a matrix", op, what, TNI_SHAPE(t));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected a matrix", op, what, TNI_SHAPE(t)), false;
 }
 
 TNI_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 1 && t->shape[0] == n) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld]", op, what, TNI_SHAPE(t), (long long)n);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld]", op, what, TNI_SHAPE(t), (long long)n), false;
 }
 
 /* Order 2 with inputs of one length: what symmetrising and everything after it needs. */
@@ -196,11 +193,9 @@ TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
 {
     if (!cp) return false;
     for (int k = 1; k < cp->order; k++)
-        if (cp->in[k] != cp->in[0]) {
-            tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: input %d has %lld elements, expected %lld as input 0", op, k,
-                     (long long)cp->in[k], (long long)cp->in[0]);
-            return false;
-        }
+        if (cp->in[k] != cp->in[0])
+            return tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: input %d has %lld elements, expected %lld as input 0", op, k,
+                            (long long)cp->in[k], (long long)cp->in[0]), false;
     return true;
 }
 
@@ -208,8 +203,7 @@ TNI_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *o
 {
     if (!ps) return false;
     if (cp->ctx == tn_params_ctx(ps)) return tni_cp_one_input(cp, op);
-    tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "%s: the operator is of another context than the parameters", op);
-    return false;
+    return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "%s: the operator is of another context than the parameters", op), false;
 }
 
 /* ---- made from arrays --------------------------------------------------- >>cp-create */
@@ -219,19 +213,14 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
     const bool constant = input == TN_CP_INPUT_CONSTANT;
     int64_t    in[TN_CP_MAX_ORDER];
     if (!tni_is_matrix(ctx, p, "cp", "p")) return NULL;
-    if (order < 1 || order > TN_CP_MAX_ORDER || !f) {
-        if (f) tni_fail(ctx, TN_ERR_ARG, "cp: order is %d, expected 1 to %d", order, TN_CP_MAX_ORDER);
-        else tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL");
-        return NULL;
-    }
+    if (!f) return tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL"), (tn_cp *)NULL;
+    if (!tni_within(ctx, "cp", "order", order, 1, TN_CP_MAX_ORDER)) return NULL;
     for (int k = 0; k < order; k++) {
         if (!tni_is_matrix(ctx, f[k], "cp", "a factor")) return NULL;
-        if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected [%lld,in%s]: one row per term, as p, %s, has one "
-                     "column per term", k, TNI_SHAPE(f[k]), (long long)p->shape[1],
-                     constant ? " + 1 for the constant one" : "", TNI_SHAPE(p));
-            return NULL;
-        }
+        if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1))
+            return tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected [%lld,in%s]: one row per term, as p, %s, has one "
+                            "column per term", k, TNI_SHAPE(f[k]), (long long)p->shape[1],
+                            constant ? " + 1 for the constant one" : "", TNI_SHAPE(p)), (tn_cp *)NULL;
         in[k] = f[k]->shape[1];
     }
     tn_cp *cp = tni_cp_make(ctx, order, p->shape[0], p->shape[1], in, constant);

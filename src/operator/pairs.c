@@ -15,38 +15,23 @@ TNI_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
     return tni_rows(g->gram + (s * g->m * g->order + t) * g->n, g->order * g->n);
 }
 
-TNI_FN void tni_pairs_end(tni_pairs *g)
-{
-    if (!g->ctx) return;
-    tni_terms_end(&g->a);
-    if (g->b.scale != g->a.scale) tni_terms_end(&g->b);
-    tni_free_f64(g->ctx, g->gram, g->order * g->order, g->block * g->block);
-    tni_free_f64(g->ctx, g->k, g->block, g->block);
-    tni_free_f64(g->ctx, g->pp, g->block, g->block);
-    tni_free_f64(g->ctx, g->work, 1, g->work_size);
-}
-
-TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, bool by_row, const char *op)
+/* Prepares the pairs of two operators, in memory of w. */
+TNI_FN tn_status tni_pairs_begin(tni_pairs *g, tni_scratch *w, const tn_cp *a, const tn_cp *b, bool by_row)
 {
     int64_t width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
     int64_t room = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST);
     memset(g, 0, sizeof *g);
-    g->ctx = a->ctx;
     g->order = a->order;
     g->same = a == b;
     if (most <= room) room = tni_max(1, most);               /* all terms are held, and blocks may be small */
     else room = tni_min(room, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
     g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
-    int64_t extent = tni_max(g->order * g->block, width);
-    g->work_size = tni_host_work(extent);
-    g->gram = tni_scratch_f64(g->ctx, tni_area(g->order, g->order), tni_area(g->block, g->block), op);
-    g->k = tni_scratch_f64(g->ctx, g->block, g->block, op);
-    g->pp = tni_scratch_f64(g->ctx, g->block, g->block, op);
-    g->work = tni_scratch_f64(g->ctx, 1, g->work_size, op);
-    if (!g->gram || !g->k || !g->pp || !g->work) return TN_ERR_MEMORY;
-    g->host = tni_decomp_host(g->ctx, extent, g->work);
-    tn_status s = tni_terms_begin_groups(&g->a, a, room, g->block, by_row, NULL, op);
-    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin_groups(&g->b, b, room, g->block, by_row, &g->a, op) : s;
+    g->gram = tni_take_f64(w, tni_area(g->order, g->order), tni_area(g->block, g->block));
+    g->k = tni_take_f64(w, g->block, g->block);
+    g->pp = tni_take_f64(w, g->block, g->block);
+    g->host = tni_take_host(w, tni_max(g->order * g->block, width));
+    tn_status s = w->failed ? TN_ERR_MEMORY : tni_terms_begin_groups(&g->a, w, a, room, g->block, by_row, NULL);
+    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin_groups(&g->b, w, b, room, g->block, by_row, &g->a) : s;
     g->b = g->a;                                             /* the same numbers, with a block of its own */
     if (s == TN_OK && most > 0) s = tni_terms_load(&g->a, 0, most);
     g->b.scaled = true;
@@ -158,10 +143,11 @@ TNI_FN void tni_pairs_symmetric(tni_pairs *g)
 TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *row, int *column,
                                   const char *op)
 {
-    tni_pairs g;
-    tn_status s = tni_pairs_begin(&g, a, b, true, op);
+    tni_scratch w = tni_scratch_begin(a->ctx, op);
+    tni_pairs   g;
+    tn_status   s = tni_pairs_begin(&g, &w, a, b, true);
+    double     *t = tni_take_f64(&w, a->out, g.block);
     memset(sum, 0, sizeof *sum * (size_t)(diagonal ? a->out : a->out * b->out));
-    double *t = tni_scratch_f64(a->ctx, a->out, g.block, op);
     if (s == TN_OK && !t) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
@@ -182,18 +168,17 @@ TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
         for (int64_t q = 0; !diagonal && q <= o; q++)
             sum[o * a->out + q] = sum[q * a->out + o] = sum[o * a->out + q] + sum[q * a->out + o];
     }
-    tni_free_f64(a->ctx, t, a->out, g.block);
-    tni_pairs_end(&g);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* <S,S'> without 2^shift */
 TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
 {
-    tni_pairs g;
-    tn_status s = tni_pairs_begin(&g, a, b, false, op);
+    tni_scratch w = tni_scratch_begin(a->ctx, op);
+    tni_pairs   g;
+    tn_status   s = tni_pairs_begin(&g, &w, a, b, false);
     *sum = 0;
-    g.sums = tni_scratch_f64(a->ctx, 1, g.block, op);
+    g.sums = tni_take_f64(&w, 1, g.block);
     if (s == TN_OK && !g.sums) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
@@ -202,9 +187,7 @@ TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, 
         for (int64_t i = 0; i < g.m; i++) *sum += (g.same ? 2 : 1) * g.sums[i];
     }
     *shift = g.a.shift + g.b.shift;
-    tni_free_f64(a->ctx, g.sums, 1, g.block);
-    tni_pairs_end(&g);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_out_of_range(tn_ctx *ctx, double number, int shift, const char *type, const char *op)

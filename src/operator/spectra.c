@@ -11,11 +11,12 @@
 
 static tn_status tni_norms_dense(const tn_cp *cp, double *norms)
 {
+    const int64_t     n = cp->in[0];
+    tni_scratch       w = tni_scratch_begin(cp->ctx, "spectrum");
+    double           *q = tni_take_zeros(&w, n, n), *d = tni_take_zeros(&w, cp->out, cp->terms);
     tni_eigen_product p;
-    int64_t   n = cp->in[0];
-    double   *q = tni_alloc_f64(cp->ctx, n, n, "spectrum"), *d = tni_alloc_f64(cp->ctx, cp->out, cp->terms, "spectrum");
-    tn_status s = tni_eigen_product_begin(&p, cp, true, 1);
-    if (s == TN_OK && !(q && d)) s = TN_ERR_MEMORY;
+    tn_status         s = tni_eigen_product_begin(&p, cp, true, 1);
+    if (s == TN_OK && w.failed) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_read(cp->p, TN_F64, d, cp->out * cp->terms);
     for (int64_t o = 0; o < cp->out && s == TN_OK; o++) {
         s = tn_write(p.d, TN_F64, d + o * cp->terms, cp->terms);
@@ -24,18 +25,16 @@ static tn_status tni_norms_dense(const tn_cp *cp, double *norms)
         norms[o] = tni_frobenius(n * n, q);
     }
     tni_eigen_product_end(&p);
-    tni_free_f64(cp->ctx, q, n, n);
-    tni_free_f64(cp->ctx, d, cp->out, cp->terms);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 static tn_status tni_norms_gram(const tn_cp *cp, double *norms)
 {
-    int      *row = (int *)tni_array(cp->ctx, cp->out, sizeof *row, "spectrum");
-    tn_status s = row ? tni_cp_gram_host(cp, cp, true, norms, row, NULL, "spectrum") : TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(cp->ctx, "spectrum");
+    int        *row = (int *)tni_take(&w, cp->out, sizeof *row);
+    tn_status   s = row ? tni_cp_gram_host(cp, cp, true, norms, row, NULL, "spectrum") : TN_ERR_MEMORY;
     for (int64_t o = 0; o < cp->out && s == TN_OK; o++) norms[o] = ldexp(sqrt(tni_max_f64(0, norms[o])), row[o]);
-    tni_free(cp->ctx, row, sizeof *row * (size_t)cp->out);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known, divided by the norm. E,
@@ -90,18 +89,16 @@ TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *ou
     if (out) memset(out, 0, sizeof *out);
     else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op) : TN_ERR_ARG;
     if ((s = tni_eigen_all(cp, count, false, &e, op)) != TN_OK) return s;
-    double *values = tni_alloc_f64(cp->ctx, cp->out, e.count, op);
-    double *numbers = tni_alloc_f64(cp->ctx, cp->out, 3, op);
+    tni_scratch w = tni_scratch_begin(cp->ctx, op);
+    double     *values = tni_take_zeros(&w, cp->out, e.count), *numbers = tni_take_zeros(&w, cp->out, 3);
     out->outputs = cp->out;
     out->count = e.count;
-    s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
+    s = w.failed ? TN_ERR_MEMORY : tni_spectrum_fill(cp, &e, out, values, numbers);
     out->values = e.values;
     e.values = NULL;
     tn_eigenpairs_destroy(&e);                                    /* with its vectors, if any */
-    tni_free_f64(cp->ctx, values, cp->out, out->count);
-    tni_free_f64(cp->ctx, numbers, cp->out, 3);
     if (s != TN_OK) tn_spectrum_destroy(out);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
@@ -109,15 +106,7 @@ tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
     return tni_cp_spectrum(cp, count, out, "spectrum");
 }
 
-void tn_spectrum_destroy(tn_spectrum *s)
-{
-    if (!s) return;
-    tn_tensor_destroy(s->values);
-    tn_tensor_destroy(s->norm);
-    tn_tensor_destroy(s->rank_low);
-    tn_tensor_destroy(s->rank_high);
-    memset(s, 0, sizeof *s);
-}
+void tn_spectrum_destroy(tn_spectrum *s) { tni_result_end(s, sizeof *s, offsetof(tn_spectrum, values), 4); }
 
 /* Reads s [n,n], which must be symmetric up to rounding of its dtype. */
 TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
@@ -130,16 +119,16 @@ TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *
 static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **root)
 {
     tn_eigh_result e;
-    int64_t   n = s->shape[0];
-    double   *l = tni_scratch_f64(ctx, n, n, "data_metric");
-    tn_status status = l ? tni_reads_symmetric(s, l, "data_metric") : TN_ERR_MEMORY;
-    tni_free_f64(ctx, l, n, n);
+    int64_t        n = s->shape[0];
+    tni_scratch    w = tni_scratch_begin(ctx, "data_metric");
+    double        *l = tni_take_f64(&w, n, n);
+    tn_status      status = tni_scratch_end(&w, l ? tni_reads_symmetric(s, l, "data_metric") : TN_ERR_MEMORY);
     *root = NULL;
     if (status != TN_OK) return status;
     tn_eigh_desc desc = TNI_ZERO;
     desc.symmetrise = true;                           /* of what is left, rounding errors */
     if ((status = tn_eigh(ctx, s, &desc, &e)) != TN_OK) return status;
-    l = tni_alloc_f64(ctx, n, 1, "data_metric");
+    l = tni_take_f64(&w, n, 1);
     status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
     if (status == TN_OK && n > 0 && l[0] < -(ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-10) * fabs(l[n - 1]))
         status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has an eigenvalue of %g beside %g, expected none below 0",
@@ -149,9 +138,8 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     *root = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, n, n) : NULL;
     if (*root) status = tni_put_product(ctx, tni_view(*root), tni_view(e.vectors), tni_column_view(e.values), false);
     else if (status == TN_OK) status = TN_ERR_MEMORY;
-    tni_free_f64(ctx, l, n, 1);
     tn_eigh_destroy(&e);
-    return status;
+    return tni_scratch_end(&w, status);
 }
 
 tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
@@ -160,11 +148,10 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
     tn_tensor *root;
     if (!tni_cp_one_input(cp, "data_metric") || !tni_is_matrix(cp->ctx, s, "data_metric", "s")) return NULL;
     tn_ctx *ctx = cp->ctx;
-    if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, expected [%lld,%lld] as the operator's inputs%s", TNI_SHAPE(s),
-                 (long long)cp->in[0], (long long)cp->in[0], cp->constant ? ", including the constant one" : "");
-        return NULL;
-    }
+    if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0])
+        return tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, expected [%lld,%lld] as the operator's inputs%s",
+                        TNI_SHAPE(s), (long long)cp->in[0], (long long)cp->in[0],
+                        cp->constant ? ", including the constant one" : ""), (tn_cp *)NULL;
     tni_scope  scope = tni_scope_begin(ctx);
     tn_status  status = tni_quarter_root(ctx, s, &root);
     tn_tensor *half = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;
@@ -197,35 +184,27 @@ TNI_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
     return false;
 }
 
-/* Room for a matrix of all pairs of outputs. */
-TNI_FN double *tni_cp_result(const tn_cp *a, const tn_cp *b, const char *op)
-{
-    return tni_scratch_f64(a->ctx, a->out, b->out, op);
-}
-
 tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
 {
     tn_tensor *gram = NULL;
-    double    *g;
-    if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_result(a, b, "gram"))) return NULL;
-    int    *row = (int *)tni_array(a->ctx, tni_plus(a->out, b->out), sizeof *row, "gram");
+    if (!tni_cp_comparable(a, b, "gram")) return NULL;
+    tni_scratch w = tni_scratch_begin(a->ctx, "gram");
+    double     *g = tni_take_f64(&w, a->out, b->out);
+    int        *row = (int *)tni_take(&w, tni_plus(a->out, b->out), sizeof *row);
     if (row && tni_cp_gram_host(a, b, false, g, row, row + a->out, "gram") == TN_OK)
         gram = tni_owned_by_rows(a->ctx, 2, TNI_DIMS(a->out, b->out), g, 0, row, row + a->out, "gram");
-    tni_free_f64(a->ctx, g, a->out, b->out);
-    tni_free(a->ctx, row, sizeof *row * (size_t)(a->out + b->out));
+    tni_scratch_release(&w, NULL);
     return gram;
 }
 
 tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
 {
     tn_tensor *cosines = NULL;
-    int       *row;                                          /* no part of a cosine */
     if (!tni_cp_comparable(a, b, "cosines")) return NULL;
-    double *g = tni_cp_result(a, b, "cosines");
-    double *na = tni_scratch_f64(a->ctx, a->out, 1, "cosines");
-    double *nb = tni_scratch_f64(a->ctx, b->out, 1, "cosines");
-    row = (int *)tni_array(a->ctx, tni_max(a->out, b->out), sizeof *row, "cosines");
-    tn_status s = g && na && nb && row ? tni_cp_gram_host(a, b, false, g, row, NULL, "cosines") : TN_ERR_MEMORY;
+    tni_scratch w = tni_scratch_begin(a->ctx, "cosines");
+    double     *g = tni_take_f64(&w, a->out, b->out), *na = tni_take_f64(&w, a->out, 1), *nb = tni_take_f64(&w, b->out, 1);
+    int        *row = (int *)tni_take(&w, tni_max(a->out, b->out), sizeof *row);     /* no part of a cosine */
+    tn_status   s = w.failed ? TN_ERR_MEMORY : tni_cp_gram_host(a, b, false, g, row, NULL, "cosines");
     if (s == TN_OK && b != a) s = tni_cp_gram_host(a, a, true, na, row, NULL, "cosines");
     if (s == TN_OK && b != a) s = tni_cp_gram_host(b, b, true, nb, row, NULL, "cosines");
     for (int64_t i = 0; i < a->out && s == TN_OK && b == a; i++) na[i] = nb[i] = g[i * a->out + i];
@@ -233,10 +212,7 @@ tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
         for (int64_t j = 0; j < b->out; j++)
             g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / sqrt(na[i]) / sqrt(nb[j]) : (double)NAN;
     if (s == TN_OK) cosines = tni_owned_from(a->ctx, 2, TNI_DIMS(a->out, b->out), g);
-    tni_free_f64(a->ctx, g, a->out, b->out);
-    tni_free_f64(a->ctx, na, a->out, 1);
-    tni_free_f64(a->ctx, nb, b->out, 1);
-    tni_free(a->ctx, row, sizeof *row * (size_t)tni_max(a->out, b->out));
+    tni_scratch_release(&w, NULL);
     return cosines;
 }
 

@@ -16,37 +16,28 @@
                            with binom(n + d - 1, d) in place of 1/d! */
 typedef struct tni_layer { int64_t out, h, n; double *p, *w, *v; int shift; } tni_layer;  /* [out,h] 2^shift, [h,n], [h,n] */
 
+enum { TNI_STACK_LAYERS = 16 };
+
 typedef struct tni_stack {
     tn_ctx    *ctx;
     int        layers;
-    tni_layer *layer[2];                /* of a and of b                          */
-    int64_t    extent, work_size;       /* the largest extent of any matrix       */
-    double    *work;
+    tni_layer *layer[2];                /* of a and of b                    */
+    int64_t    extent;                  /* the largest extent of any matrix */
     tni_host   host;
 } tni_stack;
 
-static void tni_layers_free(tn_ctx *ctx, tni_layer *l, int layers)
-{
-    for (int i = 0; l && i < layers; i++) {
-        tni_free_f64(ctx, l[i].p, l[i].out, l[i].h);
-        tni_free_f64(ctx, l[i].w, l[i].h, l[i].n);
-        tni_free_f64(ctx, l[i].v, l[i].h, l[i].n);
-    }
-    tni_free(ctx, l, sizeof *l * (size_t)layers);
-}
-
-/* The layer in double, scaled as in >>cp-pairs; the one, if it is carried, is scaled like all outputs. */
-static tn_status tni_layer_read(const tn_cp *cp, bool carry, tni_layer *l)
+/* The layer in double, in memory of w, scaled as in >>cp-pairs; the one, if it is carried, is scaled like all outputs. */
+static tn_status tni_layer_read(tni_scratch *w, const tn_cp *cp, bool carry, tni_layer *l)
 {
     tni_terms t;
     l->out = cp->out + carry;
     l->h = cp->terms + carry;
     l->n = cp->in[0];
-    l->p = tni_alloc_f64(cp->ctx, l->out, l->h, "stack_inner");
-    l->w = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
-    l->v = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
-    if (!l->p || !l->w || !l->v) return TN_ERR_MEMORY;
-    tn_status s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, "stack_inner");
+    l->p = tni_take_zeros(w, l->out, l->h);
+    l->w = tni_take_zeros(w, l->h, l->n);
+    l->v = tni_take_zeros(w, l->h, l->n);
+    const tni_taken *mark = w->newest;
+    tn_status        s = tni_terms_begin(&t, w, cp, tni_max(1, cp->terms));
     if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
     if (s == TN_OK) {
         l->shift = carry && t.shift < 0 ? 0 : t.shift;
@@ -58,7 +49,7 @@ static tn_status tni_layer_read(const tn_cp *cp, bool carry, tni_layer *l)
         if (carry) l->p[l->out * l->h - 1] = tni_times_power(1, -l->shift);
         if (carry) l->w[l->h * l->n - 1] = l->v[l->h * l->n - 1] = 1;
     }
-    tni_terms_end(&t);
+    tni_scratch_release(w, mark);
     return s;
 }
 
@@ -78,21 +69,18 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
 {
     const tni_host *h = &t->host;
     int64_t high = 1, wide = 1;
-    double *next, *y, *d, *e;
     int     l;
     for (l = 0; l < t->layers; l++) {
         high = tni_max(high, tni_max(a[l].h, b[l].h));
         wide = tni_max(wide, tni_max(a[l].out, b[l].out));
     }
-    int64_t   tall = tni_max(high, wide);
-    double   *g = tni_scratch_f64(t->ctx, t->layers > 1 ? tni_area(2, wide) : 0, wide, "stack_inner");
-    double   *x = tni_scratch_f64(t->ctx, t->layers > 1 ? tni_area(2, high) : 0, wide, "stack_inner");
-    double   *c = tni_scratch_f64(t->ctx, tni_area(3, tall), TNI_STACK_BLOCK, "stack_inner");
-    tn_status s = g && x && c ? TN_OK : TN_ERR_MEMORY;
-    if (s == TN_OK) {
-        next = g + wide * wide; y = x + high * wide;
-        d = c + tall * TNI_STACK_BLOCK; e = d + tall * TNI_STACK_BLOCK;
-    }
+    const int64_t deep = t->layers > 1, tall = tni_max(high, wide);
+    tni_scratch   w = tni_scratch_begin(t->ctx, "stack_inner");
+    double       *g = tni_take_f64(&w, tni_area(deep, wide), wide), *next = tni_take_f64(&w, tni_area(deep, wide), wide);
+    double       *x = tni_take_f64(&w, tni_area(deep, high), wide), *y = tni_take_f64(&w, tni_area(deep, high), wide);
+    double       *c = tni_take_f64(&w, tall, TNI_STACK_BLOCK), *d = tni_take_f64(&w, tall, TNI_STACK_BLOCK);
+    double       *e = tni_take_f64(&w, tall, TNI_STACK_BLOCK);
+    tn_status     s = w.failed ? TN_ERR_MEMORY : TN_OK;
     for (*inner = 0, *shift = 0, l = 0; s == TN_OK && l < t->layers; l++) {
         const tni_layer *p = a + l, *q = b + l;
         bool             last = l == t->layers - 1;
@@ -125,10 +113,7 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
         for (int64_t at = 0; at < p->out * q->out; at++) g[at] = ldexp(next[at], -exponent);
         *shift += exponent;
     }
-    tni_free_f64(t->ctx, g, t->layers > 1 ? 2 * wide : 0, wide);
-    tni_free_f64(t->ctx, x, t->layers > 1 ? 2 * high : 0, wide);
-    tni_free_f64(t->ctx, c, 3 * tall, TNI_STACK_BLOCK);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* M_k [h2,n,n]: the symmetric matrices of the first layer in the combinations of the rows of f [h2,p] */
@@ -148,20 +133,17 @@ static void tni_stack_forms(const tni_stack *t, const tni_layer *first, const do
 /* Two layers exactly. forms: M, N, M', N' */
 static tn_status tni_stack_exact(const tni_stack *t, const tni_layer *a, const tni_layer *b, double *inner)
 {
-    tn_ctx   *ctx = t->ctx;
-    int64_t   n = a->n, ha = a[1].h, hb = b[1].h, e = t->extent, k;
-    double   *form[4], *product[4];
-    double   *x = tni_scratch_f64(ctx, tni_area(hb, n), n, "stack_inner");
-    double   *y = tni_scratch_f64(ctx, tni_area(hb, n), n, "stack_inner");
-    double   *d = tni_scratch_f64(ctx, 1, e, "stack_inner"), *scaled = tni_scratch_f64(ctx, e, n, "stack_inner");
-    double   *pp = tni_scratch_f64(ctx, ha, hb, "stack_inner");
-    tn_status s = x && y && d && scaled && pp ? TN_OK : TN_ERR_MEMORY;
+    int64_t     n = a->n, ha = a[1].h, hb = b[1].h, k;
+    double     *form[4], *product[4];
+    tni_scratch w = tni_scratch_begin(t->ctx, "stack_inner");
+    double     *x = tni_take_f64(&w, tni_area(hb, n), n), *y = tni_take_f64(&w, tni_area(hb, n), n);
+    double     *d = tni_take_f64(&w, 1, t->extent), *scaled = tni_take_f64(&w, t->extent, n);
+    double     *pp = tni_take_f64(&w, ha, hb);
     for (int m = 0; m < 4; m++) {
-        form[m] = tni_scratch_f64(ctx, tni_area(m < 2 ? ha : hb, n), n, "stack_inner");
-        product[m] = tni_scratch_f64(ctx, ha, hb, "stack_inner");
-        if (!form[m] || !product[m]) s = TN_ERR_MEMORY;
+        form[m] = tni_take_f64(&w, tni_area(m < 2 ? ha : hb, n), n);
+        product[m] = tni_take_f64(&w, ha, hb);
     }
-    if (s == TN_OK) {
+    if (!w.failed) {
         const tni_host *h = &t->host;
         for (int m = 0; m < 4; m++) {
             const tni_layer *two = m < 2 ? a : b;
@@ -183,16 +165,7 @@ static tn_status tni_stack_exact(const tni_stack *t, const tni_layer *a, const t
             }
         }
     }
-    for (int m = 0; m < 4; m++) {
-        tni_free_f64(ctx, form[m], (m < 2 ? ha : hb) * n, n);
-        tni_free_f64(ctx, product[m], ha, hb);
-    }
-    tni_free_f64(ctx, x, hb * n, n);
-    tni_free_f64(ctx, y, hb * n, n);
-    tni_free_f64(ctx, d, 1, e);
-    tni_free_f64(ctx, scaled, e, n);
-    tni_free_f64(ctx, pp, ha, hb);
-    return s;
+    return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : TN_OK);
 }
 
 enum { TNI_STACK_ROWS = 128 };          /* samples that pass through the layers together */
@@ -235,11 +208,11 @@ static void tni_stack_layer(const tni_stack *t, const tni_layer *l, int64_t rows
 /* numbers [3,samples]: Re <a(z),b(z)>, |a(z)|^2, |b(z)|^2 */
 static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t seed, bool sphere, double *numbers)
 {
-    int64_t   e = t->extent;
-    double   *z = tni_scratch_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
-    double   *room = tni_scratch_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
-    tn_status s = z && room ? TN_OK : TN_ERR_MEMORY;
-    for (int64_t first = 0; first < samples && s == TN_OK; first += TNI_STACK_ROWS) {
+    int64_t     e = t->extent;
+    tni_scratch w = tni_scratch_begin(t->ctx, "stack_inner");
+    double     *z = tni_take_f64(&w, tni_area(4, TNI_STACK_ROWS), e);
+    double     *room = tni_take_f64(&w, tni_area(4, TNI_STACK_ROWS), e);
+    for (int64_t first = 0; first < samples && !w.failed; first += TNI_STACK_ROWS) {
         int64_t rows = tni_min(TNI_STACK_ROWS, samples - first), n = t->layer[0]->n, out = t->layer[0][t->layers - 1].out;
         double *y[2] = {z, z + 2 * rows * e};
         tni_stack_draw(seed, first, rows, n, sphere, y[0]);
@@ -257,9 +230,7 @@ static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t 
             }
         }
     }
-    tni_free_f64(t->ctx, z, 4 * TNI_STACK_ROWS, e);
-    tni_free_f64(t->ctx, room, 4 * TNI_STACK_ROWS, e);
-    return s;
+    return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : TN_OK);
 }
 
 static double tni_mean(int64_t n, const double *x)
@@ -311,12 +282,13 @@ static tn_status tni_stack_run(const tni_stack *t, const tn_cp_stack_desc *d, co
     tn_status s = TN_OK;
     for (int k = 0; k < 2; k++) own[k] = tni_stack_shift(t, t->layer[k]);
     if (out->method == TN_CP_STACK_SAMPLED) {
-        double *numbers = tni_scratch_f64(t->ctx, 3, out->samples, "stack_inner");
+        tni_scratch w = tni_scratch_begin(t->ctx, "stack_inner");
+        double     *numbers = tni_take_f64(&w, 3, out->samples);
         s = numbers ? tni_stack_sample(t, out->samples, d->seed, !d->gaussian, numbers) : TN_ERR_MEMORY;
         double factor = 0;
         for (double i = 0; i < degree; i++) factor += d->gaussian ? -log(i + 1) : log((n + i) / (i + 1));
         if (s == TN_OK) tni_stack_estimate(out->samples, numbers, exp(factor), out);
-        tni_free_f64(t->ctx, numbers, 3, out->samples);
+        tni_scratch_release(&w, NULL);
         if (s == TN_OK) s = tni_scale_result(t->ctx, &out->norm_a, own[0], "stack_inner");
         if (s == TN_OK) s = tni_scale_result(t->ctx, &out->norm_b, own[1], "stack_inner");
         if (s == TN_OK) s = tni_scale_result(t->ctx, &out->inner, own[0] + own[1], "stack_inner");
@@ -354,67 +326,56 @@ static tn_status tni_stack_takes(tn_ctx *ctx, const tn_cp *const *a, int layers,
     return TN_OK;
 }
 
+/* Checks everything, and fills in the defaults of the method and of the number of samples. */
+static tn_status tni_stack_check(tn_ctx *ctx, const tn_cp *const *a, const tn_cp *const *b, int layers,
+                                 const tn_cp_stack_desc *desc, tn_cp_stack_result *out)
+{
+    tn_status s;
+    if (!tni_within(ctx, "stack_inner", "layers", layers, 1, TNI_STACK_LAYERS)
+        || !tni_within(ctx, "stack_inner", "method", (int)desc->method, 0, TN_CP_STACK_LAYER_SYMMETRISED)) return TN_ERR_ARG;
+    out->method = desc->method != TN_CP_STACK_AUTO ? desc->method : layers <= 2 ? TN_CP_STACK_EXACT : TN_CP_STACK_SAMPLED;
+    if (out->method == TN_CP_STACK_EXACT && layers > 2)
+        return tni_fail(ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 or 2 for the exact method", layers);
+    if (out->method == TN_CP_STACK_SAMPLED && (out->samples = desc->samples != 0 ? desc->samples : 4096) < 2)
+        return tni_fail(ctx, TN_ERR_ARG, "stack_inner: samples is %lld, expected 2 or more, or 0", (long long)out->samples);
+    if ((s = tni_stack_takes(ctx, a, layers, "a")) != TN_OK || (s = tni_stack_takes(ctx, b, layers, "b")) != TN_OK) return s;
+    if (a[0]->constant != b[0]->constant)
+        return tni_fail(ctx, TN_ERR_SHAPE, "stack_inner: a[0] %s a constant input, b[0] %s, expected the same",
+                        a[0]->constant ? "has" : "lacks", b[0]->constant ? "has one" : "lacks it");
+    if (a[0]->in[0] == b[0]->in[0] && a[layers - 1]->out == b[layers - 1]->out) return TN_OK;
+    return tni_fail(ctx, TN_ERR_SHAPE, "stack_inner: a takes %lld inputs to %lld outputs, b %lld to %lld, expected the same",
+                    (long long)a[0]->in[0], (long long)a[layers - 1]->out, (long long)b[0]->in[0],
+                    (long long)b[layers - 1]->out);
+}
+
 tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_cp_stack_desc *desc,
                             tn_cp_stack_result *out)
 {
     static const tn_cp_stack_desc usual = {TN_CP_STACK_AUTO, 0, 0, false};
-    int       side;
+    const tn_cp *const *both[2] = {a, b};
+    tni_layer all[2][TNI_STACK_LAYERS];
     bool      same = true;
-    tn_status s;
+    memset(all, 0, sizeof all);
     if (out) memset(out, 0, sizeof *out);
     if (!a || !b || !a[0]) return TN_ERR_ARG;
-    tni_stack t = TNI_ZERO;
-    t.ctx = a[0]->ctx;
-    t.layers = layers;
+    tni_stack t = {a[0]->ctx, layers, {all[0], all[1]}, tni_max(2 * TNI_STACK_ROWS, TNI_STACK_BLOCK), TNI_ZERO};
     if (!out) return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: out is NULL, expected a place for the result");
-    if (!desc) desc = &usual;
     out->inner = out->norm_a = out->norm_b = out->cosine = (double)NAN;
-    if (layers < 1 || layers > 16)
-        return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 to 16", layers);
-    if ((unsigned)desc->method > TN_CP_STACK_LAYER_SYMMETRISED)
-        return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: method is %d, expected 0 to %d", (int)desc->method,
-                        (int)TN_CP_STACK_LAYER_SYMMETRISED);
-    out->method = desc->method != TN_CP_STACK_AUTO ? desc->method : layers <= 2 ? TN_CP_STACK_EXACT : TN_CP_STACK_SAMPLED;
-    if (out->method == TN_CP_STACK_EXACT && layers > 2)
-        return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 or 2 for the exact method", layers);
-    if (out->method == TN_CP_STACK_SAMPLED) out->samples = desc->samples != 0 ? desc->samples : 4096;
-    if (out->method == TN_CP_STACK_SAMPLED && out->samples < 2)
-        return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: samples is %lld, expected 2 or more, or 0",
-                        (long long)out->samples);
-    const tn_cp *const*both[2] = {a, b};
-    for (side = 0; side < 2; side++)
-        if ((s = tni_stack_takes(t.ctx, both[side], layers, side ? "b" : "a")) != TN_OK) return s;
-    if (a[0]->constant != b[0]->constant)
-        return tni_fail(t.ctx, TN_ERR_SHAPE, "stack_inner: a[0] %s a constant input, b[0] %s, expected the same",
-                        a[0]->constant ? "has" : "lacks", b[0]->constant ? "has one" : "lacks it");
-    if (a[0]->in[0] != b[0]->in[0] || a[layers - 1]->out != b[layers - 1]->out)
-        return tni_fail(t.ctx, TN_ERR_SHAPE, "stack_inner: a takes %lld inputs to %lld outputs, b %lld to %lld, expected "
-                        "the same", (long long)a[0]->in[0], (long long)a[layers - 1]->out, (long long)b[0]->in[0],
-                        (long long)b[layers - 1]->out);
+    tn_status s = tni_stack_check(t.ctx, a, b, layers, desc ? desc : &usual, out);
+    if (s != TN_OK) return s;
     for (int l = 0; l < layers; l++) same = same && a[l] == b[l];
-    bool read = layers > 1 || out->method == TN_CP_STACK_TREE || out->method == TN_CP_STACK_SAMPLED;   /* else blocks are read */
-    for (s = TN_OK, side = 0; side < (same ? 1 : 2); side++) {
-        t.layer[side] = (tni_layer *)tni_array(t.ctx, layers, sizeof(tni_layer), "stack_inner");
-        if (t.layer[side]) memset(t.layer[side], 0, sizeof(tni_layer) * (size_t)layers);
-        else s = TN_ERR_MEMORY;
-        for (int l = 0; l < layers && s == TN_OK && read; l++) {
-            tni_layer *to = t.layer[side] + l;
-            s = tni_layer_read(both[side][l], both[side][l]->constant && l < layers - 1, to);
-            t.extent = tni_max(tni_max(t.extent, to->out), tni_max(to->h, to->n));
-        }
-    }
     if (same) t.layer[1] = t.layer[0];
-    t.extent = tni_max(t.extent, tni_max(2 * TNI_STACK_ROWS, TNI_STACK_BLOCK));
-    t.work_size = tni_host_work(t.extent);
-    if (s == TN_OK && !(t.work = tni_scratch_f64(t.ctx, 1, t.work_size, "stack_inner"))) s = TN_ERR_MEMORY;
-    if (s == TN_OK) {
-        t.host = tni_decomp_host(t.ctx, t.extent, t.work);
-        s = tni_stack_run(&t, desc, a, b, out);
+    tni_scratch w = tni_scratch_begin(t.ctx, "stack_inner");
+    bool read = layers > 1 || out->method == TN_CP_STACK_TREE || out->method == TN_CP_STACK_SAMPLED;   /* else blocks are read */
+    for (int l = 0; l < (same ? layers : 2 * layers) && s == TN_OK && read; l++) {
+        const tn_cp *from = both[l / layers][l % layers];
+        tni_layer   *to = &all[l / layers][l % layers];
+        s = tni_layer_read(&w, from, from->constant && l % layers < layers - 1, to);
+        t.extent = tni_max(tni_max(t.extent, to->out), tni_max(to->h, to->n));
     }
-    tni_free_f64(t.ctx, t.work, 1, t.work_size);
-    tni_layers_free(t.ctx, t.layer[0], layers);
-    if (!same) tni_layers_free(t.ctx, t.layer[1], layers);
-    if (s == TN_OK) return s;
+    t.host = tni_take_host(&w, t.extent);
+    if (s == TN_OK) s = w.failed ? TN_ERR_MEMORY : tni_stack_run(&t, desc ? desc : &usual, a, b, out);
+    if (tni_scratch_end(&w, s) == TN_OK) return TN_OK;
     double cosine = out->cosine;
     out->inner = out->norm_a = out->norm_b = out->cosine = out->inner_error = (double)NAN;
     if (s == TN_ERR_NONFINITE) out->cosine = cosine;

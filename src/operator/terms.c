@@ -172,30 +172,21 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
     return TN_OK;
 }
 
-TNI_FN void tni_terms_end(tni_terms *t)
-{
-    if (!t->cp) return;
-    tni_free_f64(t->cp->ctx, t->scale, t->cp->order + 2, t->cp->terms);
-    tni_free(t->cp->ctx, t->row, sizeof *t->row * (size_t)t->cp->out);
-    tni_free_f64(t->cp->ctx, t->p, t->cp->out, t->room);
-    tni_free_f64(t->cp->ctx, t->f[0], t->room, tni_terms_width(t->cp) - t->cp->out);
-}
-
-/* Prepares groups of up to `group` terms, `room` of them in all; `like` has the scales already if it is of the same
-   operator. */
-TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
-                                        const tni_terms *like, const char *op)
+/* Prepares groups of up to `group` terms, `room` of them in all, in memory of w; `like` has the scales already if it is of the
+   same operator. */
+TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
+                                        const tni_terms *like)
 {
     memset(t, 0, sizeof *t);
     t->cp = cp;
     t->room = room;
     t->group = group;
-    t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
-    t->row = (int *)tni_array(cp->ctx, cp->out, sizeof *t->row, op);
-    t->p = tni_scratch_f64(cp->ctx, cp->out, room, op);
-    t->f[0] = tni_scratch_f64(cp->ctx, room, tni_terms_width(cp) - cp->out, op);
-    if (!t->scale || !t->row || !t->p || !t->f[0]) return TN_ERR_MEMORY;
-    if (!like || like->cp != cp) return tni_terms_scale(t, by_row, op);
+    t->scale = tni_take_zeros(w, cp->order + 2, cp->terms);
+    t->row = (int *)tni_take(w, cp->out, sizeof *t->row);
+    t->p = tni_take_f64(w, cp->out, room);
+    t->f[0] = tni_take_f64(w, room, tni_terms_width(cp) - cp->out);
+    if (w->failed) return TN_ERR_MEMORY;
+    if (!like || like->cp != cp) return tni_terms_scale(t, by_row, w->what);
     t->shift = like->shift;
     memcpy(t->scale, like->scale, sizeof *t->scale * (size_t)((cp->order + 2) * cp->terms));
     memcpy(t->row, like->row, sizeof *t->row * (size_t)cp->out);
@@ -203,9 +194,9 @@ TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t r
 }
 
 /* Prepares blocks of up to `room` terms, which are one group. */
-TNI_FN tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const char *op)
+TNI_FN tn_status tni_terms_begin(tni_terms *t, tni_scratch *w, const tn_cp *cp, int64_t room)
 {
-    return tni_terms_begin_groups(t, cp, room, room, by_row, NULL, op);
+    return tni_terms_begin_groups(t, w, cp, room, room, false, NULL);
 }
 
 /* ---- range -------------------------------------------------------------- >>cp-range
@@ -215,10 +206,11 @@ TNI_FN tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bo
 /* Multiplies rows of factor k, or columns of P for k = order, by powers of two, in two steps. */
 TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 {
-    tn_view    to = tni_view(k < cp->order ? cp->f[k] : cp->p);
-    tn_tensor *power = tni_owned_2d(cp->ctx, cp->terms, 1);
-    double    *v = tni_scratch_f64(cp->ctx, cp->terms, 1, "operator");
-    tn_status  s = power && v ? TN_OK : TN_ERR_MEMORY;
+    tn_view     to = tni_view(k < cp->order ? cp->f[k] : cp->p);
+    tn_tensor  *power = tni_owned_2d(cp->ctx, cp->terms, 1);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "operator");
+    double     *v = tni_take_f64(&w, cp->terms, 1);
+    tn_status   s = power && v ? TN_OK : TN_ERR_MEMORY;
     for (int step = 0; step < 2 && s == TN_OK; step++) {
         for (int64_t h = 0; h < cp->terms; h++) v[h] = ldexp(1.0, step ? by[h] - by[h] / 2 : by[h] / 2);
         s = tn_write(power, TN_F64, v, cp->terms);
@@ -226,24 +218,23 @@ TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
             s = tni_put_product(cp->ctx, to, to, k < cp->order ? tni_view(power) : tni_transposed_view(tni_view(power)),
                                 false);
     }
-    tni_free_f64(cp->ctx, v, cp->terms, 1);
     tn_tensor_destroy(power);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* The exponents of rows of factors and columns of P: [order + 1,terms]; all TNI_TERM_ZERO in a term that is 0. */
 TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 {
     const int64_t h = cp->terms, room = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
-    tni_terms t;
-    tn_status s = tni_terms_begin(&t, cp, tni_min(room, tni_max(1, h)), false, op);
-    int       order = cp->order;
+    const int     order = cp->order;
+    tni_scratch   w = tni_scratch_begin(cp->ctx, op);
+    tni_terms     t;
+    tn_status     s = tni_terms_begin(&t, &w, cp, tni_min(room, tni_max(1, h)));
     for (int k = 0; k <= order; k++)
         for (int64_t i = 0; i < h && s == TN_OK; i++)
             e[k * h + i] = t.scale[order * h + i] <= (double)TNI_TERM_ZERO ? TNI_TERM_ZERO
                            : k == order ? (int)t.scale[(order + 1) * h + i] : -tni_exponent(t.scale[k * h + i]);
-    tni_terms_end(&t);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 /* A copy with factors near 1; by [terms] becomes the sum of a term's exponents e [order + 1,terms]. */
@@ -268,9 +259,10 @@ TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 /* Multiplies terms by 2^by[h], in equal parts to their factors, or destroys the operator where they do not fit. */
 TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
 {
-    const int64_t h = cp->terms, numbers = tni_area(cp->order + 1, h);
+    const int64_t h = cp->terms;
     const int     most = cp->ctx->desc.dtype == TN_F32 ? 120 : 1000, parts = cp->order + 1;
-    int          *e = (int *)tni_array(cp->ctx, numbers, sizeof *e, op);
+    tni_scratch   w = tni_scratch_begin(cp->ctx, op);
+    int          *e = (int *)tni_take(&w, tni_area(parts, h), sizeof *e);
     tn_status     s = e ? tni_cp_exponents(cp, e, op) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < h && s == TN_OK; i++) {
         int total = by[i];
@@ -284,8 +276,7 @@ TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
             e[k * h + i] = zero ? 0 : (k < cp->order ? each : total - cp->order * each) - e[k * h + i];
     }
     for (int k = 0; k < parts && s == TN_OK; k++) s = tni_cp_shift(cp, k, e + k * h);
-    tni_free(cp->ctx, e, sizeof *e * (size_t)numbers);
-    return tni_cp_done(cp, s);
+    return tni_cp_done(cp, tni_scratch_end(&w, s));
 }
 
 TNI_FN int tni_range_limit(const tn_ctx *ctx) { return ctx->desc.dtype == TN_F32 ? 60 : 500; }

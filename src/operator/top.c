@@ -114,44 +114,41 @@ static void tni_top_search(tni_top *t)
 TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
                                         tn_coefficients *out, const char *op)
 {
-    int64_t  shape[2], n = heap->held;
-    double  *values = tni_scratch_f64(ctx, 1, n, op);
-    int32_t *index = (int32_t *)tni_array(ctx, tni_area(n, axes), sizeof *index, op);
-    shape[0] = out->count = n;
-    shape[1] = axes;
+    int64_t n = heap->held;
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    double     *values = tni_take_f64(&w, 1, n);
+    int32_t    *index = (int32_t *)tni_take(&w, tni_area(n, axes), sizeof *index);
+    out->count = n;
     tni_heap_sort(heap);
-    for (int64_t i = 0; i < n && values && index; i++) {
+    for (int64_t i = 0; i < n && !w.failed; i++) {
         int64_t rest = heap->found[i].at;
         values[i] = heap->found[i].value;
         for (int k = axes - 1; k >= 0; rest /= extents[k--]) index[i * axes + k] = (int32_t)(rest % extents[k]);
     }
-    if (values && index) out->values = tni_owned_scaled(ctx, 1, shape, values, shift, op);
-    if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, shape);
-    tni_free_f64(ctx, values, 1, n);
+    if (!w.failed) out->values = tni_owned_scaled(ctx, 1, &n, values, shift, op);
+    if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, TNI_DIMS(n, axes));
     if (out->index && tn_write(out->index, TN_I32, index, n * axes) != TN_OK) tni_drop(&out->index);
-    tni_free(ctx, index, sizeof *index * (size_t)(n * axes));
-    return out->index ? TN_OK : tn_ctx_status(ctx);
+    return tni_scratch_end(&w, out->index ? TN_OK : tn_ctx_status(ctx));
 }
 
 static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
 {
     const tn_cp *cp = t->cp;
-    tn_ctx *ctx = cp->ctx;
-    int64_t h = cp->terms, extent = tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right));
-    int64_t shape[TN_CP_MAX_ORDER + 1];
-    double *work = tni_scratch_f64(ctx, 1, tni_host_work(extent), "top");
-    int     k;
-    t->d = tni_scratch_f64(ctx, t->groups, h, "top");
-    t->scaled = tni_scratch_f64(ctx, tni_area(t->groups, h), TNI_TOP_BLOCK, "top");
-    t->rows = tni_scratch_f64(ctx, t->groups, t->left, "top");
-    t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
-    t->block = tni_scratch_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
-    tn_status s = tni_terms_begin(&t->t, cp, tni_max(1, h), false, "top");
-    if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block)) s = TN_ERR_MEMORY;
-    if (!tni_heap_begin(ctx, &t->heap, TN_ORDER_MAGNITUDE, count, "top")) s = TN_ERR_MEMORY;
+    tn_ctx      *ctx = cp->ctx;
+    int64_t      h = cp->terms, shape[TN_CP_MAX_ORDER + 1];
+    tni_scratch  w = tni_scratch_begin(ctx, "top");
+    int          k;
+    t->d = tni_take_f64(&w, t->groups, h);
+    t->scaled = tni_take_f64(&w, tni_area(t->groups, h), TNI_TOP_BLOCK);
+    t->rows = tni_take_f64(&w, t->groups, t->left);
+    t->columns = tni_take_zeros(&w, cp->order, t->right);
+    t->block = tni_take_f64(&w, TNI_TOP_BLOCK, TNI_TOP_BLOCK);
+    t->host = tni_take_host(&w, tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right)));
+    tn_status s = tni_terms_begin(&t->t, &w, cp, tni_max(1, h));
+    t->heap = tni_take_heap(&w, TN_ORDER_MAGNITUDE, count);
+    if (w.failed) s = TN_ERR_MEMORY;
     if (s == TN_OK && h > 0) s = tni_terms_load(&t->t, 0, h);
     if (s == TN_OK) {
-        t->host = tni_decomp_host(ctx, extent, work);
         for (k = 0; k < cp->order; k++)
             for (int64_t i = 0; cp->in[k] == t->right && i < h; i++)
                 for (int64_t j = 0; j < t->right; j++)
@@ -162,33 +159,25 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
         s = tni_coefficients_store(ctx, &t->heap, cp->order + 1, shape, t->t.shift, out, "top");
         out->visited = t->blocks > 0 ? (double)(t->blocks - t->skipped) / (double)t->blocks : 0;
     }
-    tni_terms_end(&t->t);
-    tni_free_f64(ctx, work, 1, tni_host_work(extent));
-    tni_free_f64(ctx, t->d, t->groups, h);
-    tni_free_f64(ctx, t->scaled, t->groups * h, TNI_TOP_BLOCK);
-    tni_free_f64(ctx, t->rows, t->groups, t->left);
-    tni_free_f64(ctx, t->columns, cp->order, t->right);
-    tni_free_f64(ctx, t->block, TNI_TOP_BLOCK, TNI_TOP_BLOCK);
-    tni_heap_end(ctx, &t->heap);
-    return s;
+    return tni_scratch_end(&w, s);
 }
 
 tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
 {
-    tni_top *t;
-    int      i;
+    int i;
     if (out) memset(out, 0, sizeof *out);
     if (!cp) return TN_ERR_ARG;
     if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "top: out is NULL, expected a place for the result");
-    if (k < 0) return tni_fail(cp->ctx, TN_ERR_ARG, "top: k is %lld, expected 0 or more", (long long)k);
+    if (!tni_within(cp->ctx, "top", "k", k, 0, INT64_MAX)) return TN_ERR_ARG;
     if (!unsymmetrised && !tni_cp_one_input(cp, "top")) return TN_ERR_SHAPE;
     size_t all = (size_t)cp->out;
     for (i = 0; i < cp->order; i++)
         if (cp->in[i] > INT32_MAX || cp->out > INT32_MAX || !tni_mul_size(all, (size_t)cp->in[i], &all)
             || (uint64_t)all > INT64_MAX)
             return tni_fail(cp->ctx, TN_ERR_SHAPE, "top: the tensor has too many coefficients, expected less than 2^63");
-    if (!(t = (tni_top *)tni_alloc(cp->ctx, sizeof *t, "top"))) return TN_ERR_MEMORY;
-    memset(t, 0, sizeof *t);
+    tni_scratch w = tni_scratch_begin(cp->ctx, "top");
+    tni_top    *t = (tni_top *)tni_take_zeroed(&w, 1, sizeof *t);
+    if (!t) return TN_ERR_MEMORY;
     t->cp = cp;
     t->symmetric = !unsymmetrised;
     t->right = cp->in[cp->order - 1];
@@ -199,19 +188,12 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
         memcpy(t->slot[t->groups], t->slot[t->groups - 1], sizeof t->slot[0]);
         if (!tni_next_permutation(cp->order, t->slot[t->groups])) break;
     }
-    tn_status s = tni_top_run(t, tni_min(k, (int64_t)all), out);
-    tni_free(cp->ctx, t, sizeof *t);
+    tn_status s = tni_scratch_end(&w, tni_top_run(t, tni_min(k, (int64_t)all), out));
     if (s != TN_OK) tn_coefficients_destroy(out);
     return s;
 }
 
-void tn_coefficients_destroy(tn_coefficients *c)
-{
-    if (!c) return;
-    tn_tensor_destroy(c->values);
-    tn_tensor_destroy(c->index);
-    memset(c, 0, sizeof *c);
-}
+void tn_coefficients_destroy(tn_coefficients *c) { tni_result_end(c, sizeof *c, offsetof(tn_coefficients, values), 2); }
 
 /* ---- Gaussian inputs ---------------------------------------------------- >>cp-gaussian-impl
    Of second moments M = E[x x^T] and a mean m, for Gaussian x:  E[x_a x_b x_c x_d] = M_ab M_cd + M_ac M_bd + M_ad M_bc
@@ -221,15 +203,13 @@ void tn_coefficients_destroy(tn_coefficients *c)
 /* mean [out] = E[f] and at [out] = f(m), of order 2; m the last column of s [n,n], or 0 */
 static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *mean, double *at, const char *op)
 {
-    int64_t   n = cp->in[0], width = tni_max(1, tni_terms_width(cp));
-    int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width)), extent = tni_max(room, width);
-    double   *ws = tni_scratch_f64(cp->ctx, room, n, op), *c = tni_scratch_f64(cp->ctx, 2, room, op);
-    double   *work = tni_scratch_f64(cp->ctx, 1, tni_host_work(extent), op);
-    tni_terms t;
-    tni_host  h;
-    tn_status status = tni_terms_begin(&t, cp, room, false, op);
-    if (status == TN_OK && !(ws && c && work)) status = TN_ERR_MEMORY;
-    if (status == TN_OK) h = tni_decomp_host(cp->ctx, extent, work);
+    int64_t     n = cp->in[0], width = tni_max(1, tni_terms_width(cp));
+    int64_t     room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
+    tni_scratch w = tni_scratch_begin(cp->ctx, op);
+    double     *ws = tni_take_f64(&w, room, n), *c = tni_take_f64(&w, 2, room);
+    tni_host    h = tni_take_host(&w, tni_max(room, width));
+    tni_terms   t;
+    tn_status   status = tni_terms_begin(&t, &w, cp, room);
     for (int64_t o = 0; o < cp->out; o++) mean[o] = at[o] = 0;
     for (int64_t first = 0; first < cp->terms && status == TN_OK; first += room) {
         int64_t rows = tni_min(room, cp->terms - first);
@@ -247,11 +227,7 @@ static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *me
         }
     }
     for (int64_t o = 0; o < cp->out; o++) { mean[o] = ldexp(mean[o], t.shift); at[o] = ldexp(at[o], t.shift); }
-    tni_terms_end(&t);
-    tni_free_f64(cp->ctx, ws, room, n);
-    tni_free_f64(cp->ctx, c, 2, room);
-    tni_free_f64(cp->ctx, work, 1, tni_host_work(extent));
-    return status;
+    return tni_scratch_end(&w, status);
 }
 
 /* The operator with F M 2^-shift in place of F, so that no product leaves the range. m [n,n] is changed and restored. */
@@ -292,13 +268,13 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     double     most = 0;
     int        scale = 0;
     if (!tni_gaussian_takes(a, b, s)) return NULL;
-    tn_ctx   *ctx = a->ctx;
-    int64_t   n = a->in[0];
-    double   *m = tni_scratch_f64(ctx, n, n, "gaussian_moment");
-    double   *g = tni_cp_result(a, b, "gaussian_moment");
-    double   *means = tni_alloc_f64(ctx, 2, tni_plus(a->out, b->out), "gaussian_moment");
-    int      *row = (int *)tni_array(ctx, tni_plus(a->out, b->out), sizeof *row, "gaussian_moment");
-    tn_status status = m && g && means && row ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
+    tn_ctx     *ctx = a->ctx;
+    int64_t     n = a->in[0];
+    tni_scratch w = tni_scratch_begin(ctx, "gaussian_moment");
+    double     *m = tni_take_f64(&w, n, n), *g = tni_take_f64(&w, a->out, b->out);
+    double     *means = tni_take_zeros(&w, 2, tni_plus(a->out, b->out));
+    int        *row = (int *)tni_take(&w, tni_plus(a->out, b->out), sizeof *row);
+    tn_status   status = w.failed ? TN_ERR_MEMORY : tni_reads_symmetric(s, m, "gaussian_moment");
     if (status == TN_OK && a->constant && !(fabs(m[n * n - 1] - 1) <= 1e-5))
         status = tni_fail(ctx, TN_ERR_ARG, "gaussian_moment: the last element of s is %g, expected 1: the operators have a "
                           "constant input", m[n * n - 1]);
@@ -318,10 +294,7 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
         status = tni_fail(ctx, TN_ERR_NONFINITE, "gaussian_moment: a result is beyond the range of a double");
     if (status == TN_OK) moment = tni_owned_scaled(ctx, 2, TNI_DIMS(a->out, b->out), g, 0, "gaussian_moment");
     tn_cp_destroy(as);
-    tni_free_f64(ctx, m, n, n);
-    tni_free_f64(ctx, g, a->out, b->out);
-    tni_free_f64(ctx, means, 2, a->out + b->out);
-    tni_free(ctx, row, sizeof *row * (size_t)(a->out + b->out));
+    tni_scratch_release(&w, NULL);
     return moment;
 }
 

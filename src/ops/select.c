@@ -60,11 +60,11 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 static void tni_topk_rows(tni_heap *best, const double *v, int64_t outer, int64_t n, int64_t inner, double *row,
                           int32_t *ids, int32_t *places)
 {
-    int64_t k = best->room;
+    int64_t k = best->k;
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < inner; i++) {
             for (int64_t j = 0; j < n; j++) row[j] = v[(o * n + j) * inner + i];
-            tni_heap_select(best, row, n, k);
+            tni_heap_select(best, row, n);
             for (int64_t j = 0; j < k; j++) {
                 int64_t at = best->found[j].at;
                 ids[(o * k + j) * inner + i] = (int32_t)at;

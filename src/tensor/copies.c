@@ -146,6 +146,15 @@ tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "read");
 }
 
+/* All numbers of a tensor, as scratch; NULL where they cannot be read. */
+TNI_UNUSED TNI_NOINLINE TNI_FN double *tni_take_numbers(tni_scratch *w, const tn_tensor *t)
+{
+    const int64_t n = tn_tensor_count(t);
+    double       *v = tni_take_f64(w, n, 1);
+    w->failed = !v || tn_read(t, TN_F64, v, n) != TN_OK;
+    return w->failed ? NULL : v;
+}
+
 /* May two tensors have memory in common? Views of one tensor whose elements alternate count as such. */
 static bool tni_overlap(const tn_tensor *a, const tn_tensor *b)
 {

@@ -177,7 +177,7 @@ static void tni_table_rows(const tni_table *t, tni_heap *best)
         int64_t first = t->desc->symmetric ? tni_min(i, t->columns) : 0, n = t->columns - first;
         if (i > 0) tni_text_add(t->to, "\n", 1);
         tni_table_pad(t->to, left, tni_table_name(t->to, t->desc->row_names, i));
-        tni_heap_select(best, t->v + i * t->columns + first, n, best->room);
+        tni_heap_select(best, t->v + i * t->columns + first, n);
         for (int64_t j = 0; j < best->held; j++) {
             tni_text_add(t->to, "  ", 2);
             tni_table_name(t->to, t->desc->column_names, first + best->found[j].at);

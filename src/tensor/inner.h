@@ -32,9 +32,7 @@ typedef struct tni_compact {
 } tni_compact;
 
 typedef struct tni_found { double value; int64_t at; } tni_found;
-typedef struct tni_heap { tn_order order; int64_t held, k, room; tni_found *found; } tni_heap;
-
-static inline void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->room); }
+typedef struct tni_heap { tn_order order; int64_t held, k; tni_found *found; } tni_heap;
 
 static inline bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
 {
@@ -67,6 +65,8 @@ TNI_NOINLINE TNI_FN void tni_out_flat(tn_call *c, const tn_tensor *t);
 TNI_FN tn_status tni_fill(tn_tensor *t, double value);
 TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from);
 TNI_FN tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape);
+TNI_UNUSED TNI_FN tn_tensor *tni_tensor_done(tn_tensor *t, tn_status s);
+TNI_UNUSED TNI_FN void tni_result_end(void *result, size_t bytes, size_t first, int count);
 TNI_FN void tni_compact_drop(tn_ctx *ctx, tni_compact *c);
 TNI_FN void tni_rewritten(tn_tensor *t);
 TNI_FN void tni_tape_clear(tn_ctx *ctx);
@@ -76,13 +76,13 @@ TNI_FN tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest);
 TNI_FN tn_tensor *tni_view_of(tn_tensor *t);
 TNI_FN bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *what);
 TNI_FN tni_heap tni_take_heap(tni_scratch *w, tn_order order, int64_t k);
-TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op);
 TNI_FN void tni_heap_offer(tni_heap *h, double value, int64_t at);
 TNI_FN void tni_heap_sort(tni_heap *h);
-TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k);
+TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n);
 
 /* copies.c */
 TNI_FN double tni_load(const void *p, tn_dtype dtype, int64_t i);
 TNI_FN void tni_store(void *p, tn_dtype dtype, int64_t i, double v);
+TNI_UNUSED TNI_NOINLINE TNI_FN double *tni_take_numbers(tni_scratch *w, const tn_tensor *t);
 
 #endif

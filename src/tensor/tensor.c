@@ -301,6 +301,25 @@ void tn_tensor_destroy(tn_tensor *t)
     tni_free(ctx, t, sizeof *t);
 }
 
+/* Returns the finished tensor, or destroys it where s is an error. */
+TNI_UNUSED TNI_FN tn_tensor *tni_tensor_done(tn_tensor *t, tn_status s)
+{
+    if (s == TN_OK) return t;
+    return tn_tensor_destroy(t), (tn_tensor *)NULL;
+}
+
+/* Destroys the `count` tensors of a result, which lie side by side from byte `first` on, and clears it. */
+TNI_UNUSED TNI_FN void tni_result_end(void *result, size_t bytes, size_t first, int count)
+{
+    tn_tensor *t;
+    if (!result) return;
+    for (int k = 0; k < count; k++) {
+        memcpy(&t, (char *)result + first + (size_t)k * sizeof t, sizeof t);
+        tn_tensor_destroy(t);
+    }
+    memset(result, 0, bytes);
+}
+
 tn_tensor *tn_tensor_keep(const tn_tensor *t)
 {
     if (!tni_alive(t)) return NULL;

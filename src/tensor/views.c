@@ -123,17 +123,8 @@ tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m)
 
 TNI_FN tni_heap tni_take_heap(tni_scratch *w, tn_order order, int64_t k)
 {
-    tni_heap h = {order, 0, k, k, (tni_found *)tni_take(w, k, sizeof *h.found)};
+    tni_heap h = {order, 0, k, (tni_found *)tni_take(w, k, sizeof *h.found)};
     return h;
-}
-
-TNI_UNUSED TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
-{
-    h->order = order;
-    h->held = 0;
-    h->k = h->room = k;
-    h->found = (tni_found *)tni_array(ctx, k, sizeof *h->found, op);
-    return h->found != NULL;
 }
 
 static bool tni_found_before(tn_order order, tni_found i, tni_found j)
@@ -183,10 +174,9 @@ TNI_FN void tni_heap_sort(tni_heap *h)
 }
 
 /* The first k of v[0..n). */
-TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k)
+TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n)
 {
     h->held = 0;
-    h->k = k;
     for (int64_t i = 0; i < n; i++) tni_heap_offer(h, v[i], i);
     tni_heap_sort(h);
 }

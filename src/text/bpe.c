@@ -131,34 +131,23 @@ TNI_FN size_t tni_bpe_merge_short(const tn_tokenizer *t, tni_bpe_token *w, size_
     }
 }
 
-/* A heap of ranks << 32 | places, the lowest first. */
-typedef struct tni_bpe_heap { uint64_t *item; size_t n; } tni_bpe_heap;
-
-static void tni_bpe_push(tni_bpe_heap *h, uint32_t rank, size_t place)
+static bool tni_bpe_before(const void *none, const void *a, const void *b)
 {
-    uint64_t v = (uint64_t)rank << 32 | place;
-    size_t   i = h->n++;
-    if (rank == TNI_BPE_NO) { h->n--; return; }
-    for (; i > 0 && h->item[(i - 1) / 2] > v; i = (i - 1) / 2) h->item[i] = h->item[(i - 1) / 2];
-    h->item[i] = v;
+    (void)none;
+    return *(const uint64_t *)a < *(const uint64_t *)b;
 }
 
-static uint64_t tni_bpe_pop(tni_bpe_heap *h)
+/* Into a queue of ranks << 32 | places, the lowest first, which has the memory for them. */
+static void tni_bpe_push(tni_list *queue, uint32_t rank, size_t place)
 {
-    const uint64_t top = h->item[0], v = h->item[--h->n];
-    size_t         i = 0, child;
-    for (; (child = 2 * i + 1) < h->n; i = child) {
-        if (child + 1 < h->n && h->item[child + 1] < h->item[child]) child++;
-        if (v <= h->item[child]) break;
-        h->item[i] = h->item[child];
-    }
-    h->item[i] = v;
-    return top;
+    if (rank == TNI_BPE_NO) return;
+    ((uint64_t *)queue->items)[queue->count++] = (uint64_t)rank << 32 | place;
+    tni_queue_up(queue, tni_bpe_before, NULL);
 }
 
 /* The same for a word of any length: n log n steps, in a list of tokens. What a merge changes is entered again; an entry
    whose rank is no longer that of its place is passed over. The list begins at w[0]. */
-static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n, tni_bpe_heap *h)
+static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n, tni_list *h)
 {
     for (size_t i = 0; i < n; i++) {
         w[i].before = i > 0 ? (uint32_t)i - 1 : TNI_BPE_NO;
@@ -166,8 +155,9 @@ static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n
         w[i].rank = i + 1 < n ? tni_bpe_rank(t, w[i].id, w[i + 1].id) : TNI_BPE_NO;
         tni_bpe_push(h, w[i].rank, i);
     }
-    while (h->n > 0) {
-        const uint64_t top = tni_bpe_pop(h);
+    while (h->count > 0) {
+        uint64_t top;
+        tni_queue_pop(h, &top, tni_bpe_before, NULL);
         tni_bpe_token *a = &w[(uint32_t)top];
         if (a->rank != (uint32_t)(top >> 32)) continue;
         w[a->next].rank = TNI_BPE_NO;                        /* it is part of a now */
@@ -201,23 +191,17 @@ static bool tni_bpe_encode_long(const tn_tokenizer *t, const char *text, size_t 
 {
     const size_t n = end - begin + space, each = sizeof(tni_bpe_token) + 3 * sizeof(uint64_t);
     tn_ctx      *ctx = t->owned.ctx;
-    tni_bpe_heap h;
+    tni_list     h = {NULL, 0, 0, sizeof(uint64_t)};
     size_t       bytes;
-    if (n >= TNI_BPE_NO || !tni_mul_size(n, each, &bytes)) {
-        tni_fail(ctx, TN_ERR_DATA, "encode: a word has %zu bytes, expected less than 2^32 - 1", n);
-        return false;
-    }
-    h.n = 0;
-    h.item = (uint64_t *)ctx->desc.allocator.alloc(bytes, ctx->desc.allocator.user);    /* ctx may be shared: no counts */
-    if (!h.item) {
-        tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes", bytes);
-        return false;
-    }
-    tni_bpe_token *w = (tni_bpe_token *)(void *)(h.item + 3 * n); /* n - 1 pairs, and at most two more for each of n - 1 merges */
+    if (n >= TNI_BPE_NO || !tni_mul_size(n, each, &bytes))
+        return tni_fail(ctx, TN_ERR_DATA, "encode: a word has %zu bytes, expected less than 2^32 - 1", n), false;
+    h.items = ctx->desc.allocator.alloc(bytes, ctx->desc.allocator.user);       /* ctx may be shared: no counts */
+    if (!h.items) return tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes", bytes), false;
+    tni_bpe_token *w = (tni_bpe_token *)(void *)((uint64_t *)h.items + 3 * n);  /* n - 1 pairs, at most 2 more for each merge */
     tni_bpe_bytes(t, text + begin, end - begin, space, w);
     tni_bpe_merge_long(t, w, n, &h);
     for (size_t i = 0; i != TNI_BPE_NO; i = w[i].next) tni_bpe_put(e, w, i, w[i].next, begin, end);
-    ctx->desc.allocator.release(h.item, bytes, ctx->desc.allocator.user);
+    ctx->desc.allocator.release(h.items, bytes, ctx->desc.allocator.user);
     return true;
 }
 

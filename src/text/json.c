@@ -16,9 +16,8 @@ static const char *tni_json_string(tni_json *j, const tni_value *object, const c
 TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value *v, const char *fmt, ...)
 {
     char     reason[256];
-    tni_text t;
+    tni_text t = {reason, sizeof reason, 0};
     va_list  args;
-    t.dst = reason; t.room = sizeof reason; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);
@@ -382,10 +381,9 @@ static bool tni_tokens_alone(tn_tokenizer *t)
     for (int64_t i = 0; i < tn_tokenizer_count(t); i++) {
         const char   *name = tn_tokenizer_token(t, i);
         tni_bpe_token w[TNI_BPE_SHORT];
-        tni_text      out;
+        tni_text      out = {bytes, sizeof bytes, 0};
         bool         *alone = (bool *)tni_list_add(t->owned.ctx, &t->bpe.alone, "tokenizer");
         if (!alone) return false;
-        out.dst = bytes; out.room = sizeof bytes; out.length = 0;
         if (!tni_bpe_name_bytes(name, &out) || out.length == 0 || out.length >= sizeof bytes) continue;
         if (tni_bpe_find(t, bytes, out.length, false) != i) continue;      /* only an added token */
         tni_bpe_bytes(t, bytes, out.length, false, w);
@@ -431,8 +429,7 @@ static bool tni_tokens_keep(tni_json *j, const tni_value *root, tn_tokenizer *t)
     const tni_value *model = tni_json_get(j, root, "model");
     const tni_value *vocab = tni_json_get(j, model, "vocab"), *merges = tni_json_get(j, model, "merges");
     tni_list        *l = &t->bpe.layout;
-    tni_text         out;
-    out.dst = NULL; out.room = 0; out.length = 0;
+    tni_text         out = {NULL, 0, 0};
     tni_tokens_layout(j, root, vocab, merges, &out);
     l->room = out.length + 1;
     if (!(l->items = tni_alloc(t->owned.ctx, l->room, "tokenizer"))) { l->room = 0; return false; }
@@ -487,8 +484,7 @@ tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source)
     bool ok = tni_json_open(&j, ctx, &source) && tni_tokens_read(&j, t);
     tni_json_close(&j);
     if (ok) return t;
-    tn_tokenizer_destroy(t);
-    return NULL;
+    return tn_tokenizer_destroy(t), (tn_tokenizer *)NULL;
 }
 
 /* ---- writing tokenizer.json --------------------------------------------- >>text-json-write
@@ -648,24 +644,20 @@ static void tni_pretty_any(tni_pretty *p, const tn_tokenizer *z)
 tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
 {
     tni_writer w;
-    tn_status  s = TN_ERR_MEMORY;
     if (!t) return TN_ERR_ARG;
     tn_ctx *ctx = t->owned.ctx;
     if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: it is the one of bytes, expected a vocabulary to write");
     tni_pretty p = TNI_ZERO;
     tni_pretty_any(&p, t);                                   /* once to measure it */
-    size_t bytes = p.t.length + 1;
+    size_t      bytes = p.t.length + 1;
+    tni_scratch work = tni_scratch_begin(ctx, "tokenizer");
     memset(&p, 0, sizeof p);
-    p.t.dst = (char *)tni_alloc(ctx, bytes, "tokenizer");
     p.t.room = bytes;
-    if (p.t.dst) {
-        tni_pretty_any(&p, t);
-        tni_writer_open(&w, ctx, &sink);
-        tni_put(&w, p.t.dst, p.t.length);
-        s = tni_writer_close(&w);
-    }
-    tni_free(ctx, p.t.dst, bytes);
-    return s;
+    if (!(p.t.dst = (char *)tni_take(&work, 1, bytes))) return TN_ERR_MEMORY;
+    tni_pretty_any(&p, t);
+    tni_writer_open(&w, ctx, &sink);
+    tni_put(&w, p.t.dst, p.t.length);
+    return tni_scratch_end(&work, tni_writer_close(&w));
 }
 
 #ifndef TN_NO_STDIO

@@ -200,10 +200,8 @@ TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
         tni_map bigger;
         bigger.bits = m->slot ? m->bits + 1 : 6;
         bigger.used = m->used;
-        if (bigger.bits > 8 * sizeof(size_t) - 6) {
-            tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots are larger than the address space", (int)bigger.bits);
-            return false;
-        }
+        if (bigger.bits > 8 * sizeof(size_t) - 6)
+            return tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots are larger than the address space", (int)bigger.bits), false;
         bigger.slot = (tni_slot *)tni_array(ctx, (int64_t)1 << bigger.bits, sizeof(tni_slot), "map");
         if (!bigger.slot) return false;
         memset(bigger.slot, 0, tni_map_bytes(&bigger));
@@ -256,10 +254,8 @@ TNI_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
         uint32_t next = tni_trie_step(t, node, s[i]);
         if (next == 0) {
             next = (uint32_t)t->nodes.count;
-            if (t->nodes.count == UINT32_MAX) {
-                tni_fail(ctx, TN_ERR_MEMORY, "trie: there are more than 2^32 - 1 nodes");
-                return NULL;
-            }
+            if (t->nodes.count == UINT32_MAX)
+                return tni_fail(ctx, TN_ERR_MEMORY, "trie: there are more than 2^32 - 1 nodes"), (uint32_t *)NULL;
             if (!tni_list_add(ctx, &t->nodes, "trie")
                 || !tni_map_put(ctx, &t->edges, (uint64_t)node << 8 | (unsigned char)s[i], next)) return NULL;
         }

@@ -11,9 +11,8 @@ static const struct { uint32_t magic, version; unsigned width; } tni_shard_kind[
 static void tni_shard_destroy(tni_owned *owned)
 {
     tn_shard *s = (tn_shard *)(void *)owned;
-    tni_disown(owned);
     tni_reader_close(&s->file);
-    tni_free(owned->ctx, s, sizeof *s);
+    tni_object_free(owned, sizeof *s);
 }
 
 void    tn_shard_close(tn_shard *s)       { if (s) tni_shard_destroy(&s->owned); }
@@ -52,20 +51,12 @@ static tn_status tni_shard_header(tn_shard *s)
 tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
 {
     if (!ctx) return NULL;
-    if (vocab < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "token shard: vocab is %lld, expected 1 or more", (long long)vocab);
-        return NULL;
-    }
-    tn_shard *s = (tn_shard *)tni_alloc(ctx, sizeof *s, "token shard");
+    if (!tni_within(ctx, "token shard", "vocab", vocab, 1, INT64_MAX)) return NULL;
+    tn_shard *s = (tn_shard *)tni_object(ctx, sizeof *s, "token shard", tni_shard_destroy);
     if (!s) return NULL;
-    memset(s, 0, sizeof *s);
     s->vocab = vocab;
-    tn_status status = tni_reader_open(&s->file, ctx, &source);
-    tni_own(ctx, &s->owned, tni_shard_destroy);
-    if (status == TN_OK) status = tni_shard_header(s);
-    if (status == TN_OK) return s;
-    tn_shard_close(s);
-    return NULL;
+    if (tni_reader_open(&s->file, ctx, &source) == TN_OK && tni_shard_header(s) == TN_OK) return s;
+    return tn_shard_close(s), (tn_shard *)NULL;
 }
 
 tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *ids)
@@ -73,9 +64,7 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
     uint8_t chunk[TNI_SHARD_CHUNK];
     int64_t k;
     if (!s) return TN_ERR_ARG;
-    if (first < 0 || first > s->count)
-        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: first is %lld, expected 0 to %lld", s->file.name.s, (long long)first,
-                        (long long)s->count);
+    if (!tni_within(s->owned.ctx, s->file.name.s, "first", first, 0, s->count)) return TN_ERR_ARG;
     if (n < 0 || n > s->count - first)
         return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: n is %lld, expected 0 to %lld from token %lld on", s->file.name.s,
                         (long long)n, (long long)(s->count - first), (long long)first);

@@ -9,7 +9,6 @@ static void tni_tokenizer_destroy(tni_owned *owned)
 {
     tn_tokenizer *t = (tn_tokenizer *)(void *)owned;
     tn_ctx       *ctx = owned->ctx;
-    tni_disown(owned);
     tni_list_free(ctx, &t->names);
     tni_list_free(ctx, &t->strings);
     tni_list_free(ctx, &t->added);
@@ -19,16 +18,15 @@ static void tni_tokenizer_destroy(tni_owned *owned)
     tni_list_free(ctx, &t->bpe.merges);
     tni_list_free(ctx, &t->bpe.alone);
     tni_list_free(ctx, &t->bpe.layout);
-    tni_free(ctx, t, sizeof *t);
+    tni_object_free(owned, sizeof *t);
 }
 
 void tn_tokenizer_destroy(tn_tokenizer *t) { if (t) tni_tokenizer_destroy(&t->owned); }
 
 TNI_FN tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
 {
-    tn_tokenizer *t = (tn_tokenizer *)tni_alloc(ctx, sizeof *t, "tokenizer");
+    tn_tokenizer *t = (tn_tokenizer *)tni_object(ctx, sizeof *t, "tokenizer", tni_tokenizer_destroy);
     if (!t) return NULL;
-    memset(t, 0, sizeof *t);
     t->names.each = sizeof(size_t);
     t->strings.each = 1;
     t->added.each = sizeof(tni_added);
@@ -39,10 +37,8 @@ TNI_FN tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
     t->bpe.layout.each = 1;
     tni_letters_unpack(&t->letters);
     tni_categories_unpack(&t->categories);
-    tni_own(ctx, &t->owned, tni_tokenizer_destroy);
     if (tni_trie_begin(ctx, &t->pieces) && tni_trie_begin(ctx, &t->specials)) return t;
-    tn_tokenizer_destroy(t);
-    return NULL;
+    return tn_tokenizer_destroy(t), (tn_tokenizer *)NULL;
 }
 
 /* Appends n bytes and a zero. Returns where they begin, + 1; 0: out of memory. */
@@ -109,14 +105,11 @@ tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx)
         if (id >= 256) memcpy(name, id == 256 ? "[BOS]" : "[EOS]", 6);
         ok = tni_names_grow(t) && tni_token_set(t, id, name, strlen(name));
     }
-    if (ok) {
-        t->bytes = true;
-        t->bos = 256;
-        t->eos = 257;
-        return t;
-    }
-    tn_tokenizer_destroy(t);
-    return NULL;
+    if (!ok) return tn_tokenizer_destroy(t), (tn_tokenizer *)NULL;
+    t->bytes = true;
+    t->bos = 256;
+    t->eos = 257;
+    return t;
 }
 
 int64_t tn_tokenizer_count(const tn_tokenizer *t)    { return t ? (int64_t)t->names.count : 0; }

@@ -163,7 +163,8 @@ static bool tni_training_token(tni_training *r, const char *s, size_t n, int32_t
 static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t vocab)
 {
     size_t       n = r->alphabet.count, most = letters > 0 ? (size_t)tni_min(letters, (int64_t)n) : n, inner = 0;
-    const void **order = tni_sorted(r->ctx, r->alphabet.items, n, r->alphabet.each, tni_by_count);
+    tni_scratch  w = tni_scratch_begin(r->ctx, "letters");
+    const void **order = tni_sorted(&w, r->alphabet.items, n, r->alphabet.each, tni_by_count);
     bool         ok = order != NULL;
     if (!ok) return TN_ERR_MEMORY;
     tni_sort(order, most, tni_by_code);
@@ -180,8 +181,7 @@ static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t
         if (i < most) ok = tni_training_token(r, name + 2, length, &a->id);
         else if (a->inner) ok = tni_training_token(r, name, length + 2, &a->inner_id);
     }
-    tni_free_sorted(r->ctx, order, n);
-    return ok ? TN_OK : tn_ctx_status(r->ctx);
+    return tni_scratch_end(&w, ok ? TN_OK : tn_ctx_status(r->ctx));
 }
 
 /* Letters become ids. A word with a letter that has no id is always [UNK], so nothing is learned from it. */
@@ -201,38 +201,23 @@ static void tni_training_spell(tni_training *r)
 
 /* ---- the heap: the most frequent pair on top, of equals the one with the lower ids ---- >>text-train-heap */
 
-static bool tni_ranks_before(const tni_training *r, tni_ranked x, tni_ranked y)
+static bool tni_ranks_before(const void *training, const void *a, const void *b)
 {
-    const tni_pair *p = tni_pair_at(r, x.pair), *q = tni_pair_at(r, y.pair);
-    if (x.count != y.count) return x.count > y.count;
+    const tni_training *r = (const tni_training *)training;
+    const tni_ranked   *x = (const tni_ranked *)a, *y = (const tni_ranked *)b;
+    const tni_pair     *p = tni_pair_at(r, x->pair), *q = tni_pair_at(r, y->pair);
+    if (x->count != y->count) return x->count > y->count;
     return p->a != q->a ? p->a < q->a : p->b < q->b;
 }
 
 static bool tni_training_push(tni_training *r, uint32_t pair)
 {
-    tni_ranked moving;
-    size_t     i = r->heap.count;
-    if (!tni_list_add(r->ctx, &r->heap, "pairs")) return false;
-    tni_ranked *heap = (tni_ranked *)r->heap.items;
-    moving.count = tni_pair_at(r, pair)->count;
-    moving.pair = pair;
-    for (; i > 0 && tni_ranks_before(r, moving, heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
-    heap[i] = moving;
+    tni_ranked *new_one = (tni_ranked *)tni_list_add(r->ctx, &r->heap, "pairs");
+    if (!new_one) return false;
+    new_one->count = tni_pair_at(r, pair)->count;
+    new_one->pair = pair;
+    tni_queue_up(&r->heap, tni_ranks_before, r);
     return true;
-}
-
-static uint32_t tni_training_pop(tni_training *r)
-{
-    tni_ranked *heap = (tni_ranked *)r->heap.items, moving = heap[r->heap.count - 1];
-    uint32_t    top = heap[0].pair;
-    size_t      n = --r->heap.count, i = 0, child;
-    for (; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && tni_ranks_before(r, heap[child + 1], heap[child])) child++;
-        if (!tni_ranks_before(r, heap[child], moving)) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = moving;
-    return top;
 }
 
 /* ---- pairs -------------------------------------------------------------- >>text-train-pairs */
@@ -341,11 +326,11 @@ static bool tni_training_merges(tni_training *r, int64_t vocab)
     for (uint32_t i = 0; i < r->words.count; i++) if (!tni_word_count(r, i, 1, -1)) return false;
     if (!tni_touched_push(r)) return false;
     while (r->heap.count > 0 && tn_tokenizer_count(r->t) < vocab) {
-        int64_t  said = ((const tni_ranked *)r->heap.items)->count;
-        uint32_t pair = tni_training_pop(r);
-        int64_t  count = tni_pair_at(r, pair)->count;
+        tni_ranked top;
+        tni_queue_pop(&r->heap, &top, tni_ranks_before, r);
+        int64_t count = tni_pair_at(r, top.pair)->count;
         if (count < r->min_count) continue;
-        if (!(count == said ? tni_training_merge(r, pair) : tni_training_push(r, pair))) return false;
+        if (!(count == top.count ? tni_training_merge(r, top.pair) : tni_training_push(r, top.pair))) return false;
     }
     return true;
 }
@@ -380,22 +365,20 @@ tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, in
     tn_tokenizer     *t;
     if (!ctx) return NULL;
     if (desc) d = *desc;
-    if ((!text && bytes > 0) || vocab < 3 || vocab > INT32_MAX || d.min_count < 0 || d.letters < 0) {
-        if (!text && bytes > 0) tni_fail(ctx, TN_ERR_ARG, "tokenizer: text is NULL, expected %zu bytes", bytes);
-        else if (vocab < 3 || vocab > INT32_MAX)
-            tni_fail(ctx, TN_ERR_ARG, "tokenizer: vocab is %lld, expected 3 to 2^31 - 1", (long long)vocab);
-        else tni_fail(ctx, TN_ERR_ARG, "tokenizer: %s is %lld, expected 0 or more",
-                      d.min_count < 0 ? "min_count" : "letters", (long long)(d.min_count < 0 ? d.min_count : d.letters));
-        return NULL;
-    }
+    if (!text && bytes > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "tokenizer: text is NULL, expected %zu bytes", bytes), (tn_tokenizer *)NULL;
+    if (vocab < 3 || vocab > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "tokenizer: vocab is %lld, expected 3 to 2^31 - 1", (long long)vocab),
+               (tn_tokenizer *)NULL;
+    if (!tni_within(ctx, "tokenizer", "min_count", d.min_count, 0, INT64_MAX)
+        || !tni_within(ctx, "tokenizer", "letters", d.letters, 0, INT64_MAX)) return NULL;
     if (!(t = tni_tokenizer_new(ctx))) return NULL;
     bool ok = tni_training_begin(&r, ctx, t);
     r.min_count = d.min_count > 0 ? d.min_count : 2;
     ok = ok && tni_training_run(&r, text, bytes, vocab, &d) == TN_OK;
     tni_training_end(&r);
     if (ok) return t;
-    tn_tokenizer_destroy(t);
-    return NULL;
+    return tn_tokenizer_destroy(t), (tn_tokenizer *)NULL;
 }
 
 #endif /* TN_NO_TEXT */

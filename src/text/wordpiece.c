@@ -55,16 +55,12 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
 {
     tni_encoding e;
     if (!t) return -1;
-    if ((!text && bytes > 0) || room < 0 || (!ids && room > 0)) {
-        if (room < 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: room is %lld, expected 0 or more", (long long)room);
-        else if (ids || room == 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: text is NULL, expected %zu bytes", bytes);
-        else tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected room for %lld", (long long)room);
-        return -1;
-    }
-    if (bos == TN_BOS_FIRST && t->bos < 0) {
-        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: bos is TN_BOS_FIRST, but the tokenizer has no [BOS]");
-        return -1;
-    }
+    if (!tni_within(t->owned.ctx, "encode", "room", room, 0, INT64_MAX)) return -1;
+    if (!ids && room > 0)
+        return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected room for %lld", (long long)room), -1;
+    if (!text && bytes > 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: text is NULL, expected %zu bytes", bytes), -1;
+    if (bos == TN_BOS_FIRST && t->bos < 0)
+        return tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: bos is TN_BOS_FIRST, but the tokenizer has no [BOS]"), -1;
     e.ids = ids; e.spans = spans; e.room = room; e.n = 0;
     if (bos == TN_BOS_FIRST) tni_encode_put(&e, t->bos, 0, 0);
     if (t->bpe.is) { if (!tni_bpe_encode(t, text, 0, bytes, 0, &e)) return -1; }
@@ -145,21 +141,17 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
 {
     tni_speech v;
     if (!t) return -1;
-    if (n < 0 || (!ids && n > 0) || (!dst && room > 0)) {
-        if (n < 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: n is %lld, expected 0 or more", (long long)n);
-        else if (dst || room == 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: ids is NULL, expected %lld", (long long)n);
-        else tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected room for %zu bytes", room);
-        return -1;
-    }
+    if (!tni_within(t->owned.ctx, "decode", "n", n, 0, INT64_MAX)) return -1;
+    if (!dst && room > 0)
+        return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected room for %zu bytes", room), -1;
+    if (!ids && n > 0) return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: ids is NULL, expected %lld", (long long)n), -1;
     v.out.dst = dst; v.out.room = room; v.out.length = 0;
     tni_text_add(&v.out, "", 0);
     tni_speech_begin(&v);
     for (int64_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= tn_tokenizer_count(t)) {
-            tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %lld is %d, expected 0 to %lld", (long long)i, ids[i],
-                     (long long)tn_tokenizer_count(t) - 1);
-            return -1;
-        }
+        if (ids[i] < 0 || ids[i] >= tn_tokenizer_count(t))
+            return tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %lld is %d, expected 0 to %lld", (long long)i, ids[i],
+                            (long long)tn_tokenizer_count(t) - 1), -1;
         if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
         else if (t->bytes) { char byte = (char)ids[i]; tni_text_add(&v.out, &byte, 1); }
         else if (t->bpe.is) tni_bpe_print(&v.out, tn_tokenizer_token(t, ids[i]));
