@@ -108,7 +108,6 @@ TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_scratch *memory, cons
 /* run.c */
 TNI_FN const uint64_t *tni_program_largest(const tni_program *g);
 TNI_FN tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g);
-TNI_FN void tni_subscript_lay(tni_subscript *o);
 TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same);
 TNI_FN tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_program *g);
 

@@ -86,7 +86,7 @@ static bool tni_plan_make(tn_plan *p)
     if (p->expr && !tni_parse(p)) return false;
     if (!tni_plan_bind(p)) return false;
     if (!tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, p->out.rank, p->out.shape, &bytes)) return false;
-    tni_subscript_lay(&p->out);
+    tni_shape_to(p->out.rank, p->out.shape, p->out.shape, p->out.strides);      /* the plan's own program is made for these */
     if (!tni_plan_tree(p) || !tni_plan_fits(p)) return false;
     p->program = tni_plan_program(p, &p->memory, p->part, false);
     if (!p->program) return false;
@@ -121,7 +121,7 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
         if (!tni_rank_fits(p->ctx, p->op, o->rank, t ? t[k]->shape : shapes[k])) return false;
         if (o->rank > 0) memcpy(o->shape, t ? t[k]->shape : shapes[k], (size_t)o->rank * sizeof *o->shape);
         if (!t && !tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, o->rank, o->shape, &bytes)) return false;
-        tni_subscript_lay(o);
+        tni_shape_to(o->rank, o->shape, o->shape, o->strides);
         if (t) memcpy(o->strides, t[k]->strides, sizeof o->strides);
         for (int i = 0; labels && i < o->rank; i++) {
             o->at[i] = -1;

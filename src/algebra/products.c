@@ -137,7 +137,7 @@ tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t 
     if (axis < 0) axis += rank;
     if (axis < 0 || axis >= rank)
         return tni_fail(ctx, TN_ERR_ARG, "fold: axis is %d, expected an axis of %s", given, tni_shape_of(rank, shape).s),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     first[0] = shape[axis];
     for (int i = 0; i < rank; i++) {
         if (i == axis) continue;

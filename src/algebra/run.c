@@ -248,16 +248,6 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_scratch *room, c
     return s;
 }
 
-/* Contiguous strides: those that a plan's own program is made for. */
-TNI_FN void tni_subscript_lay(tni_subscript *o)
-{
-    int64_t stride = 1;
-    for (int i = o->rank - 1; i >= 0; i--) {
-        o->strides[i] = stride;
-        stride *= tni_max(o->shape[i], 1);
-    }
-}
-
 /* Checks the operands and stores their strides; *same: all are contiguous, as in the plan's program. */
 TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
 {
@@ -265,7 +255,7 @@ TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
     *same = true;
     for (int k = 0; k < p->n; k++) {
         tni_subscript *o = &p->operand[k];
-        tni_subscript_lay(o);
+        tni_shape_to(o->rank, o->shape, o->shape, o->strides);
         tni_print(what, sizeof what, "operand %d", k);
         if (!tni_is_real(p->ctx, t[k], p->op, what)) return false;
         if (t[k]->rank != o->rank || memcmp(t[k]->shape, o->shape, sizeof *o->shape * (size_t)o->rank) != 0)

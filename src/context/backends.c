@@ -80,8 +80,7 @@ static tn_status tni_cpu_refuse(tni_cpu *cpu, void **state, char why[TN_WHY])
 {
     tni_cpu_close(cpu);
     *state = NULL;
-    tni_print(why, TN_WHY, "no memory for the state of the cpu backend");
-    return TN_ERR_MEMORY;
+    return tni_print(why, TN_WHY, "no memory for the state of the cpu backend"), TN_ERR_MEMORY;
 }
 
 static tn_status tni_reference_open(const tn_desc *desc, void **state, char why[TN_WHY])

@@ -60,8 +60,8 @@ static tn_status tni_comm_check(const tn_comm *k, char why[TN_WHY])
 {
     if (!k) return TN_OK;
 #ifdef TN_NO_COMM
-    tni_print(why, TN_WHY, "ctx_create: desc.comm is %s, expected NULL: TN_NO_COMM left it out of this build", k->name);
-    return TN_ERR_ARG;
+    return tni_print(why, TN_WHY, "ctx_create: desc.comm is %s, expected NULL: TN_NO_COMM left it out of this build", k->name),
+           TN_ERR_ARG;
 #else
     if (k->abi != TN_COMM_ABI)
         tni_print(why, TN_WHY, "ctx_create: desc.comm->abi is %d, expected %d", k->abi, TN_COMM_ABI);
@@ -78,38 +78,30 @@ static tn_status tni_comm_check(const tn_comm *k, char why[TN_WHY])
 
 static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
 {
-    if (d->dtype != TN_F32 && d->dtype != TN_F64) {
-        tni_print(why, TN_WHY, "ctx_create: desc.dtype is %s, expected F32 or F64", tn_dtype_name(d->dtype));
-        return TN_ERR_DTYPE;
-    }
+    if (d->dtype != TN_F32 && d->dtype != TN_F64)
+        return tni_print(why, TN_WHY, "ctx_create: desc.dtype is %s, expected F32 or F64", tn_dtype_name(d->dtype)),
+               TN_ERR_DTYPE;
 #ifdef TN_NO_F64
-    if (d->dtype == TN_F64) {
-        tni_print(why, TN_WHY, "ctx_create: desc.dtype is F64, which TN_NO_F64 left out of this build, expected F32");
-        return TN_ERR_DTYPE;
-    }
+    if (d->dtype == TN_F64)
+        return tni_print(why, TN_WHY, "ctx_create: desc.dtype is F64, which TN_NO_F64 left out of this build, expected F32"),
+               TN_ERR_DTYPE;
 #endif
-    if (d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32)) {
-        tni_print(why, TN_WHY, "ctx_create: desc.activations is %s and dtype is %s, expected %s for activations",
-                  tn_dtype_name(d->activations), tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64");
-        return TN_ERR_DTYPE;
-    }
-    if (d->threads < 1 || d->threads > TNI_MOST_THREADS) {
-        tni_print(why, TN_WHY, "ctx_create: desc.threads is %d, expected 0 to %d", d->threads, TNI_MOST_THREADS);
-        return TN_ERR_ARG;
-    }
-    if ((unsigned)d->simd > TN_SIMD_NEON) {
-        tni_print(why, TN_WHY, "ctx_create: desc.simd is %d, expected 0 to %d", (int)d->simd, (int)TN_SIMD_NEON);
-        return TN_ERR_ARG;
-    }
-    if ((unsigned)d->gemm_precision > TN_GEMM_TF32) {
-        tni_print(why, TN_WHY, "ctx_create: desc.gemm_precision is %d, expected 0 to %d", (int)d->gemm_precision,
-                  (int)TN_GEMM_TF32);
-        return TN_ERR_ARG;
-    }
-    if (!d->allocator.release) {
-        tni_print(why, TN_WHY, "ctx_create: desc.allocator.release is NULL, expected a function: alloc is given");
-        return TN_ERR_ARG;
-    }
+    if (d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32))
+        return tni_print(why, TN_WHY, "ctx_create: desc.activations is %s and dtype is %s, expected %s for activations",
+                         tn_dtype_name(d->activations), tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64"),
+               TN_ERR_DTYPE;
+    if (d->threads < 1 || d->threads > TNI_MOST_THREADS)
+        return tni_print(why, TN_WHY, "ctx_create: desc.threads is %d, expected 0 to %d", d->threads, TNI_MOST_THREADS),
+               TN_ERR_ARG;
+    if ((unsigned)d->simd > TN_SIMD_NEON)
+        return tni_print(why, TN_WHY, "ctx_create: desc.simd is %d, expected 0 to %d", (int)d->simd, (int)TN_SIMD_NEON),
+               TN_ERR_ARG;
+    if ((unsigned)d->gemm_precision > TN_GEMM_TF32)
+        return tni_print(why, TN_WHY, "ctx_create: desc.gemm_precision is %d, expected 0 to %d", (int)d->gemm_precision,
+                         (int)TN_GEMM_TF32), TN_ERR_ARG;
+    if (!d->allocator.release)
+        return tni_print(why, TN_WHY, "ctx_create: desc.allocator.release is NULL, expected a function: alloc is given"),
+               TN_ERR_ARG;
     return tni_comm_check(d->comm, why);
 }
 
@@ -156,10 +148,7 @@ static tn_status tni_open_threads(tn_ctx *ctx, char why[TN_WHY])
     tn_desc *d = &ctx->desc;
     if (d->parallel_for || d->threads == 1) return TN_OK;
     ctx->threads = tni_threads_create(ctx, d->threads);
-    if (!ctx->threads) {
-        tni_print(why, TN_WHY, "ctx_create: no memory for %d threads", d->threads);
-        return TN_ERR_MEMORY;
-    }
+    if (!ctx->threads) return tni_print(why, TN_WHY, "ctx_create: no memory for %d threads", d->threads), TN_ERR_MEMORY;
     d->parallel_for = tni_threads_for;
     d->parallel_user = ctx->threads;
 #endif
@@ -190,10 +179,7 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     if ((s = tni_desc_check(&d, why)) != TN_OK || (s = tni_simd_from_environment(&d.simd, why)) != TN_OK) return s;
     d.simd = tni_cpu_simd(d.simd);
     tn_ctx *ctx = (tn_ctx *)d.allocator.alloc(sizeof *ctx, d.allocator.user);
-    if (!ctx) {
-        tni_print(why, TN_WHY, "ctx_create: no memory for %zu bytes", sizeof *ctx);
-        return TN_ERR_MEMORY;
-    }
+    if (!ctx) return tni_print(why, TN_WHY, "ctx_create: no memory for %zu bytes", sizeof *ctx), TN_ERR_MEMORY;
     memset(ctx, 0, sizeof *ctx);
     ctx->desc = d;
     ctx->made = d.activations;

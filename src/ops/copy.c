@@ -73,8 +73,7 @@ tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value)
 tn_tensor *tn_eye(tn_ctx *ctx, int64_t n)
 {
     if (ctx && n < 0) return tni_fail(ctx, TN_ERR_SHAPE, "eye: n is %lld, expected 0 or more", (long long)n), (tn_tensor *)NULL;
-    int64_t    shape[2] = {n, n};
-    tn_tensor *y = tn_full(ctx, 2, shape, 0);
+    tn_tensor *y = tn_full(ctx, 2, TNI_DIMS(n, n), 0);
     if (!y || n == 0) return y;
     tn_tensor *diagonal = tni_view_of(y);
     if (!diagonal) return NULL;

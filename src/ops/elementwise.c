@@ -22,7 +22,7 @@ TNI_FN void TNI_T(add)(const tn_call *c)
         }
 }
 
-TNI_FN void TNI_T(mul)(const tn_call *c)
+static void TNI_T(product)(const tn_call *c, bool divides)
 {
     const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -30,23 +30,14 @@ TNI_FN void TNI_T(mul)(const tn_call *c)
     for (bool more = tni_walk_begin(&w, &c->out[0], &c->in[0], &c->in[1]); more; more = tni_walk_next(&w))
         for (int64_t i = 0; i < w.inner; i++) {
             TNI_REAL *to = y + w.offset[0] + i * w.step[0];
-            double    v = c->f[0] * (double)a[w.offset[1] + i * w.step[1]] * (double)b[w.offset[2] + i * w.step[2]];
+            double    v = c->f[0] * (double)a[w.offset[1] + i * w.step[1]], by = (double)b[w.offset[2] + i * w.step[2]];
+            v = divides ? v / by : v * by;
             *to = (TNI_REAL)(c->accumulate ? (double)*to + v : v);
         }
 }
 
-TNI_FN void TNI_T(div)(const tn_call *c)
-{
-    const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = (const TNI_REAL *)c->in[1].data;
-    TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
-    tni_walk w;
-    for (bool more = tni_walk_begin(&w, &c->out[0], &c->in[0], &c->in[1]); more; more = tni_walk_next(&w))
-        for (int64_t i = 0; i < w.inner; i++) {
-            TNI_REAL *to = y + w.offset[0] + i * w.step[0];
-            double    v = c->f[0] * (double)a[w.offset[1] + i * w.step[1]] / (double)b[w.offset[2] + i * w.step[2]];
-            *to = (TNI_REAL)(c->accumulate ? (double)*to + v : v);
-        }
-}
+TNI_FN void TNI_T(mul)(const tn_call *c) { TNI_T(product)(c, false); }
+TNI_FN void TNI_T(div)(const tn_call *c) { TNI_T(product)(c, true); }
 
 #ifdef TNI_ONCE
 /* Broadcasts the shape so far with that of t; false if they do not fit. */
@@ -70,7 +61,7 @@ static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const
     *rank = 0;
     if (tni_broadcast_more(a, rank, shape) && tni_broadcast_more(b, rank, shape)) return true;
     return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b)),
-                    false;
+           false;
 }
 
 /* The gradient of t, += factor * dy summed over the axes along which t was broadcast. */

@@ -64,13 +64,7 @@ TNI_FN tn_view tni_batch_view(const tn_tensor *t)
     int     r = t->rank;
     if (r == 2) return tni_one_matrix(v);
     for (int i = 0; i < r - 2; i++) batch *= t->shape[i];
-    v.rank = 3;
-    v.shape[2] = t->shape[r - 1];
-    v.shape[1] = t->shape[r - 2];
-    v.shape[0] = batch;
-    v.strides[2] = 1;                    /* the stride of an axis of extent 1 has no meaning */
-    v.strides[1] = v.shape[2];
-    v.strides[0] = v.shape[1] * v.shape[2];
+    tni_view_shape(&v, 3, TNI_DIMS(batch, t->shape[r - 2], t->shape[r - 1]));
     return v;
 }
 
@@ -231,16 +225,11 @@ static void tni_compact_operands(tn_call *c, const tn_tensor *w)
     c->n_in = 5;
     c->in[3].data = (uint32_t *)copy->data + row * copy->words;
     c->in[3].dtype = TN_I32;
-    c->in[3].rank = 2;
-    c->in[3].shape[0] = w->shape[0];
-    c->in[3].shape[1] = c->in[3].strides[0] = copy->words;
-    c->in[3].strides[1] = 1;
+    tni_view_shape(&c->in[3], 2, TNI_DIMS(w->shape[0], copy->words));
     if (copy->kind != TN_WEIGHT_INT8) return;
     c->in[4].data = (float *)copy->data + copy->rows * copy->words + row;
     c->in[4].dtype = TN_F32;
-    c->in[4].rank = 1;
-    c->in[4].shape[0] = w->shape[0];
-    c->in[4].strides[0] = 1;
+    tni_view_shape(&c->in[4], 1, w->shape);
 }
 
 /* A tensor as one matrix [1,m,n] with these strides; v is cleared. */

@@ -49,7 +49,7 @@ static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *c
                             TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis), false;
         if (!stacked && t[k]->shape[axis] > INT64_MAX - all)
             return tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d sum to 2^63 or more, expected less", op, axis),
-                            false;
+                   false;
         all += stacked ? 1 : t[k]->shape[axis];
     }
     return true;
@@ -221,11 +221,8 @@ static tn_view tni_axis_view(const tn_tensor *t, int64_t outer, int64_t n, int64
 /* A contiguous tensor as a table of n rows. */
 static tn_view tni_table_view(const tn_tensor *t, int64_t n, int64_t columns)
 {
-    tn_view v = tni_flat_view(t);
-    v.rank = 2;
-    v.shape[0] = n;
-    v.shape[1] = v.strides[0] = columns;
-    v.strides[1] = 1;
+    tn_view v = tni_view(t);
+    tni_view_shape(&v, 2, TNI_DIMS(n, columns));
     return v;
 }
 

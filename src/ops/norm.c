@@ -128,7 +128,7 @@ tn_tensor *tn_residual_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *branch, tn_
         || (gain && !(gain = tni_contiguous(ctx, gain, "residual_rmsnorm", "gain")))) return NULL;
     if (!tni_same_shape(x, branch))
         return tni_fail(ctx, TN_ERR_SHAPE, "residual_rmsnorm: branch is %s, expected %s as x", TNI_SHAPE(branch), TNI_SHAPE(x)),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     if (!tni_has_columns(ctx, x, "residual_rmsnorm") || !tni_fits_columns(ctx, x, gain, "residual_rmsnorm", "gain"))
         return NULL;
     tn_tensor *s = tni_made(ctx, x->rank, x->shape);

@@ -391,7 +391,7 @@ tn_tensor *tn_scan_blocks(tn_ctx *ctx, tn_tensor *m, int64_t length, bool revers
     if (!tni_is_real(ctx, m, "scan_blocks", "m") || !tni_scan_matrices(ctx, m, "scan_blocks")) return NULL;
     if (length < 1)
         return tni_fail(ctx, TN_ERR_ARG, "scan_blocks: length is %lld, expected at least 1", (long long)length),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     if (m->shape[1] / length < 2) return tn_scan(ctx, m, reverse, logs);
     tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;                            /* logarithms and products as exact as those of tn_scan */

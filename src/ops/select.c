@@ -34,7 +34,7 @@ tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
     if (!(x = tni_contiguous(ctx, x, "argmax", "x"))) return NULL;
     if (x->rank < 1 || x->shape[x->rank - 1] == 0)
         return tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x)),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     tn_tensor *y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
     if (!y) return NULL;
     tn_call c = tni_call(TN_KERNEL_ARGMAX, "r:f", x, y);

@@ -73,9 +73,7 @@ static tn_view tni_muon_view(tn_view like, const tn_tensor *in)
 static tn_view tni_muon_square(const tn_view *x, const tn_tensor *in)
 {
     tn_view v = tni_muon_view(*x, in);
-    v.shape[2] = v.strides[1] = v.shape[1];
-    v.strides[2] = 1;
-    v.strides[0] = v.shape[1] * v.shape[1];
+    tni_view_shape(&v, 3, TNI_DIMS(x->shape[0], x->shape[1], x->shape[1]));
     return v;
 }
 
@@ -93,10 +91,7 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     tn_call         c = tni_call(TN_KERNEL_MUON_BEGIN, "t", o->scalars);
     int             k;
     if (tn_tensor_count(p->value) == 0) return TN_OK;
-    whole.rank = 2;
-    whole.shape[1] *= whole.shape[2];
-    whole.strides[0] = whole.shape[1];
-    whole.strides[1] = 1;
+    tni_view_shape(&whole, 2, TNI_DIMS(x.shape[0], x.shape[1] * x.shape[2]));
     c.out[c.n_out++] = tni_muon_view(whole, o->work[0]);
     c.out[c.n_out++] = tni_muon_view(whole, p->value->grad);
     c.out[c.n_out++] = tni_muon_view(whole, o->state[i].m[0]);

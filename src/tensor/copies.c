@@ -75,34 +75,21 @@ static tn_status tni_i32_check(tn_ctx *ctx, tn_dtype as, const void *src, int64_
 
 enum { TNI_STAGE = 1024 };               /* elements converted at a time */
 
-static tn_status tni_upload(tn_tensor *t, tn_dtype as, const char *src, int64_t count)
+/* Between a contiguous tensor and numbers of the host, which `up` only reads. */
+static tn_status tni_transfer(const tn_tensor *t, tn_dtype as, char *host, int64_t count, bool up)
 {
     tn_ctx   *ctx = t->ctx;
     double    staged[TNI_STAGE];
-    size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as);
+    size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as), all = (size_t)count * size;
     int64_t   n;
     tn_status s = TN_OK;
-    if (as == t->dtype) return tni_to_device(ctx, t->data, src, (size_t)count * size);
+    if (as == t->dtype) return up ? tni_to_device(ctx, t->data, host, all) : tni_to_host(ctx, host, t->data, all);
     for (int64_t i = 0; i < count && s == TN_OK; i += n) {
+        char *data = (char *)t->data + (size_t)i * size, *at = host + (size_t)i * given;
         n = tni_min(count - i, TNI_STAGE);
-        s = tni_recode(ctx, t->dtype, staged, as, src + (size_t)i * given, n, i, "write");
-        if (s == TN_OK) s = tni_to_device(ctx, (char *)t->data + (size_t)i * size, staged, (size_t)n * size);
-    }
-    return s;
-}
-
-static tn_status tni_download(const tn_tensor *t, tn_dtype as, char *dst, int64_t count)
-{
-    tn_ctx   *ctx = t->ctx;
-    double    staged[TNI_STAGE];
-    size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as);
-    int64_t   n;
-    tn_status s = TN_OK;
-    if (as == t->dtype) return tni_to_host(ctx, dst, t->data, (size_t)count * size);
-    for (int64_t i = 0; i < count && s == TN_OK; i += n) {
-        n = tni_min(count - i, TNI_STAGE);
-        s = tni_to_host(ctx, staged, (const char *)t->data + (size_t)i * size, (size_t)n * size);
-        if (s == TN_OK) s = tni_recode(ctx, as, dst + (size_t)i * given, t->dtype, staged, n, i, "read");
+        s = up ? tni_recode(ctx, t->dtype, staged, as, at, n, i, "write") : tni_to_host(ctx, staged, data, (size_t)n * size);
+        if (s != TN_OK) break;
+        s = up ? tni_to_device(ctx, data, staged, (size_t)n * size) : tni_recode(ctx, as, at, t->dtype, staged, n, i, "read");
     }
     return s;
 }
@@ -124,7 +111,7 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
         if (!ctx->tape) tn_arena_release(ctx, mark);
         return s;
     }
-    s = tni_upload(t, as, (const char *)src, count);
+    s = tni_transfer(t, as, (char *)src, count, true);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "write");
 }
 
@@ -137,7 +124,7 @@ tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype 
     if (!t) return NULL;
     if (!numbers && tn_tensor_count(t) > 0)
         return tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t)),
-                        (tn_tensor *)NULL;
+               (tn_tensor *)NULL;
     return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
 }
 
@@ -155,7 +142,7 @@ tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
         return s;
     }
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
-    s = tni_download(t, as, (char *)dst, count);
+    s = tni_transfer(t, as, (char *)dst, count, false);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "read");
 }
 

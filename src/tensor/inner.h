@@ -46,6 +46,8 @@ TNI_FN tn_status tni_settle(const tn_tensor *t);
 TNI_FN bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what);
 TNI_FN bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *shape);
 TNI_FN bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes);
+TNI_FN void tni_shape_to(int rank, const int64_t *shape, int64_t *to, int64_t *strides);
+TNI_FN void tni_view_shape(tn_view *v, int rank, const int64_t *shape);
 TNI_FN void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape);
 TNI_FN bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dtype *dtype);
 TNI_FN tn_tensor *tni_header(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape);

@@ -38,10 +38,9 @@ TNI_FN bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
 TNI_FN bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *shape)
 {
     if (rank < 0 || rank > TN_MAX_RANK)
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: rank is %d, expected 0 to %d", op, rank, TN_MAX_RANK);
-    else if (rank > 0 && !shape) tni_fail(ctx, TN_ERR_SHAPE, "%s: shape is NULL, expected %d extents", op, rank);
-    else return true;
-    return false;
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: rank is %d, expected 0 to %d", op, rank, TN_MAX_RANK), false;
+    if (rank == 0 || shape) return true;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: shape is NULL, expected %d extents", op, rank), false;
 }
 
 /* The bytes of any shape; false with an error if it is not valid or does not fit the address space. */
@@ -57,19 +56,25 @@ TNI_FN bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int ran
                     tni_shape_of(rank, shape).s), false;
 }
 
-TNI_FN void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+/* Copies a shape, with the strides of contiguous elements. */
+TNI_FN void tni_shape_to(int rank, const int64_t *shape, int64_t *to, int64_t *strides)
 {
     int64_t stride = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        to[i] = shape[i];
+        strides[i] = stride;
+        stride *= tni_max(shape[i], 1);
+    }
+}
+
+TNI_FN void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+{
     tni_clear(t, sizeof *t);
     t->ctx = ctx;
     t->alive = TNI_ALIVE;
     t->dtype = dtype;
     t->rank = rank;
-    for (int i = rank - 1; i >= 0; i--) {
-        t->shape[i] = shape[i];
-        t->strides[i] = stride;
-        stride *= tni_max(shape[i], 1);
-    }
+    tni_shape_to(rank, shape, t->shape, t->strides);
 }
 
 TNI_FN bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dtype *dtype)
@@ -77,7 +82,7 @@ TNI_FN bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dt
     if (*dtype == TN_REAL) *dtype = ctx->desc.dtype;
     if (*dtype >= TN_F32 && *dtype <= TN_I32) return true;
     return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %d, expected %d to %d", op, what, (int)*dtype, (int)TN_REAL, (int)TN_I32),
-                    false;
+           false;
 }
 
 /* A header without bytes, in the arena. */
@@ -108,15 +113,15 @@ tn_tensor *tn_tensor_1d(tn_ctx *ctx, tn_dtype dtype, int64_t n) { return tn_tens
 
 tn_tensor *tn_tensor_2d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m)
 {
-    int64_t shape[2] = {n, m};
-    return tn_tensor_nd(ctx, dtype, 2, shape);
+    return tn_tensor_nd(ctx, dtype, 2, TNI_DIMS(n, m));
 }
 
 tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64_t k)
 {
-    int64_t shape[3] = {n, m, k};
-    return tn_tensor_nd(ctx, dtype, 3, shape);
+    return tn_tensor_nd(ctx, dtype, 3, TNI_DIMS(n, m, k));
 }
+
+/* ---- views, and kernel calls with them ---------------------------------- >>tensor-calls */
 
 /* Writes where the view is needed: a small prediction spends a third of its time on calls and views that are copied. */
 TNI_NOINLINE TNI_FN void tni_view_to(tn_view *v, const tn_tensor *t)
@@ -127,6 +132,13 @@ TNI_NOINLINE TNI_FN void tni_view_to(tn_view *v, const tn_tensor *t)
     v->rank = t->rank;
     memcpy(v->shape, t->shape, sizeof v->shape);
     memcpy(v->strides, t->strides, sizeof v->strides);
+}
+
+/* A view of contiguous elements in another shape. */
+TNI_FN void tni_view_shape(tn_view *v, int rank, const int64_t *shape)
+{
+    v->rank = rank;
+    tni_shape_to(rank, shape, v->shape, v->strides);
 }
 
 TNI_FN tn_view tni_view(const tn_tensor *t)

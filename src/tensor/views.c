@@ -97,7 +97,7 @@ static bool tni_infer_shape(const tn_tensor *t, int rank, const int64_t *shape, 
 
 tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
 {
-    int64_t full[TN_MAX_RANK], stride = 1;
+    int64_t full[TN_MAX_RANK];
     if (!tni_alive(t)) return NULL;
     if (!tni_rank_fits(t->ctx, "reshape", rank, shape)) return NULL;
     if (!tni_infer_shape(t, rank, shape, full))
@@ -109,11 +109,7 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
     tn_tensor *v = tni_view_of(t);
     if (!v) return NULL;
     v->rank = rank;
-    for (int i = rank - 1; i >= 0; i--) {
-        v->shape[i] = full[i];
-        v->strides[i] = stride;
-        stride *= tni_max(full[i], 1);
-    }
+    tni_shape_to(rank, full, v->shape, v->strides);
     return v;
 }
 
