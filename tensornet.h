@@ -7702,9 +7702,6 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
     return ctx->status;
 }
 
-#endif /* TN_NO_TRAINING */
-
-#ifndef TN_NO_TRAINING
 /* ---- recompute ---------------------------------------------------------- >>recompute
    Tensors made by fn are kept apart: their bytes are in an arena of their own, their headers after a mark, their nodes
    on a tape of their own. When fn returns for the first time, all are released except for a copy of its result. The
@@ -11584,9 +11581,7 @@ static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_ADD, &v, NULL, &da, 0, call->accumulate);
     return s;
 }
-#endif
 
-#ifndef TN_NO_TRAINING
 /* For each s a product of matrices: of what is left of a core times phi[s], and of what is right of it */
 static tn_status tni_compose_scan_cores(tn_ctx *ctx, const tn_call *call)
 {
@@ -14621,9 +14616,6 @@ TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_T(direction) *cosine, TNI_T(direction
     *cosine = TNI_T(turn)((TNI_I)(q & TNI_T(set_u)(1)) == (TNI_I)TNI_T(set_u)(0), (q + 1u) & TNI_T(set_u)(2), r, s, c);
 }
 
-#endif
-
-#if TNI_BITS == 32
 /* ---- passes over elements ----------------------------------------------- >>pass-elements */
 
 /* act(x) and its slope, see >>op-act. The switch is the same for a whole pass. */
@@ -15107,9 +15099,6 @@ TNI_FAST tn_status TNI_T(sum_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-#endif
-
-#if TNI_BITS == 32
 /* ---- rmsnorm, see >>op-rmsnorm ------------------------------------------ >>pass-rmsnorm */
 /* y of one row; returns its r. */
 TNI_INLINE float TNI_T(rmsnorm_of)(const float *x, const float *w, double eps, int64_t C, float *y)
@@ -15490,9 +15479,6 @@ TNI_FAST void TNI_T(softmax_backward_task)(void *arg, int64_t task, int worker)
 }
 #endif
 
-#endif
-
-#if TNI_BITS == 32
 /* ---- uniform, normal, dropout: Philox for TNI_W counters at once, see >>rng ---- >>pass-random */
 #if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
 TNI_INLINE void TNI_T(multiply)(uint32_t a, uint32_t m, uint32_t *high, uint32_t *low)
@@ -15640,9 +15626,6 @@ TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
     }
 }
 
-#endif
-
-#if TNI_BITS == 32
 /* ---- the optimisers, see >>op-optim --------------------------------------- >>pass-optim
    Calls of a series (one kernel for each parameter, i1 calls before it and i2 after it) are collected and run in one region
    when the last comes, or when there is no more room, so that threads share small parameters as they share large ones. The
@@ -16763,9 +16746,7 @@ TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
     tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_task), &t);
     return TN_OK;
 }
-#endif
 
-#if TNI_ALL
 /* ---- attention, backward pass, see >>op-attention ------------------------ >>pass-attention-backward */
 
 /* u and w of the block's queries, see >>op-attention: u in rows and transposed. With `one`, w follows u. */
@@ -17024,9 +17005,6 @@ TNI_FAST tn_status TNI_T(heads_run)(tni_attention *t, bool backward)
 }
 #endif
 
-#endif
-
-#if TNI_ALL
 /* ---- attention in linear time, see >>op-attention_linear ---------------- >>pass-attention_linear
    A chunk scan. Products with phi(x) = x1 (x) x2 are ordinary products of depth or height F, of which a panel at a time is
    computed: each of its numbers is used for all columns of v. A state is [F,padded], row by row of a; if squared, all
@@ -17351,9 +17329,6 @@ TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_c
     return TN_OK;
 }
 
-#endif
-
-#if TNI_ALL
 /* ---- rope, see >>op-rope ------------------------------------------------ >>pass-rope
    A task handles its positions in the whole batch, so that each angle is computed once. Positions that follow each other in
    memory are processed one after the other. */
@@ -17858,9 +17833,6 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
     }
 }
 
-#endif
-
-#if TNI_SCANS
 #if TNI_BITS == 32
 /* ---- scan_states of many chains, a chain in each lane, see >>op-scan ------- >>pass-scan-lanes
    A task is TNI_W chains. Numbers of theirs lie side by side, [number,chain], and a state times a core,
@@ -19043,9 +19015,6 @@ TNI_FN bool tni_bf16_has_dots(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
 }
 
-#endif
-
-#if TNI_BF16
 /* ---- attention by bfloat16 products ------------------------------------- >>attention-bf16
    Attention of BF16 operands where desc.gemm_precision is TN_GEMM_BF16, see >>op-attention. A task is a head; its operands
    are packed once as strips, and scores are computed in tiles of 32 keys by 32 queries, as s[key][query]. A letter stands for
@@ -19948,9 +19917,7 @@ typedef struct tni_builder {
     int64_t       *s[3];                /* [labels] strides of a, b and the result of a step; 0: absent */
     bool           ok, in_place;        /* in_place: GEMM takes any number of batch axes */
 } tni_builder;
-#endif /* TN_NO_CONTRACTION */
 
-#ifndef TN_NO_CONTRACTION
 /* ======================================================================
    >>contraction-impl  from an expression to labels, from labels to a tree of pairs, from the tree to kernel calls
    Labels of extent 1 are left out, so that a repeated axis of extent 1 is an absent one. A set of labels is an array of
@@ -20200,9 +20167,6 @@ TNI_COLD_FN bool tni_plan_bind(tn_plan *p)
     return true;
 }
 
-#endif /* TN_NO_CONTRACTION */
-
-#ifndef TN_NO_CONTRACTION
 /* ---- the order of products ---------------------------------------------- >>plan-order
    A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone, and so
    is the cost of a part of a tree. */
@@ -20683,9 +20647,6 @@ TNI_COLD_FN bool tni_plan_tree(tn_plan *p)
     return true;
 }
 
-#endif /* TN_NO_CONTRACTION */
-
-#ifndef TN_NO_CONTRACTION
 /* ---- layouts of nodes, and the kernel calls that change them ------------- >>plan-layout
    A buffer of the workspace is used once, and is free afterwards. */
 
@@ -20891,9 +20852,7 @@ TNI_FN void tni_build_operand(tni_builder *b, int k)
     tni_move *m = tni_emit(b, TN_KERNEL_SUM, k, last, &all, NULL, v, &v[1], tni_elements(b, n, b->order));
     if (m) tni_layout_set(b, q, m, n, b->order);
 }
-#endif /* TN_NO_CONTRACTION */
 
-#ifndef TN_NO_CONTRACTION
 /* ---- kernel calls ------------------------------------------------------- >>plan-program
    A product whose labels are summed is a GEMM [b,m,k] [b,k,n] -> [b,m,n], each axis a run of labels whose elements have one
    stride; an operand of another layout is copied. A product without sums is MUL, private labels are SUM. */
@@ -21364,9 +21323,6 @@ TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_scratch *memory, cons
     return b.ok ? b.program : NULL;
 }
 
-#endif /* TN_NO_CONTRACTION */
-
-#ifndef TN_NO_CONTRACTION
 /* ---- running a plan ----------------------------------------------------- >>plan-run */
 
 /* The gradient of a call's result, in the axes of the kernel. */
@@ -21665,9 +21621,6 @@ TNI_FN tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_pro
     return s == TN_OK ? y : NULL;
 }
 
-#endif /* TN_NO_CONTRACTION */
-
-#ifndef TN_NO_CONTRACTION
 /* ---- making a plan ------------------------------------------------------ >>plan-create */
 
 static double tni_plan_flops(const tn_plan *p, double *written, double *largest)
@@ -22105,9 +22058,6 @@ int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
     return (int64_t)t.length;
 }
 
-#endif /* TN_NO_CONTRACTION */
-
-#ifndef TN_NO_CONTRACTION
 /* ======================================================================
    >>products-impl  views with moved and added axes, one product, one reshape
    ====================================================================== */
@@ -22374,9 +22324,7 @@ typedef struct tni_tt_round_job {
 } tni_tt_round_job;
 
 TNI_UNUSED static inline void tni_swap_pointers(double **a, double **b) { double *t = *a; *a = *b; *b = t; }
-#endif /* TN_NO_OPERATOR */
 
-#ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>decomp-impl   QR, symmetric eigenproblem, SVD, Lanczos, on the host
    Pure functions on plain arrays of doubles: they take their workspace from the caller and use no context, so
@@ -22547,9 +22495,6 @@ TNI_FN void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_
     h->by->gemm(h, m, n, w, 1, tni_transposed(tni_rows(vt, m)), vtc, 1, c);
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 /* ---- QR -------------------------------------------------------------- >>qr
    A = Q R by Householder reflections in blocks [GVL 5.2] [dgeqrf, dorgqr]. A is stored transposed, so that
    a column, and with it a reflector, is contiguous. The columns of Q are orthonormal for any rank of A; the
@@ -22741,9 +22686,6 @@ TNI_FN tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t coun
     return TN_OK;
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 /* ---- symmetric eigenproblem --------------------------------------- >>eigh
    A = V^T diag(l) V, the rows of V are eigenvectors. Three steps:
    1. A = Q T Q^T, T tridiagonal, by reflections [GVL 8.3.1] [dsytrd].
@@ -22956,9 +22898,6 @@ TNI_FN tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int swe
     return TN_OK;
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 /* ---- divide and conquer ------------------------------------------------- >>eigh-divide
    Without its middle off-diagonal element +-rho, T is two blocks, whose diagonals lose rho where they meet:
    T = diag(T1,T2) + rho u u^T      in the bases Z1, Z2:      diag(d) + rho z z^T,   z = diag(Z1,Z2) u
@@ -23241,9 +23180,6 @@ TNI_FN tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
     return tni_merge_halves(v, first, n, n1, e);
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 /* ---- 3. back to the vectors of A ---------------------------------------- >>eigh-back
    V = Z Q^T: blocks of reflections I - V T V^T, from the last to the first, are applied to the vectors as columns. A strip
    of columns stays in the second cache from the first product to the last; a task has some strips, and all blocks. V^T and
@@ -24293,9 +24229,6 @@ TNI_FN tn_status tni_lanczos(tni_lanczos_job *l)
     return s;
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 /* ---- SVD ------------------------------------------------------------ >>svd
    A = Q R (a square A: R = A; a wide A: its transposed), then R = L^T diag(s) V with rows of Y = L R that are orthogonal:
    they are s_i v_i. The initial L are the eigenvectors of R R^T. Rows of Y whose values are far above sqrt(eps) times the
@@ -24604,9 +24537,6 @@ TNI_FN double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t 
     return tni_frobenius(top * n, rest);
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 /* ---- tensors ------------------------------------------------ >>decomp-tensors
    The tensor is read as doubles and decomposed, and the wanted results are written. */
 
@@ -25180,9 +25110,6 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     return s;
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 #ifndef TN_NO_ANALYSIS
 /* ---- eigenpairs as tensors ------------------------------------------------ >>eig-tensors */
 typedef struct tni_eig_job {
@@ -26140,9 +26067,6 @@ tn_tensor *tn_tt_dense(const tn_tt *tt)
     return out;
 }
 
-#endif /* TN_NO_ANALYSIS */
-
-#ifndef TN_NO_ANALYSIS
 /* ---- HOSVD and HOOI ----------------------------------------------------- >>hosvd-impl
    Axis k of a tensor in place is [l,n,q]: l elements before it, q after. The left singular vectors of its unfolding [n, l q]
    are those of R^T, where the unfolding transposed is Q R: R is built from a few rows at a time, which needs no copy of the
@@ -26429,9 +26353,6 @@ void tn_hosvd_destroy(tn_hosvd_result *r)
     }
 }
 
-#endif /* TN_NO_ANALYSIS */
-
-#ifndef TN_NO_ANALYSIS
 /* ---- CP by alternating least squares ------------------------------------ >>cp-als-impl
    The best F_k for the others solves F_k (G + ridge I) = M with
        G = product over j != k of F_j^T F_j, elementwise      M = unfolding_k times the Khatri-Rao product of the others
@@ -26760,9 +26681,6 @@ void tn_cp_als_destroy(tn_cp_als_result *r)
     for (int k = 0; k < TN_MAX_RANK; k++) tni_drop(&r->factor[k]);
 }
 
-#endif /* TN_NO_ANALYSIS */
-
-#ifndef TN_NO_ANALYSIS
 /* ---- joint diagonalisation ---------------------------------------------- >>joint-impl
    A rotation of p and q by the angle t changes the squares of the off-diagonal part by a quadratic form in (cos 4t, sin 4t),
    whose minimum is known: with x = a_pp - a_qq and y = 2 a_pq of each matrix,
@@ -27787,11 +27705,6 @@ tn_weight_kind tn_compact_kind(const tn_tensor *w)
     return tni_alive(w) && tni_root(w)->compact ? tni_root(w)->compact->kind : TN_WEIGHT_F32;
 }
 
-static int64_t tni_compact_words(tn_weight_kind kind, int64_t columns)
-{
-    return tni_ceil_div(columns, 32) * (kind == TN_WEIGHT_BF16 ? 16 : 8);
-}
-
 /* The scale of a row of INT8; 0 for a row of zeros and of numbers below 1.49e-36, which become zeros. */
 static float tni_compact_scale(const float *row, int64_t n)
 {
@@ -27856,7 +27769,7 @@ static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weight_kind kind, int64_t ro
     memset(c, 0, sizeof *c);
     c->kind = kind;
     c->rows = rows;
-    c->words = tni_compact_words(kind, columns);
+    c->words = tni_ceil_div(columns, 32) * (kind == TN_WEIGHT_BF16 ? 16 : 8);
     if (tni_mul_size((size_t)rows, ((size_t)c->words + (kind == TN_WEIGHT_INT8)) * 4, &bytes))
         c->data = tni_device_alloc(ctx, bytes, "compact weights");
     if (!c->data) return tni_free(ctx, c, sizeof *c), (tni_compact *)NULL;
@@ -29248,9 +29161,6 @@ tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_
     return tn_assign(state, tn_concat(ctx, 2, next, 1)) == TN_OK ? y : NULL;
 }
 
-#endif /* TN_NO_MPS */
-
-#ifndef TN_NO_MPS
 /* ---- exact layers ------------------------------------------------------- >>tn-attention-exact */
 
 /* Zeroed numbers of A, B, vL and vR, one after the other, to be written by tni_tna_write. */
@@ -29521,9 +29431,7 @@ typedef struct tni_pairs {
     double   *sums;                     /* [block] of rows of k * pp, or NULL                      */
     tni_host  host;
 } tni_pairs;
-#endif /* TN_NO_OPERATOR */
 
-#ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>operator-impl  a layer as one tensor in CP form: a sum of products of vectors
    Factors stay factors: only tn_cp_dense and the forms make dense tensors. Folding multiplies
@@ -29787,9 +29695,7 @@ TNI_COLD_FN tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
     tn_cp_destroy(used);
     return next;
 }
-#endif /* TN_NO_OPERATOR */
 
-#ifndef TN_NO_OPERATOR
 /* ---- terms in double ---------------------------------------------------- >>cp-terms
    Each row of a factor is divided by a power of two, which is exact; the product of a term's is a factor of its column of P.
    Rows of P are divided by 2^shift, so that the largest element is about 1, and where outputs are compared one by one by a
@@ -30074,9 +29980,6 @@ TNI_COLD_FN void tni_exponent_range(int64_t n, const int *e, int *least, int *mo
     }
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 /* ---- folding ------------------------------------------------------------ >>cp-folding-impl
    In: F [E b; 0 1], that is F' = F[:,:m] E and, for the constant, F[:,:m] b + F[:,m].      Out: U P. */
 
@@ -30519,9 +30422,6 @@ tn_cp *tn_cp_fix(const tn_cp *cp, int slot, const tn_tensor *u)
     return to;
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 /* ---- forms -------------------------------------------------------------- >>cp-forms-impl */
 
 /* T[o] = (diag(P_o) K)^T F_last with K the Khatri-Rao product of the other factors, row by row. */
@@ -30664,9 +30564,6 @@ tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x)
     return tn_cp_apply_each(ctx, cp, all);
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 /* ---- made from layers and stacks, and made into layers -------------------- >>cp-layers */
 
 /* The encoders, with the biases as their last columns where there are any; P, or I; then p as a term of its own. */
@@ -30873,9 +30770,6 @@ tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, 
     return cp;
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 /* ---- eigenpairs --------------------------------------------------------- >>cp-eigen-impl
    Q_u = 1/2 (W^T D V + V^T D W),  D = diag(P^T u).
    With 2h < n:  [W^T V^T] = Q [R1 R2],  Q_u = Q T Q^T,  T = 1/2 (R1 D R2^T + R2 D R1^T): 2h x 2h.
@@ -31293,8 +31187,6 @@ static bool tni_eigen_is_large(int64_t n, int64_t h, int64_t count)
     return count > 0 && size >= TNI_EIGEN_LARGE && count <= size / TNI_EIGEN_FEW;
 }
 
-static bool tni_eigen_is_formed(int64_t n, int64_t h) { return n <= 2 * h && n <= TNI_EIGEN_FORMED; }
-
 static void tni_eigen_say(tn_ctx *ctx, tn_status s, const char *op)
 {
     if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "%s: the QL iteration did not converge", op);
@@ -31309,7 +31201,8 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     int64_t   threads = tni_min(ctx->pool.threads, tni_max(outputs, 1));
     tn_status s = TN_ERR_MEMORY;
     if (tni_eigen_is_large(cp->in[0], cp->terms, count)) {
-        s = tni_eigen_lanczos(cp, u, outputs, count, tni_eigen_is_formed(cp->in[0], cp->terms), e);
+        const bool formed = cp->in[0] <= 2 * cp->terms && cp->in[0] <= TNI_EIGEN_FORMED;
+        s = tni_eigen_lanczos(cp, u, outputs, count, formed, e);
         if (s != TN_ERR_CONVERGENCE) { tni_eigen_say(ctx, s, op); return s; }
         s = TN_ERR_MEMORY;
     }
@@ -31412,9 +31305,6 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
     return to;
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 /* ---- inner products of terms -------------------------------------------- >>cp-pairs
    Everything that compares, measures or decomposes operators without their dense tensors is a sum over pairs of terms h, h'
    products of A_st[h,h'] = F_s[h] . F'_t[h'] and of (P^T P')[h,h']. The pairs come in blocks, so that no h x h' matrix is
@@ -31651,9 +31541,6 @@ TNI_COLD_FN tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *sh
     return tni_owned_by_rows(ctx, rank, shape, numbers, shift, NULL, NULL, op);
 }
 
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
 /* ---- spectra ------------------------------------------------------------ >>cp-spectra-impl
    |Q_o|^2 = sum_i l_i^2 without any eigenvalue: from Q_o itself, 2 h n^2 flops each, or for all at once from the inner
    products of terms (>>cp-pairs), 6 h^2 n. In double. */
@@ -32930,9 +32817,6 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     return s;
 }
 
-#endif /* TN_NO_ANALYSIS */
-
-#ifndef TN_NO_ANALYSIS
 /* ======================================================================
    >>analysis-impl  null models, certificates, features, alignment
    ====================================================================== */
@@ -33175,9 +33059,6 @@ void tn_certificate_destroy(tn_certificate *c)
     tni_result_end(c, sizeof *c, offsetof(tn_certificate, rank), 4);
 }
 
-#endif /* TN_NO_ANALYSIS */
-
-#ifndef TN_NO_ANALYSIS
 /* ---- features ----------------------------------------------------------- >>analysis-features-impl */
 
 tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
@@ -33281,9 +33162,6 @@ tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_t
     return sum;
 }
 
-#endif /* TN_NO_ANALYSIS */
-
-#ifndef TN_NO_ANALYSIS
 /* ---- canonical form and alignment --------------------------------------- >>analysis-align-impl */
 
 /* Scales a vector to length 1 with a positive largest component, the first of equals. Returns what it was multiplied by
@@ -33780,11 +33658,7 @@ typedef struct tni_net_box {
     uint64_t        with_rows;
     tn_net          net;
 } tni_net_box;
-#endif /* TN_NO_CONTRACTION */
-#endif /* TN_NO_OPERATOR */
 
-#ifndef TN_NO_OPERATOR
-#ifndef TN_NO_CONTRACTION
 /* ======================================================================
    >>network-impl  multilinear functions as networks of tensors
    Functions that return a net only put nodes and labels together. Those that return numbers make a net for the question,
@@ -34175,11 +34049,6 @@ tn_net *tn_net_fold_out(const tn_net *net, const tn_tensor *u)
     return tni_net_done(to, to && tni_net_put(to, net->nodes, tni_net_copy(net->ctx, u, 1), label), "net_fold_out");
 }
 
-#endif /* TN_NO_CONTRACTION */
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
-#ifndef TN_NO_CONTRACTION
 /* ---- made from operators and layers ----------------------------------------- >>net-layers */
 
 /* P is (0,1), F_k is (1,2+k). */
@@ -34362,11 +34231,6 @@ tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
     return tni_net_done(net, whole, "net_from_cores");
 }
 
-#endif /* TN_NO_CONTRACTION */
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
-#ifndef TN_NO_CONTRACTION
 /* ---- numbers ------------------------------------------------------------------ >>net-numbers-impl */
 
 TNI_COLD_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
@@ -34556,11 +34420,6 @@ tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
     return y;
 }
 
-#endif /* TN_NO_CONTRACTION */
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
-#ifndef TN_NO_CONTRACTION
 /* ---- inner products ------------------------------------------------------------- >>net-comparing */
 
 enum { TNI_NET_PLANS = 32 };             /* most plans that are kept for one inner product */
@@ -34802,11 +34661,6 @@ tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, doub
     return s;
 }
 
-#endif /* TN_NO_CONTRACTION */
-#endif /* TN_NO_OPERATOR */
-
-#ifndef TN_NO_OPERATOR
-#ifndef TN_NO_CONTRACTION
 /* ---- interaction matrices -------------------------------------------------------- >>net-eigen */
 
 /* The net of u's interaction matrix: its two legs are the two of the net, or with x, one leg and x at the other. */
@@ -35139,9 +34993,6 @@ tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_
     return tn_matmul(ctx, x, tni_local_cosine(ctx));
 }
 
-#endif /* TN_NO_MPS */
-
-#ifndef TN_NO_MPS
 /* ---- the layer ----------------------------------------------------------- >>mps-layer-impl */
 
 static tn_status tni_mps_check(tn_params *ps, const char *name, tn_mps_desc *d)
@@ -35384,9 +35235,6 @@ tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
     return y;
 }
 
-#endif /* TN_NO_MPS */
-
-#ifndef TN_NO_MPS
 #ifndef TN_NO_OPERATOR
 /* ---- trains and layers ---------------------------------------------------- >>mps-trains-impl */
 
@@ -35761,11 +35609,6 @@ tn_status tn_tt_log_inner(const tn_tt *a, const tn_tt *b, double *log_inner, dou
     return TN_OK;
 }
 
-#endif /* TN_NO_OPERATOR */
-#endif /* TN_NO_MPS */
-
-#ifndef TN_NO_MPS
-#ifndef TN_NO_OPERATOR
 /* ---- Born machines ------------------------------------------------------------ >>tt-born-impl
    v is the product of the cores of the indices so far, of norm 1; w_i = v A_k[i]. All later cores have orthonormal rows, so
    that p(i | before) = |w_i|^2. */
@@ -35914,11 +35757,7 @@ tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t s
     }
     return tni_scratch_end(&b.memory, s);
 }
-#endif /* TN_NO_OPERATOR */
-#endif /* TN_NO_MPS */
 
-#ifndef TN_NO_MPS
-#ifndef TN_NO_OPERATOR
 /* ---- exchanging axes ---------------------------------------------------------- >>tt-swap */
 
 typedef struct tni_tt_swap_job { tni_tt_round_job j; tni_tt_job cut; double *pair; int64_t r, n, m, c; } tni_tt_swap_job;
@@ -36471,9 +36310,6 @@ tn_tt *tn_tt_fit(const tn_tt *from, int64_t label, const tn_tensor *phi, const t
 }
 #endif /* TN_NO_OPERATOR */
 
-#endif /* TN_NO_MPS */
-
-#ifndef TN_NO_MPS
 /* ---- a linear layer as a train ------------------------------------------------ >>tt-linear-impl
    x is [P, r_k in_k, Q]: P outputs so far and all rows, Q the inputs that are left. One core turns it into
    [P, out_k r_k+1, Q], which is [P out_k, r_k+1 in_k+1, Q/in_k+1] without moving a number. */
@@ -36719,9 +36555,6 @@ tn_tt *tn_tt_from_tt_linear(tn_ctx *ctx, const tn_tt_linear *m)
 }
 #endif /* TN_NO_OPERATOR */
 
-#endif /* TN_NO_MPS */
-
-#ifndef TN_NO_MPS
 #if !defined(TN_NO_OPERATOR) && !defined(TN_NO_CONTRACTION)
 /* ---- trains and networks ------------------------------------------------------- >>mps-networks-impl */
 
@@ -36993,9 +36826,7 @@ enum { TNI_REPORT_STATUS, TNI_REPORT_FAULT, TNI_REPORT_HASH = 5, TNI_REPORT = 7 
 
 /* In which call a process is, when it tells the others of itself. */
 typedef enum tni_meeting { TNI_MEET_STEP, TNI_MEET_BACKWARD, TNI_MEET_CHECKPOINT } tni_meeting;
-#endif /* TN_NO_TRAINING */
 
-#ifndef TN_NO_TRAINING
 /* ======================================================================
    >>optim-impl   schedules, update rules, graphs
    A step is a few kernels per parameter. Learning rate, clip factor and the count of updates are numbers on
@@ -37236,9 +37067,7 @@ double tn_optim_momentum(const tn_optim *o)
     double t = (double)o->steps / (double)o->desc.momentum_warmup;
     return start + (o->desc.momentum - start) * t;
 }
-#endif /* TN_NO_TRAINING */
 
-#ifndef TN_NO_TRAINING
 /* ---- which part of a parameter a process updates ------------------------ >>optim-share */
 
 /* Whether processes share moments. */
@@ -37841,9 +37670,6 @@ tn_status tn_optim_overlap(tn_optim *o)
     return TN_OK;
 }
 
-#endif /* TN_NO_TRAINING */
-
-#ifndef TN_NO_TRAINING
 /* ---- Muon --------------------------------------------------------------- >>optim-muon
    Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x keeps U and
    V and maps each singular value s to a s + b s^3 + c s^5. After five such steps, with coefficients that are steep at zero,
@@ -37954,9 +37780,6 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     return s == TN_OK ? tni_run(ctx, &c) : s;
 }
 
-#endif /* TN_NO_TRAINING */
-
-#ifndef TN_NO_TRAINING
 /* ---- a step ------------------------------------------------------------- >>optim-step */
 
 /* Parameters that are updated one after the other by the same kernel, the last first. */
@@ -38100,9 +37923,6 @@ double tn_optim_grad_norm(const tn_optim *o)
 tn_tensor *tn_optim_skipped_view(const tn_optim *o) { return o ? tn_slice(o->scalars, 0, TNI_SKIP, TNI_SKIP + 1) : NULL; }
 tn_tensor *tn_optim_grad_norm_view(const tn_optim *o) { return o ? tn_slice(o->scalars, 0, TNI_NORM, TNI_NORM + 1) : NULL; }
 
-#endif /* TN_NO_TRAINING */
-
-#ifndef TN_NO_TRAINING
 /* ---- graphs --------------------------------------------------------------------------- >>graph-run
    The backend keeps kernels, numbers and addresses. The state that the host keeps is here: which owned tensors a graph
    uses, which of them are gradients known to be zero (the first writer then overwrites), how many random calls a step
@@ -39146,13 +38966,6 @@ static double tni_f32_from_bits(uint32_t bits)
     return (double)f;
 }
 
-static double tni_f64_from_bits(uint64_t bits)
-{
-    double d;
-    memcpy(&d, &bits, 8);
-    return d;
-}
-
 /* IEEE 754 binary16, exactly: 1 sign, 5 exponent (bias 15), 10 mantissa bits. */
 static double tni_f16_from_bits(uint32_t bits)
 {
@@ -39165,8 +38978,10 @@ static double tni_f16_from_bits(uint32_t bits)
 static double tni_number_value(tni_number n, const uint8_t *p)
 {
     uint64_t bits = tni_load_bits(p, n.bits / 8, n.big_endian);
+    double   wide;
+    memcpy(&wide, &bits, 8);
     if (n.kind == TNI_BFLOAT) return tni_f32_from_bits((uint32_t)bits << 16);
-    if (n.kind == TNI_FLOAT && n.bits == 64) return tni_f64_from_bits(bits);
+    if (n.kind == TNI_FLOAT && n.bits == 64) return wide;
     if (n.kind == TNI_FLOAT) return n.bits == 32 ? tni_f32_from_bits((uint32_t)bits) : tni_f16_from_bits((uint32_t)bits);
     if (n.kind == TNI_SIGNED && bits >> (n.bits - 1) != 0) {            /* ~bits is |value| - 1 */
         uint64_t mask = n.bits == 64 ? UINT64_MAX : ((uint64_t)1 << n.bits) - 1;
@@ -40104,8 +39919,6 @@ TNI_COLD_FN void tni_text_json(tni_text *t, const char *s)
 
 TNI_COLD_FN void tni_text_string(tni_text *t, const char *s) { tni_text_add(t, s, strlen(s)); }
 
-static size_t tni_tensor_data_bytes(const tn_tensor *t) { return (size_t)tn_tensor_count(t) * tni_dtype_size(t->dtype); }
-
 static void tni_text_notes(tni_text *t, const tn_metadata *notes, size_t n)
 {
     tni_text_string(t, "\"__metadata__\":{");
@@ -40136,7 +39949,7 @@ static void tni_text_header(tni_text *t, const void *const *order, size_t n, con
         tni_text_string(t, ",\"data_offsets\":[");
         tni_text_integer(t, at, false);
         tni_text_string(t, ",");
-        at += tni_tensor_data_bytes(named->tensor);
+        at += (size_t)tn_tensor_count(named->tensor) * tni_dtype_size(named->tensor->dtype);
         tni_text_integer(t, at, false);
         tni_text_string(t, "]}");
     }
@@ -40425,13 +40238,6 @@ static const char *tni_names_natural(tni_names *p, uint64_t n)
     return s;
 }
 
-static const char *tni_names_double(tni_names *p, double v)
-{
-    char number[32];
-    tni_exact_text(number, v);
-    return tni_names_write(p, number, "");
-}
-
 typedef struct tni_checkpoint {
     tn_optim  *optim;
     tni_names  names;
@@ -40592,7 +40398,11 @@ static void tni_checkpoint_list(tni_checkpoint *c)
     tni_checkpoint_note(c, "tensornet.seed", tni_names_natural(&c->names, ctx->desc.seed));
     tni_checkpoint_note(c, "tensornet.calls", tni_names_natural(&c->names, (uint64_t)ctx->calls));
     tni_optim_numbers(&o->desc, n);
-    for (int k = 0; k < TNI_OPTIM_NUMBERS; k++) tni_checkpoint_note(c, n[k].name, tni_names_double(&c->names, n[k].value));
+    for (int k = 0; k < TNI_OPTIM_NUMBERS; k++) {
+        char number[32];
+        tni_exact_text(number, n[k].value);
+        tni_checkpoint_note(c, n[k].name, tni_names_write(&c->names, number, ""));
+    }
 }
 
 static tn_status tni_checkpoint_notes(tn_ctx *ctx, const tn_metadata *notes, int64_t count)
@@ -41643,9 +41453,7 @@ TNI_COLD_FN const char *const *tni_category_rows(size_t *count)
     *count = sizeof tni_category_runs / sizeof *tni_category_runs;
     return tni_category_runs;
 }
-#endif /* TN_NO_TEXT */
 
-#ifndef TN_NO_TEXT
 /* ======================================================================
    >>text-impl letters, words, pieces; byte-level BPE; tokenizer.json; training; token shards
    WordPiece: Hugging Face's steps, one after the other over the whole text, are combined to one: NFD, StripAccents and
@@ -41907,9 +41715,6 @@ TNI_COLD_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size
     return tni_trie_value(t, node);
 }
 
-#endif /* TN_NO_TEXT */
-
-#ifndef TN_NO_TEXT
 /* ---- the tokenizer ------------------------------------------------------ >>text-tokenizer */
 
 static void tni_tokenizer_destroy(tni_owned *owned)
@@ -42071,9 +41876,6 @@ TNI_FN size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t a
     return at;
 }
 
-#endif /* TN_NO_TEXT */
-
-#ifndef TN_NO_TEXT
 /* ---- byte-level BPE ----------------------------------------------------- >>text-bpe
    A regular expression divides the text into words, of any bytes; a word is the tokens of its bytes, of which the two
    neighbours whose merge has the lowest rank become one, the first such pair of several, until no pair has a merge. In the
@@ -42348,9 +42150,6 @@ TNI_FN void tni_bpe_print(tni_text *out, const char *name)
     else tni_text_add(out, name, strlen(name));
 }
 
-#endif /* TN_NO_TEXT */
-
-#ifndef TN_NO_TEXT
 /* ---- WordPiece ---------------------------------------------------------- >>text-wordpiece */
 
 /* The longest piece that begins at *p, found below `node`; *p moves to its end. -1: there is none. */
@@ -42509,9 +42308,6 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
     return (int64_t)v.out.length;
 }
 
-#endif /* TN_NO_TEXT */
-
-#ifndef TN_NO_TEXT
 /* ---- reading tokenizer.json --------------------------------------------- >>text-json-read
    https://github.com/huggingface/tokenizers, as its version 0.22 writes it. */
 
@@ -43174,9 +42970,7 @@ tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path) { return tn_token
 
 tn_status tn_tokenizer_save(const tn_tokenizer *t, const char *path) { return tn_tokenizer_write(t, tn_sink_path(path)); }
 #endif
-#endif /* TN_NO_TEXT */
 
-#ifndef TN_NO_TEXT
 /* ---- training ----------------------------------------------------------- >>text-train
    Words are counted, then split into letters; the most frequent pair of neighbours becomes a piece, again and again. Counts
    of pairs are kept up to date: a merge changes only the words that hold its pair. The heap may hold counts that have
@@ -43555,9 +43349,6 @@ tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, in
     return tn_tokenizer_destroy(t), (tn_tokenizer *)NULL;
 }
 
-#endif /* TN_NO_TEXT */
-
-#ifndef TN_NO_TEXT
 /* ---- token shards ------------------------------------------------------- >>text-shards-impl */
 
 enum { TNI_SHARD_HEADER = 1024, TNI_SHARD_CHUNK = 4096 };
@@ -43693,9 +43484,7 @@ enum { TNI_BLOCK_POINTS = 32 };         /* most points of a block */
 
 /* A list of points: the first `max` are stored in `to`, all are counted. */
 typedef struct tni_points { int64_t count, max; tn_point *to; } tni_points;
-#endif /* TN_NO_MODELS */
 
-#ifndef TN_NO_MODELS
 /* ======================================================================
    >>models-impl  transformers
    A desc is checked and completed in one place; counting, init and config.json all begin there. Blocks are
@@ -44034,9 +43823,6 @@ tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int6
     return c;
 }
 
-#endif /* TN_NO_MODELS */
-
-#ifndef TN_NO_MODELS
 /* ---- points of a forward pass, and the taps that are shown them ---------- >>model-points */
 
 TNI_COLD_FN double tni_branch_scale(const tn_transformer_desc *d, int which) { return which ? d->mlp_scale : d->attn_scale; }
@@ -44185,25 +43971,18 @@ TNI_COLD_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
     for (int64_t i = 0; i < n; i++) if (tni_taps_ask(taps, points[i].name)) return true;
     return false;
 }
-#endif /* TN_NO_MODELS */
 
-#ifndef TN_NO_MODELS
 /* ---- init --------------------------------------------------------------- >>model-init */
 
 /* While the branches are small, a model with a tied table E reads norm(E[id]) at its end, where the logit of id itself is
    |E[id]|^2 / RMS = std dim, or std^2 dim without norms. (ln vocab)/2 leaves it vocab^-1/2 of the probability, so that the
    loss begins near ln vocab; with std 1 it would begin at dim. */
-static double tni_tied_std(const tn_transformer_desc *d)
-{
-    const double std = log((double)d->vocab + 1) / (2 * (double)d->dim);
-    return d->no_norm ? sqrt(std) : std;
-}
-
 static tn_init tni_transformer_table(const tn_transformer_desc *d)
 {
+    const double tied = log((double)d->vocab + 1) / (2 * (double)d->dim);
     tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
-    init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : d->tied ? tni_tied_std(d) : 1;
+    init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : !d->tied ? 1 : d->no_norm ? sqrt(tied) : tied;
     return init;
 }
 
@@ -44584,9 +44363,6 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, t
     return tni_scratch_end(&work, tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error));
 }
 
-#endif /* TN_NO_MODELS */
-
-#ifndef TN_NO_MODELS
 /* ---- runs ---------------------------------------------------------------- >>model-run-impl */
 
 /* The number of insertions, removals and replacements of letters that turn the first 55 bytes of a into those of b.
@@ -44859,13 +44635,6 @@ static tn_tensor *tni_attribution_parts(tn_ctx *ctx, const tn_transformer *m, co
     return list[at] ? tn_concat(ctx, most - at, list + at, 2) : NULL;
 }
 
-/* The rows of the unembedding for ids [B,T], less those of `others` */
-static tn_tensor *tni_attribution_to(tn_ctx *ctx, const tn_transformer *m, tn_tensor *targets, tn_tensor *others)
-{
-    tn_tensor *to = tn_gather(ctx, m->head.w, 0, targets);
-    return to && others ? tn_sub(ctx, to, tn_gather(ctx, m->head.w, 0, others)) : to;
-}
-
 static bool tni_attribution_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_tensor *targets,
                                   const tn_tensor *others)
 {
@@ -44902,15 +44671,13 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
         taps[n++].user = &read;
     }
     tn_tensor *y = tn_transformer_run(ctx, m, ids, taps, n);
-    y = y ? tni_attribution_to(ctx, m, targets, others) : NULL;
+    y = y ? tn_gather(ctx, m->head.w, 0, targets) : NULL;       /* the rows of the unembedding, less those of `others` */
+    if (y && others) y = tn_sub(ctx, y, tn_gather(ctx, m->head.w, 0, others));
     y = y ? tni_attribution_parts(ctx, m, &read, y, list) : NULL;
     tni_scratch_end(&w, TN_OK);
     return y;
 }
 
-#endif /* TN_NO_MODELS */
-
-#ifndef TN_NO_MODELS
 /* ---- decoding ----------------------------------------------------------- >>model-decode */
 
 static void tni_transformer_cache_destroy(tni_owned *owned)
@@ -45127,9 +44894,6 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
     return chosen;
 }
 
-#endif /* TN_NO_MODELS */
-
-#ifndef TN_NO_MODELS
 /* ---- config.json -------------------------------------------------------- >>model-config-impl
    One flat object. A table of keys gives the place of each value in the desc; "model_type" selects the table. Writing and
    comparing use the first one. */
@@ -45634,9 +45398,6 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     return tni_writer_close(&w);
 }
 
-#endif /* TN_NO_MODELS */
-
-#ifndef TN_NO_MODELS
 /* ---- weights of other libraries, by a map of names ---------------------- >>model-weights-impl */
 
 const tn_name_map *tn_name_map_gpt2(int64_t *count)
@@ -46249,9 +46010,7 @@ struct tn_circuit_evidence {
     double   *bins;                     /* [features,bins]     */
     tni_rng  rng;
 };
-#endif /* TN_NO_CIRCUITS */
 
-#ifndef TN_NO_CIRCUITS
 /* ======================================================================
    >>circuits-impl  what a transformer does, read from its weights
    A circuit is two or four matrices of factors; everything else is products of them.
@@ -46527,9 +46286,6 @@ tn_tensor *tn_circuit_unembedding(tn_ctx *ctx, const tn_transformer *m)
         ? m->head.w : tn_matmul(ctx, m->head.w, tn_transpose(tni_circuit_basis(ctx, m, &m->norm, false, 1), 0, 1));
 }
 
-#endif /* TN_NO_CIRCUITS */
-
-#ifndef TN_NO_CIRCUITS
 /* ---- composition, norms, eigenvalues ------------------------------------ >>circuits-composition */
 
 tn_circuit *tn_circuit_compose(const tn_circuit *outer, tn_circuit_side side, const tn_circuit *inner)
@@ -46892,9 +46648,6 @@ tn_cp *tn_circuit_block_term(const tn_circuit_block *o, int64_t g, int64_t k)
     return cp;
 }
 
-#endif /* TN_NO_CIRCUITS */
-
-#ifndef TN_NO_CIRCUITS
 /* ---- tables ------------------------------------------------------------- >>circuits-tables-impl */
 
 /* The stream of each token after some blocks whose patterns are 0: [vocab,1,dim], owned. b_O is all that attention adds. What
@@ -47180,9 +46933,6 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
     return tni_scratch_end(&w, s);
 }
 
-#endif /* TN_NO_CIRCUITS */
-
-#ifndef TN_NO_CIRCUITS
 /* ---- maximising inputs -------------------------------------------------- >>circuits-maximum
    On spheres |x_a| = r: x_a <- r (g_a + s x_a) / |g_a + s x_a|, g_a the gradient. For a shift s that is large enough the
    value rises; a step after which it does not is repeated with a larger one. */
@@ -47532,9 +47282,6 @@ void tn_circuit_sparsity_destroy(tn_circuit_sparsity *o)
     tni_result_end(o, sizeof *o, offsetof(tn_circuit_sparsity, kurtosis), 3);
 }
 
-#endif /* TN_NO_CIRCUITS */
-
-#ifndef TN_NO_CIRCUITS
 /* ---- the frozen network ------------------------------------------------- >>circuits-frozen-impl
    N(x) = r x gain + bias and f(x) = W N(x) + b become [W gain, W bias + b] [r x; 1] with the constant r. A layer norm also
    subtracts the mean of x, which is linear: each row of W gain loses its mean. A norm after a block is folded likewise into
@@ -47748,16 +47495,6 @@ static bool tni_frozen_sources(tn_circuit_frozen *f, tn_tensor *ids)
     return f->source != NULL;
 }
 
-static bool tni_frozen_refuses(tn_ctx *ctx, const tn_transformer *m)
-{
-    const bool post = m->desc.norm_place == TN_PLACE_POST;
-    if (!post && !m->desc.value_residual) return false;
-    tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s", post
-             ? "norm_place is TN_PLACE_POST, expected norms before the blocks: the residual stream itself would be normed"
-             : "value_residual is true, expected false: heads would have two sources of values");
-    return true;
-}
-
 /* Runs the model, keeping what is constant. */
 static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
 {
@@ -47905,8 +47642,13 @@ tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids
 {
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s is NULL", ctx ? "out" : "ctx");
     memset(out, 0, sizeof *out);
-    if (!tni_model_given(ctx, m, ids, "ids", "circuit_freeze") || tni_frozen_refuses(ctx, m))
-        return tni_analysis_status(ctx);
+    if (!tni_model_given(ctx, m, ids, "ids", "circuit_freeze")) return tni_analysis_status(ctx);
+    if (m->desc.norm_place == TN_PLACE_POST)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: norm_place is TN_PLACE_POST, expected norms before the blocks: the "
+                        "residual stream itself would be normed");
+    if (m->desc.value_residual)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: value_residual is true, expected false: heads would have two sources "
+                        "of values");
     if (ids->shape[0] != 1 || ids->shape[1] < 1)
         return tni_fail(ctx, TN_ERR_SHAPE, "circuit_freeze: ids are %s, expected [1,T], one text", TNI_SHAPE(ids));
     const tn_transformer_desc *d = &m->desc;
@@ -47940,9 +47682,6 @@ void tn_circuit_frozen_destroy(tn_circuit_frozen *f)
     tni_result_end(f, sizeof *f, offsetof(tn_circuit_frozen, norm_scale), 6);
 }
 
-#endif /* TN_NO_CIRCUITS */
-
-#ifndef TN_NO_CIRCUITS
 /* ---- every path at once ------------------------------------------------- >>circuits-parts-impl
    The residual stream is a list of vectors, one for each part. Linear maps act on each of them, a product on all pairs, and
    the pair (a,b) adds to the part that `by` says: to one of its own, to degree a + b, or to the union of two sets of MLPs.
@@ -48229,19 +47968,12 @@ static tn_tensor *tni_expand(const tni_expansion *e, tn_tensor *u, int64_t t)
     return tn_einsum(e->ctx, "an,n->a", 2, in);
 }
 
-/* M of a block that N paths enter */
-static double tni_paths_middle(const tn_circuit_frozen *f, int64_t l, bool patterns, double N)
-{
-    const tn_attention_desc *d = &f->model->blocks[l].attn.desc;
-    return N + (double)d->heads * (patterns ? pow(N, 5) : N);
-}
-
 double tn_circuit_path_count(const tn_circuit_frozen *f, bool patterns)
 {
     if (!f || !f->block) return 0;
     double N = f->sources;
     for (int64_t l = 0; l < f->layers; l++) {
-        double M = tni_paths_middle(f, l, patterns, N);
+        double M = N + (double)f->model->blocks[l].attn.desc.heads * (patterns ? pow(N, 5) : N);
         N = M + pow(M, (double)f->block[l].w->shape[0]);
     }
     return N;
@@ -48368,9 +48100,6 @@ int64_t tn_circuit_part_name(const tn_circuit_parts *p, int64_t i, char *dst, si
     return (int64_t)t.length;
 }
 
-#endif /* TN_NO_CIRCUITS */
-
-#ifndef TN_NO_CIRCUITS
 /* ---- paths, best first -------------------------------------------------- >>circuits-search-impl
    A node reads the residual stream x at a position through a covector c, and its value is c . x. Since x is the sum of its
    sources and of what all heads and MLPs before it add, so is the value: a part c . x_source is a path, one c . (what is
@@ -48410,15 +48139,6 @@ static bool tni_more_urgent(const void *s, const void *a, const void *b)
     return tni_urgency((const tni_path_search *)s, a) > tni_urgency((const tni_path_search *)s, b);
 }
 
-static bool tni_search_push(tni_path_search *s, int64_t node)
-{
-    int64_t *at = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths");
-    if (!at) return false;
-    *at = node;
-    tni_queue_up(&s->heap, tni_more_urgent, s);
-    return true;
-}
-
 static bool tni_search_add(tni_path_search *s, double value, int64_t next, int64_t position, int64_t block, int head)
 {
     const int64_t    i = (int64_t)s->nodes.count;
@@ -48431,7 +48151,11 @@ static bool tni_search_add(tni_path_search *s, double value, int64_t next, int64
     node->block = (int32_t)block;
     node->head = head;
     *slot = -1;
-    return head == TN_CIRCUIT_SOURCE || tni_search_push(s, i);
+    if (head == TN_CIRCUIT_SOURCE) return true;
+    if (!(slot = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths"))) return false;
+    *slot = i;
+    tni_queue_up(&s->heap, tni_more_urgent, s);
+    return true;
 }
 
 static void tni_axpy(double *y, double a, const double *x, int64_t n)
@@ -48726,9 +48450,6 @@ int64_t tn_circuit_path_name(const tn_circuit_paths *p, int64_t i, const char *c
     return (int64_t)t.length;
 }
 
-#endif /* TN_NO_CIRCUITS */
-
-#ifndef TN_NO_CIRCUITS
 /* ---- attribution -------------------------------------------------------- >>circuits-attribution-impl */
 
 /* The covectors [T,n+1] of the stream at the end of a block -> at its beginning, after its mixing */
@@ -48991,9 +48712,6 @@ void tn_circuit_ablation_destroy(tn_circuit_ablation *d)
     tni_result_end(d, sizeof *d, offsetof(tn_circuit_ablation, path), 3);
 }
 
-#endif /* TN_NO_CIRCUITS */
-
-#ifndef TN_NO_CIRCUITS
 /* ---- bounds for all texts ----------------------------------------------- >>circuits-bounds-impl */
 
 typedef struct tni_bound {
@@ -49433,9 +49151,6 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
 
 void tn_circuit_bound_destroy(tn_circuit_bound *b) { tni_result_end(b, sizeof *b, offsetof(tn_circuit_bound, best), 3); }
 
-#endif /* TN_NO_CIRCUITS */
-
-#ifndef TN_NO_CIRCUITS
 /* ---- steering ----------------------------------------------------------- >>circuits-steering-impl
    The frozen network is affine but for the products of MLPs, so a batch of copies of the texts carries the polynomial in s:
    copy 0 is the run without s, copy i (1 <= i <= K) the coefficient of s^i, K + 1 what passes no MLP, K + 2 zero, K + 3 the
@@ -49821,9 +49536,7 @@ typedef struct tni_figure {
     double scale, body_width, body_height, left, top, right, bottom;    /* margins */
     double width, height, title_height, caption_height;
 } tni_figure;
-#endif /* TN_NO_IMAGE */
 
-#ifndef TN_NO_IMAGE
 /* ======================================================================
    >>image-impl matrices and curves as pixels
    A figure measures its text, creates a picture of the size that it needs, and draws it shape by shape.
@@ -49941,9 +49654,6 @@ void tn_image_colour(tn_image_colours colours, double t, uint8_t rgb[3])
     else tni_map_colour(t < 0 ? tni_blue : tni_red, size > 1 ? 1 : size, rgb);
 }
 
-#endif /* TN_NO_IMAGE */
-
-#ifndef TN_NO_IMAGE
 /* ---- ink ---------------------------------------------------- >>image-ink
    Each function that covers pixels also records a mark for the SVG, if it changes them. */
 
@@ -50156,9 +49866,6 @@ TNI_FN void tni_draw_frame(tni_canvas *c, double x0, double y0, double x1, doubl
     tni_paint(c, ink, 1);
 }
 
-#endif /* TN_NO_IMAGE */
-
-#ifndef TN_NO_IMAGE
 /* ---- letters ------------------------------------------------ >>image-letters
    Glyphs are strokes. A glyph's first letter is the space at its sides. Then come points of two letters, x
    and y: a..z = 0..25 in steps of 0.54 units to the right; units from the baseline up, e = 0, so that
@@ -50492,9 +50199,6 @@ TNI_COLD_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double 
     return height;
 }
 
-#endif /* TN_NO_IMAGE */
-
-#ifndef TN_NO_IMAGE
 /* ---- rulers: an axis and its round numbers ------------------ >>image-rulers
    Steps are 1, 2 or 5 times a power of ten. On a logarithmic axis they are powers of ten, or 1, 2, 5
    between two of them, or round numbers where it spans less than that. All labels of an axis are
@@ -50907,9 +50611,6 @@ TNI_COLD_FN void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, 
     }
 }
 
-#endif /* TN_NO_IMAGE */
-
-#ifndef TN_NO_IMAGE
 /* ---- one matrix --------------------------------------------- >>image-matrix */
 /* Checks of a desc, as tni_within. The extents of an array, of which both are 0 or more. */
 static bool tni_figure_shape(tn_ctx *ctx, const char *what, const char *down, int64_t rows, const char *across,
@@ -51317,9 +51018,6 @@ tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_tile
     return image;
 }
 
-#endif /* TN_NO_IMAGE */
-
-#ifndef TN_NO_IMAGE
 /* ---- curves and spectra ------------------------------------- >>image-plot */
 static const double tni_legend_line = 18;
 enum { TNI_FEW = 24, TNI_LEGEND_INSIDE = 5, TNI_SERIES_INKS = 7 };
@@ -51345,7 +51043,6 @@ static bool tni_is_upright(const tn_image_series *s)
     return s->kind == TN_IMAGE_SERIES_BARS || s->kind == TN_IMAGE_SERIES_STEMS;
 }
 
-static double tni_series_x(const tn_image_series *s, int64_t i) { return s->x ? s->x[i] : (double)i; }
 static double tni_series_low(const tn_image_series *s, int64_t i)
 {
     return s->kind == TN_IMAGE_SERIES_BAND ? s->low[i] : s->y[i];
@@ -51363,7 +51060,7 @@ static uint32_t tni_series_ink(const tn_image_series *s, int64_t k)
 static bool tni_plot_point(const tni_plot *p, const tn_image_series *s, int64_t i, double *x, double *y)
 {
     double low = tni_series_low(s, i);
-    *x = tni_series_x(s, i);
+    *x = s->x ? s->x[i] : (double)i;
     *y = s->y[i];
     if (!(fabs(*x) < TNI_HUGE && fabs(*y) < TNI_HUGE && fabs(low) < TNI_HUGE)) return false;
     if ((p->d.log_x && *x <= 0) || (p->d.log_y && (*y <= 0 || low <= 0))) return false;
@@ -51966,9 +51663,6 @@ tn_image *tn_image_plot(tn_ctx *ctx, const tn_image_series *series, int64_t coun
     return tni_canvas_close(&p.c);
 }
 
-#endif /* TN_NO_IMAGE */
-
-#ifndef TN_NO_IMAGE
 /* ---- files -------------------------------------------------- >>image-files
    The writer is the one of weights, so that a picture is replaced completely or not at all. */
 static bool tni_is_image(const tn_image *image) { return image && image->ctx && image->pixels; }

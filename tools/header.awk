@@ -4,9 +4,48 @@
 # Files are copied as they are, without what only separate units need: the includes of files of src/, `#pragma once`, the
 # two lines that let a file of ops be read again, and what stands under `#ifndef TENSORNET_IMPLEMENTATION` or, in src/cuda/,
 # `#ifndef TNC_ONE_FILE`. Where readings (passes) begin and end, the header closes and opens the part that is read once; the
-# unit of a SIMD level becomes the header's inclusion of itself.
+# unit of a SIMD level becomes the header's inclusion of itself. Where a file begins under the condition under which the one
+# before it ends, one `#if` serves both.
 
 function fail(why) { print "header.awk: " why > "/dev/stderr"; bad = 1; exit 1 }
+
+# Prints lines. #endifs wait for the next line that is not blank: where that begins the condition again that the last of them
+# ended, both go.
+function put(text,    line, n, k) {
+    n = split(text, line, "\n")
+    for (k = 1; k <= n || k == 1; k++) put_line(line[k])
+}
+
+function put_line(s,    condition) {
+    condition = s
+    sub(/[ \t]*\/\*.*/, "", condition)
+    if (s ~ /^#if/) condition_of[++nested] = condition
+    if (held && condition == ended[held] && condition ~ /^#if(ndef TN_NO_[A-Z0-9_]+| TNI_[A-Z0-9]+( == [0-9]+)?)$/) {
+        if (--held) blanks[held] = 1
+        else if (printed_last != "") print_line("")
+        return
+    }
+    if (held && s == "") { blanks[held]++; return }
+    if (s ~ /^#el/) condition_of[nested] = ""
+    if (s ~ /^#endif/ && nested) {
+        end_line[++held] = s
+        ended[held] = condition_of[nested--]
+        blanks[held] = 0
+        return
+    }
+    put_end()
+    print_line(s)
+}
+
+function put_end(    k) {
+    for (k = 1; k <= held; k++) {
+        print_line(end_line[k])
+        while (blanks[k]-- > 0) print_line("")
+    }
+    held = 0
+}
+
+function print_line(s) { print s; printed_last = s }
 
 # The lines of a file that the header takes. A blank line at its beginning or end, or after another one, is left out.
 function copy(file,    line, n, skip, depth, started, blank, status) {
@@ -22,10 +61,10 @@ function copy(file,    line, n, skip, depth, started, blank, status) {
         if (line ~ /^#pragma once|^#define TNI_AGAIN|^#include "([a-z]+\/[a-z_0-9]+\.(h|inl)|config\.h)"/) continue
         if (line ~ /^#include "/ && line !~ /"(tensornet|cuda_host)[a-z_]*\.h"/) fail(file ": " line " is no file of src/")
         if (line ~ /^[ \t]*$/) { blank = started; continue }
-        if (blank) print ""
+        if (blank) put("")
         blank = 0
         started = 1
-        print line
+        put(line)
         n++
     }
     if (status < 0) fail("cannot read " file)
@@ -34,10 +73,10 @@ function copy(file,    line, n, skip, depth, started, blank, status) {
     return n
 }
 
-function part(file) { if (copy(root file) > 0) print "" }
+function part(file) { if (copy(root file) > 0) put("") }
 
 function open_implementation() {
-    print "#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)\n"
+    put("#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)\n")
 }
 
 FNR == 1 { root = FILENAME; sub(/[^\/]*$/, "", root) }
@@ -49,43 +88,45 @@ cuda { files[1] = files[1] " " $1; next }
 END {
     if (bad) exit 1
     if (cuda) {
-        print "/* Generated from the files of src/cuda/ by `make header`: make changes there. */\n"
+        put("/* Generated from the files of src/cuda/ by `make header`: make changes there. */\n")
         n = split(files[1], file, " ")
         for (k = 1; k < n; k++) {
             part(file[k])
-            if (k == 1) print "/* Functions that several files of src/cuda/ use: here all are in one file. */\n#define TNC_FN static\n"
+            if (k == 1) put("/* Functions that several files of src/cuda/ use: here all are in one file. */\n#define TNC_FN static\n")
         }
         copy(root file[n])
+        put_end()
         exit
     }
     if (!folder_count) fail("no folders in " FILENAME)
     part("readme.h")
-    print "#ifndef TENSORNET_H\n#define TENSORNET_H\n"
+    put("#ifndef TENSORNET_H\n#define TENSORNET_H\n")
     part("config.h")
-    print "#ifdef __cplusplus\nextern \"C\" {\n#endif\n"
+    put("#ifdef __cplusplus\nextern \"C\" {\n#endif\n")
     for (i = 1; i <= folder_count; i++)
         if (index(files[i] " ", " " folders[i] ".h ")) part(folders[i] "/" folders[i] ".h")
-    print "#ifdef __cplusplus\n}\n#endif\n#endif /* TENSORNET_H */"
-    print "\n/* ======================================================================"
-    print "   IMPLEMENTATION"
-    print "   ====================================================================== */"
+    put("#ifdef __cplusplus\n}\n#endif\n#endif /* TENSORNET_H */")
+    put("\n/* ======================================================================")
+    put("   IMPLEMENTATION")
+    put("   ====================================================================== */")
     open_implementation()
-    print "/* Functions that several files of src/ use: here all are in one file. */"
-    print "#define TNI_FN TNI_UNUSED static\n"
+    put("/* Functions that several files of src/ use: here all are in one file. */")
+    put("#define TNI_FN TNI_UNUSED static\n")
     for (i = 1; i <= folder_count; i++) {
         n = split(files[i], file, " ")
         for (k = 1; k <= n; k++) {
             if (file[k] == folders[i] ".h") continue
             if (file[k] ~ /^pass\./) {
-                print "#endif /* the implementation goes on below */\n"
-                print "#if defined(TNI_PASS) && TNI_PASS " (folders[i] == "ops" ? ">= 8" : "< 8")
+                put("#endif /* the implementation goes on below */\n")
+                put("#if defined(TNI_PASS) && TNI_PASS " (folders[i] == "ops" ? ">= 8" : "< 8"))
             }
             part(folders[i] "/" file[k])
             if (file[k] ~ /^pass_end\./) {
-                print "#endif /* a reading of " folders[i] " */\n"
+                put("#endif /* a reading of " folders[i] " */\n")
                 open_implementation()
             }
         }
     }
     copy(root "end.h")
+    put_end()
 }

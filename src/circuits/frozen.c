@@ -222,16 +222,6 @@ static bool tni_frozen_sources(tn_circuit_frozen *f, tn_tensor *ids)
     return f->source != NULL;
 }
 
-static bool tni_frozen_refuses(tn_ctx *ctx, const tn_transformer *m)
-{
-    const bool post = m->desc.norm_place == TN_PLACE_POST;
-    if (!post && !m->desc.value_residual) return false;
-    tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s", post
-             ? "norm_place is TN_PLACE_POST, expected norms before the blocks: the residual stream itself would be normed"
-             : "value_residual is true, expected false: heads would have two sources of values");
-    return true;
-}
-
 /* Runs the model, keeping what is constant. */
 static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
 {
@@ -379,8 +369,13 @@ tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids
 {
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s is NULL", ctx ? "out" : "ctx");
     memset(out, 0, sizeof *out);
-    if (!tni_model_given(ctx, m, ids, "ids", "circuit_freeze") || tni_frozen_refuses(ctx, m))
-        return tni_analysis_status(ctx);
+    if (!tni_model_given(ctx, m, ids, "ids", "circuit_freeze")) return tni_analysis_status(ctx);
+    if (m->desc.norm_place == TN_PLACE_POST)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: norm_place is TN_PLACE_POST, expected norms before the blocks: the "
+                        "residual stream itself would be normed");
+    if (m->desc.value_residual)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: value_residual is true, expected false: heads would have two sources "
+                        "of values");
     if (ids->shape[0] != 1 || ids->shape[1] < 1)
         return tni_fail(ctx, TN_ERR_SHAPE, "circuit_freeze: ids are %s, expected [1,T], one text", TNI_SHAPE(ids));
     const tn_transformer_desc *d = &m->desc;

@@ -295,19 +295,12 @@ static tn_tensor *tni_expand(const tni_expansion *e, tn_tensor *u, int64_t t)
     return tn_einsum(e->ctx, "an,n->a", 2, in);
 }
 
-/* M of a block that N paths enter */
-static double tni_paths_middle(const tn_circuit_frozen *f, int64_t l, bool patterns, double N)
-{
-    const tn_attention_desc *d = &f->model->blocks[l].attn.desc;
-    return N + (double)d->heads * (patterns ? pow(N, 5) : N);
-}
-
 double tn_circuit_path_count(const tn_circuit_frozen *f, bool patterns)
 {
     if (!f || !f->block) return 0;
     double N = f->sources;
     for (int64_t l = 0; l < f->layers; l++) {
-        double M = tni_paths_middle(f, l, patterns, N);
+        double M = N + (double)f->model->blocks[l].attn.desc.heads * (patterns ? pow(N, 5) : N);
         N = M + pow(M, (double)f->block[l].w->shape[0]);
     }
     return N;

@@ -47,15 +47,6 @@ static bool tni_more_urgent(const void *s, const void *a, const void *b)
     return tni_urgency((const tni_path_search *)s, a) > tni_urgency((const tni_path_search *)s, b);
 }
 
-static bool tni_search_push(tni_path_search *s, int64_t node)
-{
-    int64_t *at = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths");
-    if (!at) return false;
-    *at = node;
-    tni_queue_up(&s->heap, tni_more_urgent, s);
-    return true;
-}
-
 static bool tni_search_add(tni_path_search *s, double value, int64_t next, int64_t position, int64_t block, int head)
 {
     const int64_t    i = (int64_t)s->nodes.count;
@@ -68,7 +59,11 @@ static bool tni_search_add(tni_path_search *s, double value, int64_t next, int64
     node->block = (int32_t)block;
     node->head = head;
     *slot = -1;
-    return head == TN_CIRCUIT_SOURCE || tni_search_push(s, i);
+    if (head == TN_CIRCUIT_SOURCE) return true;
+    if (!(slot = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths"))) return false;
+    *slot = i;
+    tni_queue_up(&s->heap, tni_more_urgent, s);
+    return true;
 }
 
 static void tni_axpy(double *y, double a, const double *x, int64_t n)

@@ -27,7 +27,6 @@ static bool tni_is_upright(const tn_image_series *s)
     return s->kind == TN_IMAGE_SERIES_BARS || s->kind == TN_IMAGE_SERIES_STEMS;
 }
 
-static double tni_series_x(const tn_image_series *s, int64_t i) { return s->x ? s->x[i] : (double)i; }
 static double tni_series_low(const tn_image_series *s, int64_t i)
 {
     return s->kind == TN_IMAGE_SERIES_BAND ? s->low[i] : s->y[i];
@@ -45,7 +44,7 @@ static uint32_t tni_series_ink(const tn_image_series *s, int64_t k)
 static bool tni_plot_point(const tni_plot *p, const tn_image_series *s, int64_t i, double *x, double *y)
 {
     double low = tni_series_low(s, i);
-    *x = tni_series_x(s, i);
+    *x = s->x ? s->x[i] : (double)i;
     *y = s->y[i];
     if (!(fabs(*x) < TNI_HUGE && fabs(*y) < TNI_HUGE && fabs(low) < TNI_HUGE)) return false;
     if ((p->d.log_x && *x <= 0) || (p->d.log_y && (*y <= 0 || low <= 0))) return false;

@@ -50,13 +50,6 @@ static const char *tni_names_natural(tni_names *p, uint64_t n)
     return s;
 }
 
-static const char *tni_names_double(tni_names *p, double v)
-{
-    char number[32];
-    tni_exact_text(number, v);
-    return tni_names_write(p, number, "");
-}
-
 typedef struct tni_checkpoint {
     tn_optim  *optim;
     tni_names  names;
@@ -217,7 +210,11 @@ static void tni_checkpoint_list(tni_checkpoint *c)
     tni_checkpoint_note(c, "tensornet.seed", tni_names_natural(&c->names, ctx->desc.seed));
     tni_checkpoint_note(c, "tensornet.calls", tni_names_natural(&c->names, (uint64_t)ctx->calls));
     tni_optim_numbers(&o->desc, n);
-    for (int k = 0; k < TNI_OPTIM_NUMBERS; k++) tni_checkpoint_note(c, n[k].name, tni_names_double(&c->names, n[k].value));
+    for (int k = 0; k < TNI_OPTIM_NUMBERS; k++) {
+        char number[32];
+        tni_exact_text(number, n[k].value);
+        tni_checkpoint_note(c, n[k].name, tni_names_write(&c->names, number, ""));
+    }
 }
 
 static tn_status tni_checkpoint_notes(tn_ctx *ctx, const tn_metadata *notes, int64_t count)

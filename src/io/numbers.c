@@ -31,13 +31,6 @@ static double tni_f32_from_bits(uint32_t bits)
     return (double)f;
 }
 
-static double tni_f64_from_bits(uint64_t bits)
-{
-    double d;
-    memcpy(&d, &bits, 8);
-    return d;
-}
-
 /* IEEE 754 binary16, exactly: 1 sign, 5 exponent (bias 15), 10 mantissa bits. */
 static double tni_f16_from_bits(uint32_t bits)
 {
@@ -50,8 +43,10 @@ static double tni_f16_from_bits(uint32_t bits)
 static double tni_number_value(tni_number n, const uint8_t *p)
 {
     uint64_t bits = tni_load_bits(p, n.bits / 8, n.big_endian);
+    double   wide;
+    memcpy(&wide, &bits, 8);
     if (n.kind == TNI_BFLOAT) return tni_f32_from_bits((uint32_t)bits << 16);
-    if (n.kind == TNI_FLOAT && n.bits == 64) return tni_f64_from_bits(bits);
+    if (n.kind == TNI_FLOAT && n.bits == 64) return wide;
     if (n.kind == TNI_FLOAT) return n.bits == 32 ? tni_f32_from_bits((uint32_t)bits) : tni_f16_from_bits((uint32_t)bits);
     if (n.kind == TNI_SIGNED && bits >> (n.bits - 1) != 0) {            /* ~bits is |value| - 1 */
         uint64_t mask = n.bits == 64 ? UINT64_MAX : ((uint64_t)1 << n.bits) - 1;

@@ -31,8 +31,6 @@ TNI_COLD_FN void tni_text_json(tni_text *t, const char *s)
 
 TNI_COLD_FN void tni_text_string(tni_text *t, const char *s) { tni_text_add(t, s, strlen(s)); }
 
-static size_t tni_tensor_data_bytes(const tn_tensor *t) { return (size_t)tn_tensor_count(t) * tni_dtype_size(t->dtype); }
-
 static void tni_text_notes(tni_text *t, const tn_metadata *notes, size_t n)
 {
     tni_text_string(t, "\"__metadata__\":{");
@@ -63,7 +61,7 @@ static void tni_text_header(tni_text *t, const void *const *order, size_t n, con
         tni_text_string(t, ",\"data_offsets\":[");
         tni_text_integer(t, at, false);
         tni_text_string(t, ",");
-        at += tni_tensor_data_bytes(named->tensor);
+        at += (size_t)tn_tensor_count(named->tensor) * tni_dtype_size(named->tensor->dtype);
         tni_text_integer(t, at, false);
         tni_text_string(t, "]}");
     }

@@ -19,11 +19,6 @@ tn_weight_kind tn_compact_kind(const tn_tensor *w)
     return tni_alive(w) && tni_root(w)->compact ? tni_root(w)->compact->kind : TN_WEIGHT_F32;
 }
 
-static int64_t tni_compact_words(tn_weight_kind kind, int64_t columns)
-{
-    return tni_ceil_div(columns, 32) * (kind == TN_WEIGHT_BF16 ? 16 : 8);
-}
-
 /* The scale of a row of INT8; 0 for a row of zeros and of numbers below 1.49e-36, which become zeros. */
 static float tni_compact_scale(const float *row, int64_t n)
 {
@@ -88,7 +83,7 @@ static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weight_kind kind, int64_t ro
     memset(c, 0, sizeof *c);
     c->kind = kind;
     c->rows = rows;
-    c->words = tni_compact_words(kind, columns);
+    c->words = tni_ceil_div(columns, 32) * (kind == TN_WEIGHT_BF16 ? 16 : 8);
     if (tni_mul_size((size_t)rows, ((size_t)c->words + (kind == TN_WEIGHT_INT8)) * 4, &bytes))
         c->data = tni_device_alloc(ctx, bytes, "compact weights");
     if (!c->data) return tni_free(ctx, c, sizeof *c), (tni_compact *)NULL;

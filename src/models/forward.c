@@ -12,17 +12,12 @@
 /* While the branches are small, a model with a tied table E reads norm(E[id]) at its end, where the logit of id itself is
    |E[id]|^2 / RMS = std dim, or std^2 dim without norms. (ln vocab)/2 leaves it vocab^-1/2 of the probability, so that the
    loss begins near ln vocab; with std 1 it would begin at dim. */
-static double tni_tied_std(const tn_transformer_desc *d)
-{
-    const double std = log((double)d->vocab + 1) / (2 * (double)d->dim);
-    return d->no_norm ? sqrt(std) : std;
-}
-
 static tn_init tni_transformer_table(const tn_transformer_desc *d)
 {
+    const double tied = log((double)d->vocab + 1) / (2 * (double)d->dim);
     tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
-    init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : d->tied ? tni_tied_std(d) : 1;
+    init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : !d->tied ? 1 : d->no_norm ? sqrt(tied) : tied;
     return init;
 }
 

@@ -279,13 +279,6 @@ static tn_tensor *tni_attribution_parts(tn_ctx *ctx, const tn_transformer *m, co
     return list[at] ? tn_concat(ctx, most - at, list + at, 2) : NULL;
 }
 
-/* The rows of the unembedding for ids [B,T], less those of `others` */
-static tn_tensor *tni_attribution_to(tn_ctx *ctx, const tn_transformer *m, tn_tensor *targets, tn_tensor *others)
-{
-    tn_tensor *to = tn_gather(ctx, m->head.w, 0, targets);
-    return to && others ? tn_sub(ctx, to, tn_gather(ctx, m->head.w, 0, others)) : to;
-}
-
 static bool tni_attribution_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_tensor *targets,
                                   const tn_tensor *others)
 {
@@ -322,7 +315,8 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
         taps[n++].user = &read;
     }
     tn_tensor *y = tn_transformer_run(ctx, m, ids, taps, n);
-    y = y ? tni_attribution_to(ctx, m, targets, others) : NULL;
+    y = y ? tn_gather(ctx, m->head.w, 0, targets) : NULL;       /* the rows of the unembedding, less those of `others` */
+    if (y && others) y = tn_sub(ctx, y, tn_gather(ctx, m->head.w, 0, others));
     y = y ? tni_attribution_parts(ctx, m, &read, y, list) : NULL;
     tni_scratch_end(&w, TN_OK);
     return y;

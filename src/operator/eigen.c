@@ -424,8 +424,6 @@ static bool tni_eigen_is_large(int64_t n, int64_t h, int64_t count)
     return count > 0 && size >= TNI_EIGEN_LARGE && count <= size / TNI_EIGEN_FEW;
 }
 
-static bool tni_eigen_is_formed(int64_t n, int64_t h) { return n <= 2 * h && n <= TNI_EIGEN_FORMED; }
-
 static void tni_eigen_say(tn_ctx *ctx, tn_status s, const char *op)
 {
     if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "%s: the QL iteration did not converge", op);
@@ -440,7 +438,8 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     int64_t   threads = tni_min(ctx->pool.threads, tni_max(outputs, 1));
     tn_status s = TN_ERR_MEMORY;
     if (tni_eigen_is_large(cp->in[0], cp->terms, count)) {
-        s = tni_eigen_lanczos(cp, u, outputs, count, tni_eigen_is_formed(cp->in[0], cp->terms), e);
+        const bool formed = cp->in[0] <= 2 * cp->terms && cp->in[0] <= TNI_EIGEN_FORMED;
+        s = tni_eigen_lanczos(cp, u, outputs, count, formed, e);
         if (s != TN_ERR_CONVERGENCE) { tni_eigen_say(ctx, s, op); return s; }
         s = TN_ERR_MEMORY;
     }
