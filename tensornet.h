@@ -43982,7 +43982,9 @@ static tn_init tni_transformer_table(const tn_transformer_desc *d)
     const double tied = log((double)d->vocab + 1) / (2 * (double)d->dim);
     tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
-    init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : !d->tied ? 1 : d->no_norm ? sqrt(tied) : tied;
+    if (d->embed_std > 0) init.std = d->embed_std;
+    else if (d->init == TN_INIT_DEFAULT) init.std = 0.02;
+    else init.std = !d->tied ? 1 : d->no_norm ? sqrt(tied) : tied;
     return init;
 }
 
