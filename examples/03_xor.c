@@ -33,7 +33,8 @@ int main(void)
 
     tn_params *params = tn_params_create(ctx);
     tn_mlp_init(params, "xor", &(tn_mlp_desc){ .in = 2, .hidden = 1, .out = 1 }, &layer);
-    tn_write(layer.w, TN_F32, wv, 4);                       /* W and V, one after the other */
+    for (int e = 0; e < tn_mlp_encoders(layer.desc.kind); e++)          /* W, then V */
+        tn_write(tn_mlp_encoder(&layer, e), TN_F32, wv[e], 2);
     tn_write(layer.p, TN_F32, &p, 1);
     tn_tensor *y = tn_mlp_forward(ctx, &layer, x);
     show("[a b]:", x);

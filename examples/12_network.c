@@ -9,7 +9,7 @@
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
 
-enum { IN = 24, HIDDEN = 40, MID = 20, OUT = 16, ROWS = 8 };
+enum { IN = 24, HIDDEN = 40, MID = 20, OUT = 16, ROWS = 8, BITS = 10 };
 
 static tn_tensor *matrix(tn_ctx *ctx, int64_t rows, int64_t columns)
 {
@@ -60,11 +60,31 @@ int main(void)
     tn_net_cosine(stack, same, TN_NET_SYMMETRIC, &cosine);
     tn_net_cosine(stack, same, TN_NET_AS_GIVEN, &as_given);
 
+    /* Layer by layer it takes one operator for each layer, and no net: cheap for any depth, and also of the tensors as given. */
+    tn_cp *a[2] = {tn_cp_create(ctx, 2, first[0], first + 1, TN_CP_INPUT_PLAIN),
+                   tn_cp_create(ctx, 2, second[0], second + 1, TN_CP_INPUT_PLAIN)};
+    tn_cp *b[2] = {tn_cp_create(ctx, 2, exchanged[0], exchanged + 1, TN_CP_INPUT_PLAIN), a[1]};
+    tn_cp_stack_result layers;
+    tn_cp_stack_inner((const tn_cp *const *)a, (const tn_cp *const *)b, 2,
+                      &(tn_cp_stack_desc){.method = TN_CP_STACK_TREE}, &layers);
+
     /* A sum of functions is a list of nets: |a + b|^2 = <a,a> + 2 <a,b> + <b,b>. Of one function twice it is 4 |a|^2. */
     double ab, bb;
     tn_net_inner(stack, same, TN_NET_SYMMETRIC, &ab);
     tn_net_inner(same, same, TN_NET_SYMMETRIC, &bb);
     double sum = norm * norm + 2 * ab + bb;
+
+    /* A ring of matrices is a net as well, whose inputs are different: f = tr(A_0[x_0] A_1[x_1] .. A_9[x_9]). With the identity
+       for a zero and an exchange of two states for a one it is 2 if the number of ones is even, and 0 if it is odd. */
+    const double state[2][2][2] = {{{1, 0}, {0, 1}}, {{0, 1}, {1, 0}}}, units[2][2] = {{1, 0}, {0, 1}};
+    tn_tensor   *core[BITS], *bit[BITS];
+    for (int k = 0; k < BITS; k++) {
+        core[k] = tn_tensor_from(ctx, 3, (int64_t[]){2, 2, 2}, TN_F64, state);
+        bit[k] = tn_tensor_from(ctx, 1, (int64_t[]){2}, TN_F64, units[k % 3 == 0]);
+    }
+    tn_net *ring = tn_net_from_cores(ctx, BITS, core);
+    double  even = tn_item(tn_net_apply_each(ctx, ring, bit));
+    tn_net_destroy(ring);
 
     /* Two legs fixed at one x leave a matrix for each output: what the other two see beside this x. */
     tn_tensor  *one = tn_reshape(tn_slice(x, 0, 0, 1), 1, (int64_t[]){IN});
@@ -80,7 +100,9 @@ int main(void)
     printf("norm: %.6f\n", norm);
     printf("cosine_of_equal_functions: %.12f\n", cosine);
     printf("cosine_of_their_tensors: %.6f\n", as_given);
+    printf("cosine_layer_by_layer: %.6f\n", layers.cosine);
     printf("square_of_the_sum_over_that_of_one: %.12f\n", sum / (norm * norm));
+    printf("parity_of_1001001001: %s\n", even > 1 ? "even" : "odd");
     printf("largest_eigenvalue_beside_x: %.6f\n", tn_item(eigen.values));
     tn_eigenpairs_destroy(&eigen);
     tn_ctx_destroy(ctx);                                    /* frees the nets and the plan */
