@@ -91,9 +91,11 @@
      These leave parts out, with their declarations. Files that define other ones than the file with the implementation still
      fit it; if they call what it leaves out, the linker says which function is missing.
        TN_SMALL                  the set for a small network inside a program: layers, training, files, folding, eigenpairs and
-                                 pictures. It is TN_NO_TEXT, TN_NO_MODELS, TN_NO_ANALYSIS, TN_NO_COMM, TN_NO_F64, and TN_SIMD_MAX
-                                 1 unless you define it; without AVX2 or NEON only products are fast, and scans never are
+                                 pictures. It is TN_NO_TEXT, TN_NO_SEQUENCES, TN_NO_ANALYSIS, TN_NO_COMM, TN_NO_F64, and TN_SIMD_MAX
+                                 1 unless you define it; without AVX2 or NEON only products are fast
        TN_NO_TEXT                no tokenizers and token shards (>>text)
+       TN_NO_SEQUENCES           nothing that reads along a sequence: attention, RoPE, chains and scans, and what needs
+                                 these: transformers, MPS
        TN_NO_MODELS              no transformers (>>models, >>circuits)
        TN_NO_CIRCUITS            no circuits of transformers (>>circuits)
        TN_NO_IMAGE               no pictures (>>image)
@@ -153,11 +155,11 @@
 #endif
 /* TN_SMALL: layers, training, files, folding, eigenpairs and pictures, in float. */
 #ifdef TN_SMALL
+#ifndef TN_NO_SEQUENCES
+#define TN_NO_SEQUENCES
+#endif
 #ifndef TN_NO_TEXT
 #define TN_NO_TEXT
-#endif
-#ifndef TN_NO_MODELS
-#define TN_NO_MODELS
 #endif
 #ifndef TN_NO_ANALYSIS
 #define TN_NO_ANALYSIS
@@ -176,6 +178,14 @@
 #define TN_SIMD_MAX 2
 #endif
 /* What needs a part that is left out is left out as well. */
+#ifdef TN_NO_SEQUENCES
+#ifndef TN_NO_MODELS
+#define TN_NO_MODELS
+#endif
+#ifndef TN_NO_MPS
+#define TN_NO_MPS
+#endif
+#endif
 #ifdef TN_NO_ANALYSIS
 #ifndef TN_NO_MPS
 #define TN_NO_MPS
@@ -383,8 +393,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
 /* X(ENUM, name, parameter block). Kernels are explained at their implementation, >>op-NAME.
    A kernel with `accumulate` in its line can add to its first output instead of overwriting it; those of attention add to
    all three gradients, or overwrite all three. */
-#define TN_KERNELS(X) TN_KERNELS_BY(X, X)
-#define TN_KERNELS_BY(X, T) /* T: kernels that only training needs */ \
+#define TN_KERNELS(X) TN_KERNELS_BY(X, X, X, X)
+#define TN_KERNELS_BY(X, T, S, U) /* T: kernels that only training needs; S and U: the same of sequences */ \
     X(COPY,                   copy)                   /* casts, any strides                     */ \
     X(FILL,                   fill)                   /* f0 value                               */ \
     X(UNIFORM,                uniform)                /* f0 low, f1 high; i0 key, i1 call, i2 first */ \
@@ -412,20 +422,20 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(SOFTMAX_BACKWARD,       softmax_backward)       /* the same; accumulate                   */ \
     T(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call, i2 first; accumulate */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
-    X(CHAIN,                  chain)                  \
-    T(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
-    X(SCAN,                   scan)                   /* i0 reverse                             */ \
-    T(SCAN_BACKWARD,          scan_backward)          /* the same; accumulate                   */ \
-    X(SCAN_STATES,            scan_states)            /* the same                               */ \
-    T(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate                   */ \
-    T(SCAN_CORES,             scan_cores)             /* the same; accumulate                   */ \
-    X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
+    S(CHAIN,                  chain)                  \
+    U(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
+    S(SCAN,                   scan)                   /* i0 reverse                             */ \
+    U(SCAN_BACKWARD,          scan_backward)          /* the same; accumulate                   */ \
+    S(SCAN_STATES,            scan_states)            /* the same                               */ \
+    U(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate                   */ \
+    U(SCAN_CORES,             scan_cores)             /* the same; accumulate                   */ \
+    S(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
                                                       /* high, context; i0 first, i1 no rotation */ \
-    T(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
-    X(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
-    T(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; accumulate */ \
-    X(ATTENTION_LINEAR,       attention_linear)       /* the same numbers                       */ \
-    T(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; accumulate             */ \
+    U(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
+    S(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
+    U(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; accumulate */ \
+    S(ATTENTION_LINEAR,       attention_linear)       /* the same numbers                       */ \
+    U(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; accumulate             */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
     T(SUMSQ,                  sumsq)                  /* i0 parameter's index; i1, i2: the series */ \
@@ -774,6 +784,7 @@ TN_API tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x);                   /
 TN_API tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std);             /* x + std * normal; only while recording */
 /* Sets elements to 0 with probability p and divides the others by 1-p, only while recording; else returns x. */
 TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);
+#ifndef TN_NO_SEQUENCES
 /* Multiplies a chain of matrices: M[b,0] M[b,1] ... M[b,n-1] = exp(log_norm[b]) y[b].   m [b,n,d,d], n >= 1 -> y [b,d,d]
    y has Frobenius norm 1 and *log_norm [b] is the logarithm of the scale, so that long chains neither overflow nor vanish;
    log_norm may be NULL. Where the product is zero y is zero, log_norm -inf and the gradient zero.
@@ -872,6 +883,7 @@ typedef struct tn_attend_desc {
    Here s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 are set 2; else s = 1. Extents may be 0, but d >= 1. The queries
    are the last positions: Tq < Tk continues a sequence. A query that sees no key gives zeros. */
 TN_API tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc);
+#endif /* TN_NO_SEQUENCES */
 /* The mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */
@@ -1641,6 +1653,7 @@ TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, const tn
    adds to its loss: loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
 TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty);
 
+#ifndef TN_NO_SEQUENCES
 /* ---- attention: heads that read other positions ------------------------- >>layer-attention
    q, k and v are linear in x; tn_rope adds the positions to q and k, tn_attend attends, and o sums the heads.
    Softmax: Vaswani et al. 2017. Squared and bilinear, with a constant row scale, no QK-norm and no head norm, are tensors:
@@ -1719,6 +1732,7 @@ TN_API size_t     tn_attention_cache_bytes(const tn_attention_cache *cache);    
    unchanged, except a state that was being read, which then needs a reset: later calls say so. */
 TN_API tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *cache,
                                       tn_tensor **values);
+#endif /* TN_NO_SEQUENCES */
 
 #ifndef TN_NO_MPS
 /* ---- TN attention: each site is mapped by a product of matrices of all others ---- >>tn-attention
@@ -2246,6 +2260,7 @@ TN_API tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp);
    so that bilinear layers give order 2^n. The constant one is passed on to layers with `constant`, and with `carry` the
    output ends with it as well: [y;1], so that another net with `constant` can be composed with this one. */
 TN_API tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool carry);
+#ifndef TN_NO_SEQUENCES
 /* Makes a net of order 5 from squared or bilinear attention: the contribution of key s to query t, without the row scale,
        y_t = c_t sum_s f(x_t, x_t, x_s, x_s, x_s) + o_b,   T[o,i,j,k,l,m] = sum_h A1_h[i,k] A2_h[j,l] M_h[o,m]
    A = scale Q^T K of each set (squared: twice the same), M = O V. The sum over the keys that are visible, their number's row
@@ -2253,6 +2268,7 @@ TN_API tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers,
    distance t - s; without, `distance` has no effect. Biases of q, k and v set `constant`. TN_ERR_ARG for what is not a
    tensor of its inputs: softmax and differential attention, qk_norm, head_norm, mix_values, TN_ROW_SCALE_SUM. */
 TN_API tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t distance);
+#endif /* TN_NO_SEQUENCES */
 /* Makes a net from the n >= 1 cores of a matrix product state or tensor train, core j [D_j,n_j,D_(j+1)], closed by a trace:
    D_n = D_0, which is 1 for an open chain. Each core has an input leg, an input of its own. A core of rank 4,
    [D_j,n_j,out,D_(j+1)], has an output leg too; one of rank 2 has no leg. */
@@ -7909,6 +7925,7 @@ static inline bool tni_shadows(const tn_ctx *ctx)
 /* Whether t has a shadow with the elements of t. */
 static inline bool tni_shadow_holds(const tn_tensor *t) { return t->compact && t->compact->shadow && !t->compact->stale; }
 
+#ifndef TN_NO_SEQUENCES
 typedef struct tni_prefixes {
     int64_t batch, n, d, states, size;          /* sites, extent of a matrix; states and elements of a state of a chain */
     bool    open, reverse;                      /* open: begins with a vector                                           */
@@ -7954,6 +7971,7 @@ static inline int64_t tni_attend_before(const tn_call *c, int64_t i)
     const int64_t Tq = c->in[0].shape[1], Tk = c->in[1].shape[1];
     return c->i[1] ? tni_max(Tk - Tq + i, 0) : Tk;
 }
+#endif /* TN_NO_SEQUENCES */
 
 /* The factor that scales a matrix to norm 1; 0 for norms below 1e-30, where it would overflow a float. */
 static inline double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
@@ -9684,6 +9702,7 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
 }
 #endif
 
+#ifndef TN_NO_SEQUENCES
 /* ---- chain --------------------------------------------------- >>op-chain
    P_j = P_(j-1) M_j / v_j,  v_j = |P_(j-1) M_j|_F,  P_(-1) = I.    y = P_(n-1),  s = sum_j log v_j
    dM_j = e^(l + g) P_(j-1)^T G_j      l = log of the divisors of P_(j-1), g = log of those of G_j
@@ -11048,6 +11067,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     return o;
 }
 #endif
+#endif /* TN_NO_SEQUENCES */
 
 /* ---- softmax, log_softmax ---------------------------------- >>op-softmax
    y[r,c] = e^(x-m) / s       m = max_c x, s = sum_c e^(x-m)      dx += y (dy - sum_c dy y)
@@ -11487,17 +11507,15 @@ TNI_FN tn_status tni_reference_run(void *state, const tn_call *c)
 {
 #ifdef TN_NO_F64
 #define TNI_X(ENUM, name) {tni_f32_##name, NULL},
-#define TNI_NONE(ENUM, name) {0 ? tni_f32_##name : NULL, NULL},
+#define TNI_UNCALLED(ENUM, name) {0 ? tni_f32_##name : NULL, NULL},
 #else
 #define TNI_X(ENUM, name) {tni_f32_##name, tni_f64_##name},
-#define TNI_NONE(ENUM, name) {0 ? tni_f32_##name : NULL, 0 ? tni_f64_##name : NULL},
+#define TNI_UNCALLED(ENUM, name) {0 ? tni_f32_##name : NULL, 0 ? tni_f64_##name : NULL},
 #endif
-#ifdef TN_NO_TRAINING
-    static void (*const row[][2])(const tn_call *) = { TN_KERNELS_BY(TNI_X, TNI_NONE) };
-#else
-    static void (*const row[][2])(const tn_call *) = { TN_KERNELS(TNI_X) };
-#endif
+#define TNI_NONE(ENUM, name) {NULL, NULL},
+    static void (*const row[][2])(const tn_call *) = { TNI_KERNELS(TNI_X, TNI_UNCALLED, TNI_NONE) };
 #undef TNI_X
+#undef TNI_UNCALLED
 #undef TNI_NONE
     int i, wide = 0;
     (void)state;
@@ -11581,7 +11599,9 @@ static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_ADD, &v, NULL, &da, 0, call->accumulate);
     return s;
 }
+#endif
 
+#if !defined(TN_NO_TRAINING) && !defined(TN_NO_SEQUENCES)
 /* For each s a product of matrices: of what is left of a core times phi[s], and of what is right of it */
 static tn_status tni_compose_scan_cores(tn_ctx *ctx, const tn_call *call)
 {
@@ -11659,7 +11679,9 @@ TNI_FN bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
     case TN_KERNEL_GLU:          *s = tni_compose_glu(ctx, call); return true;
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_GLU_BACKWARD: *s = tni_compose_glu_backward(ctx, call); return true;
+#ifndef TN_NO_SEQUENCES
     case TN_KERNEL_SCAN_CORES:   *s = tni_compose_scan_cores(ctx, call); return true;
+#endif
 #endif
     default: return false;
     }
@@ -11799,6 +11821,7 @@ typedef struct tni_lines {
 
 typedef struct tni_line_pass { tni_pass pass; tni_lines lines; } tni_line_pass;   /* a tni_pass comes first */
 
+#ifndef TN_NO_SEQUENCES
 enum { TNI_SCAN_GROUP = 16 };           /* most chains of a task, of those that have the same cores */
 
 typedef struct tni_scans {
@@ -11837,6 +11860,7 @@ typedef struct tni_attention {
 
 /* Tasks per head of the linear form's backward pass: one for dq, one for dk and dv, if they are needed. */
 TNI_UNUSED static inline int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
+#endif /* TN_NO_SEQUENCES */
 
 #ifndef TN_NO_OPERATOR
 enum {
@@ -12616,6 +12640,7 @@ TNI_FN char *tni_cpu_scratch(tni_cpu *cpu, size_t bytes)
     return cpu->scratch;
 }
 
+#ifndef TN_NO_SEQUENCES
 /* ---- scans: the part of a call that is the same at all levels, see >>op-scan ---- >>cpu-scan */
 
 /* Scratch of `numbers` reals of `size` bytes per worker, and `shared` for all. */
@@ -12667,6 +12692,7 @@ TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t si
     t.columns = t.dv;
     return t;
 }
+#endif /* TN_NO_SEQUENCES */
 
 #ifndef TN_NO_OPERATOR
 /* ---- blocks of the host's algebra, see >>host-algebra ------------------- >>cpu-algebra */
@@ -12834,8 +12860,8 @@ typedef struct tni_vector_ops {
 #define TNI_TRANSPOSE tni_double_transpose
 #endif
 /* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
-   level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL no level has scans, which the
-   reference computes. TNI_FEW: the products with few rows that need no packing. */
+   level have products alone: what else a context in F64 computes is in plain C. TNI_FEW: the
+   products with few rows that need no packing. */
 #if TN_SIMD_MAX < 0 || (TNI_BITS == 64 && defined(TN_NO_F64))
 #define TNI_PRODUCTS 0
 #else
@@ -12848,10 +12874,10 @@ typedef struct tni_vector_ops {
 #define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
 #define TNI_FEW TNI_ALL
 #endif
-#ifdef TN_SMALL
-#define TNI_SCANS 0
+#ifdef TN_NO_SEQUENCES
+#define TNI_SEQUENCES 0
 #else
-#define TNI_SCANS TNI_ALL
+#define TNI_SEQUENCES TNI_ALL
 #endif
 
 #if TNI_LEVEL == 2
@@ -13018,6 +13044,18 @@ TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
 {
     if (k == TNI_W) memcpy(p, &v, sizeof v);
     else TNI_T(store_some)(p, v, k);
+}
+#endif
+
+#if TNI_ALL
+/* y[n] += factor x[n] */
+TNI_NOINLINE TNI_FAST void TNI_T(row_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
+{
+    const TNI_V by = TNI_SET(factor);
+    for (int64_t i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
+    }
 }
 #endif
 
@@ -14107,7 +14145,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-#if TNI_ALL
+#if TNI_SEQUENCES
 /* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain */
 /* out = a b   all [d,d]; transposed: a^T b */
 TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool transposed, const TNI_REAL *b, TNI_REAL *out, int64_t d)
@@ -14356,7 +14394,7 @@ TNI_FAST tn_status TNI_T(chain_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn f
     return TN_OK;
 }
 
-#endif /* TNI_ALL */
+#endif /* TNI_SEQUENCES */
 
 #if TNI_BITS == 32
 /* ---- float: whole numbers, comparisons, sums in double ------------------ >>pass-float */
@@ -16145,7 +16183,7 @@ TNI_FN const tni_algebra TNI_T(algebra) = {
 };
 #endif /* double */
 
-#if TNI_ALL
+#if TNI_SEQUENCES
 /* ---- attention, see >>op-attention -------------------------------------- >>pass-attention
    A query block, up to TNI_SIDE queries, is processed with TNI_ATTEND_KEYS keys at a time, and only that tile of scores is
    stored. It is s[key][query], with the queries contiguous: so the running maximum, the running sum and the scale of a row
@@ -16192,16 +16230,6 @@ TNI_NOINLINE TNI_FAST void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, in
     for (i = 0; i < n; i += TNI_W)
         TNI_STORE(y + i, TNI_LOAD(x + i, TNI_T(lanes)(n - i)) * by, TNI_T(lanes)(width - i));
     for (; i < width; i += TNI_W) TNI_STORE(y + i, TNI_SET(0), TNI_T(lanes)(width - i));
-}
-
-/* y[n] += factor x[n] */
-TNI_NOINLINE TNI_FAST void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
-{
-    const TNI_V by = TNI_SET(factor);
-    for (int64_t i = 0; i < n; i += TNI_W) {
-        int k = TNI_T(lanes)(n - i);
-        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
-    }
 }
 
 #if TNI_BITS == 32
@@ -16499,7 +16527,7 @@ TNI_FAST void TNI_T(attend_to_keys)(const TNI_T(attend) *w, const TNI_REAL *p, c
         if (i >= end) continue;
         TNI_T(attend_product)(direct, rows, padded, end - i, p + (j - w->j0) * TNI_SIDE + i, TNI_SIDE, 1, x + i * padded,
                               padded, direct ? y : w->tile, direct ? stride : padded);
-        for (int64_t r = 0; !direct && r < rows; r++) TNI_T(attend_add)(y + r * stride, w->tile + r * padded, width, 1);
+        for (int64_t r = 0; !direct && r < rows; r++) TNI_T(row_add)(y + r * stride, w->tile + r * padded, width, 1);
     }
 }
 
@@ -16860,7 +16888,7 @@ TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
         for (int64_t i = 0; i < w->n; i++) {
             const TNI_REAL *from = w->out + (set * TNI_SIDE + i) * w->padded_d;
             if (t->parts == 1)
-                TNI_T(attend_add)(TNI_ROW(dq, w->b, w->i0 + i, w->h + set * t->heads), from, t->d, (TNI_REAL)t->call->f[0]);
+                TNI_T(row_add)(TNI_ROW(dq, w->b, w->i0 + i, w->h + set * t->heads), from, t->d, (TNI_REAL)t->call->f[0]);
             else
                 memcpy(TNI_T(attend_part)(t, part, w->b * t->heads + w->h, set, w->i0 + i), from,
                        sizeof *from * (size_t)t->d);
@@ -16903,7 +16931,7 @@ TNI_FAST void TNI_T(attention_parts_task)(void *arg, int64_t task, int worker)
     for (int64_t set = 0; set < t->sets; set++)
         for (int64_t i = i0; i < tni_min(i0 + TNI_SIDE, t->queries); i++)
             for (int64_t part = 0; part < t->parts; part++)
-                TNI_T(attend_add)(TNI_ROW(dq, head / t->heads, i, head % t->heads + set * t->heads),
+                TNI_T(row_add)(TNI_ROW(dq, head / t->heads, i, head % t->heads + set * t->heads),
                                   TNI_T(attend_part)(t, part, head, set, i), t->d, (TNI_REAL)t->call->f[0]);
 }
 
@@ -17247,7 +17275,7 @@ TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u
     for (set = 0; set < t->sets; set++) {
         TNI_T(panel)(l->y, (int)padded_d, l->g[set], TNI_SIDE, 1, (int)t->d, n);
         for (i = 0; i < n; i++)
-            TNI_T(attend_add)(TNI_ROW(dx, l->w.b, from + i, l->w.h + set * t->heads), l->y + i * padded_d, t->d, scale);
+            TNI_T(row_add)(TNI_ROW(dx, l->w.b, from + i, l->w.h + set * t->heads), l->y + i * padded_d, t->d, scale);
     }
 }
 
@@ -17277,7 +17305,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
             TNI_T(state_read)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->S, l->w.padded,
                               l->transposed, l->panel, l->y);
             for (int64_t i = 0; i < n; i++)
-                TNI_T(attend_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
+                TNI_T(row_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
         }
         if (!dk->data) continue;
         TNI_T(linear_values)(l, from, n);
@@ -17493,9 +17521,6 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-#endif
-
-#if TNI_SCANS
 /* ---- scan, scan_states, see >>op-scan ------------------------------------ >>pass-scan
    Matrices: a task is a chain. The products are not normalised, unless their norms leave 2^+-16, so that a product need not
    wait for the norm of the one before it, whose division by its norm follows after it.
@@ -18365,7 +18390,7 @@ TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
     (void)worker;
     for (int64_t r = 0; r < c->in[1].shape[0]; r++)
         if (ids[r] >= 0 && ids[r] < c->out[0].shape[0])
-            TNI_T(attend_add)(to + ids[r] * d + begin, dy + r * d + begin, n, 1);
+            TNI_T(row_add)(to + ids[r] * d + begin, dy + r * d + begin, n, 1);
 }
 
 TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
@@ -18421,24 +18446,24 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
 #if TNI_ALL
+#if TNI_SEQUENCES
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
-#if TNI_SCANS
     case TN_KERNEL_SCAN:
     case TN_KERNEL_SCAN_STATES:      return TNI_T(scan_run)(cpu, c);
-#ifndef TN_NO_TRAINING
-    case TN_KERNEL_SCAN_BACKWARD:
-    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
-    case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
-#endif
-#endif
     case TN_KERNEL_ROPE:             return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
+    case TN_KERNEL_SCAN_BACKWARD:
+    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
     case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
+#endif
+#endif /* TNI_SEQUENCES */
+#ifndef TN_NO_TRAINING
     case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
 #endif
 #if TNI_BITS == 32
@@ -18504,7 +18529,7 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_ALL
 #undef TNI_PRODUCTS
 #undef TNI_FEW
-#undef TNI_SCANS
+#undef TNI_SEQUENCES
 #undef TNI_T
 #undef TNI_TRANSPOSE
 #undef TNI_REAL
@@ -19015,6 +19040,9 @@ TNI_FN bool tni_bf16_has_dots(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
 }
 
+#endif
+
+#if TNI_BF16 && !defined(TN_NO_SEQUENCES)
 /* ---- attention by bfloat16 products ------------------------------------- >>attention-bf16
    Attention of BF16 operands where desc.gemm_precision is TN_GEMM_BF16, see >>op-attention. A task is a head; its operands
    are packed once as strips, and scores are computed in tiles of 32 keys by 32 queries, as s[key][query]. A letter stands for
@@ -19467,10 +19495,12 @@ static tn_status tni_cpu_run(void *state, const tn_call *c)
         const tn_status s = tni_bf16_run(cpu, c);
         if (s != TN_ERR_DTYPE) return s;
     }
+#ifndef TN_NO_SEQUENCES
     if ((c->kernel == TN_KERNEL_ATTENTION || c->kernel == TN_KERNEL_ATTENTION_BACKWARD) && cpu->gemm_products) {
         const tn_status s = tni_bf16_attention_run(cpu, c);
         if (s != TN_ERR_DTYPE) return s;
     }
+#endif
 #endif
     if (tni_call_has_bf16(c)) return cpu->run[0] ? cpu->run[0](cpu, c) : TN_ERR_DTYPE;
     if (c->kernel == TN_KERNEL_EMBED) return tni_cpu_embed_run(cpu, c);
@@ -19549,19 +19579,13 @@ static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[TN_WHY
     return cpu->blocks ? TN_OK : tni_cpu_refuse(cpu, state, why);
 }
 
-#ifdef TN_NO_TRAINING
-#define TNI_ROWS TN_KERNELS_BY(TNI_X, TNI_NONE)
-#else
-#define TNI_ROWS TN_KERNELS(TNI_X)
-#endif
-
 const tn_backend *tn_cpu_backend(void)
 {
 #define TNI_X(ENUM, name) tni_cpu_run,
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend cpu = {
         TN_BACKEND_ABI, "cpu", true, true, TNI_PLAIN_ALL != 0, 0, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }
     };
 #undef TNI_X
 #undef TNI_NONE
@@ -19574,13 +19598,12 @@ const tn_backend *tn_reference_backend(void)
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend reference = {
         TN_BACKEND_ABI, "reference", true, false, false, 0, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }
     };
 #undef TNI_X
 #undef TNI_NONE
     return &reference;
 }
-#undef TNI_ROWS
 
 #ifndef TN_NO_OPERATOR
 TNI_FN const tni_algebra *tni_algebra_of(tn_simd level)
@@ -27175,6 +27198,7 @@ static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kind
 #undef TNI_KIND
 #define TNI_MLP_KINDS (sizeof tni_mlp_kinds / sizeof *tni_mlp_kinds)
 
+#ifndef TN_NO_SEQUENCES
 #define TNI_ATTENTION_LIST(X) /* tn_attention_kind, name, tn_attend_kind, sets, differential */ \
     X(SOFTMAX, "softmax", SOFTMAX, 1, false) X(SQUARED, "squared", SQUARED, 1, false) \
     X(BILINEAR, "bilinear", BILINEAR, 2, false) X(DIFFERENTIAL, "differential", SOFTMAX, 2, true) \
@@ -27194,6 +27218,7 @@ struct tn_attention_cache {
     tn_tensor        *k, *v;            /* [batch,length,s heads,d_qk], [batch,length,heads,d_v]; or NULL */
     tn_tensor        *state;            /* in tn_attend's format; or NULL           */
 };
+#endif /* TN_NO_SEQUENCES */
 
 /* ======================================================================
    >>layers-impl  named parameters, and layers that are structs of them
@@ -28250,6 +28275,7 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
     return v && layer->p ? tn_affine(ctx, v, layer->p, layer->pb) : v;
 }
 
+#ifndef TN_NO_SEQUENCES
 /* ---- attention ---------------------------------------------------------- >>layer-attention-impl */
 
 const char *tn_attention_kind_name(tn_attention_kind k)
@@ -28754,6 +28780,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     if (values && !*values) *values = own;
     return y;
 }
+#endif /* TN_NO_SEQUENCES */
 
 #ifndef TN_NO_MPS
 /* ---- TN attention ------------------------------------------------------- >>tn-attention-impl */
@@ -34118,6 +34145,7 @@ tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool c
     return net;
 }
 
+#ifndef TN_NO_SEQUENCES
 /* The rows of a matrix of weights, with their biases, as vectors of heads: [dim(+1),1,heads,d], arena. */
 static tn_tensor *tni_net_heads(tn_ctx *ctx, tn_tensor *w, tn_tensor *b, int64_t heads, int64_t d)
 {
@@ -34198,6 +34226,7 @@ tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t di
     tni_scope_end(ctx, scope);
     return tni_net_done(net, whole, "net_from_attention");
 }
+#endif /* TN_NO_SEQUENCES */
 
 /* Bond j is label j, and the last one is the first. */
 tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)

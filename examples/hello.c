@@ -1,7 +1,7 @@
 /* hello.c - the first program of the README: learn XOR, fold the layer, print its matrix
    cc -O2 -I. examples/hello.c -o hello -lm && ./hello */
 #include <stdio.h>
-#define TN_SMALL                                            /* without text, transformers and analyses */
+#define TN_SMALL                                            /* without text, attention and analyses */
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
 

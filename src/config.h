@@ -20,11 +20,11 @@
 #endif
 /* TN_SMALL: layers, training, files, folding, eigenpairs and pictures, in float. */
 #ifdef TN_SMALL
+#ifndef TN_NO_SEQUENCES
+#define TN_NO_SEQUENCES
+#endif
 #ifndef TN_NO_TEXT
 #define TN_NO_TEXT
-#endif
-#ifndef TN_NO_MODELS
-#define TN_NO_MODELS
 #endif
 #ifndef TN_NO_ANALYSIS
 #define TN_NO_ANALYSIS
@@ -43,6 +43,14 @@
 #define TN_SIMD_MAX 2
 #endif
 /* What needs a part that is left out is left out as well. */
+#ifdef TN_NO_SEQUENCES
+#ifndef TN_NO_MODELS
+#define TN_NO_MODELS
+#endif
+#ifndef TN_NO_MPS
+#define TN_NO_MPS
+#endif
+#endif
 #ifdef TN_NO_ANALYSIS
 #ifndef TN_NO_MPS
 #define TN_NO_MPS

@@ -91,9 +91,11 @@
      These leave parts out, with their declarations. Files that define other ones than the file with the implementation still
      fit it; if they call what it leaves out, the linker says which function is missing.
        TN_SMALL                  the set for a small network inside a program: layers, training, files, folding, eigenpairs and
-                                 pictures. It is TN_NO_TEXT, TN_NO_MODELS, TN_NO_ANALYSIS, TN_NO_COMM, TN_NO_F64, and TN_SIMD_MAX
-                                 1 unless you define it; without AVX2 or NEON only products are fast, and scans never are
+                                 pictures. It is TN_NO_TEXT, TN_NO_SEQUENCES, TN_NO_ANALYSIS, TN_NO_COMM, TN_NO_F64, and TN_SIMD_MAX
+                                 1 unless you define it; without AVX2 or NEON only products are fast
        TN_NO_TEXT                no tokenizers and token shards (>>text)
+       TN_NO_SEQUENCES           nothing that reads along a sequence: attention, RoPE, chains and scans, and what needs
+                                 these: transformers, MPS
        TN_NO_MODELS              no transformers (>>models, >>circuits)
        TN_NO_CIRCUITS            no circuits of transformers (>>circuits)
        TN_NO_IMAGE               no pictures (>>image)

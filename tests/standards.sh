@@ -72,7 +72,7 @@ while read -r compiler language dialect what; do
     fi
 done <<END
 gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_STDIO tensornet.h
-$(for switch in TEXT CIRCUITS TRAINING OPERATOR ANALYSIS MODELS IMAGE CONTRACTION MPS COMM F64; do
+$(for switch in TEXT CIRCUITS TRAINING OPERATOR ANALYSIS SEQUENCES MODELS IMAGE CONTRACTION MPS COMM F64; do
     more "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
 done
 between "gcc c gnu17" "clang c c17" "g++ c++ c++20" "clang++ c++ c++20" \
@@ -90,6 +90,7 @@ more "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_STATIC tensornet.h" \
     "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_SMALL -DTN_NO_TRAINING -DTN_NO_OPERATOR -DTN_NO_IMAGE tensornet.h" \
     "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_TRAINING -DTN_NO_F64 -DTN_SIMD_MAX=0 tensornet.h" \
     "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_MODELS -DTN_NO_OPERATOR -DTN_NO_TEXT tensornet.h" \
+    "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_SEQUENCES -DTN_NO_TRAINING -DTN_NO_F64 tensornet.h" \
     "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_IMAGE -DTN_NO_TRAINING -DTN_NO_STDIO tensornet.h" \
     "g++ c++ c++23" "clang++ c++ c++2b" \
     "clang++ c++ c++20 tests/compile/cpp17.cpp" \

@@ -21,10 +21,12 @@ static tn_status tni_cpu_run(void *state, const tn_call *c)
         const tn_status s = tni_bf16_run(cpu, c);
         if (s != TN_ERR_DTYPE) return s;
     }
+#ifndef TN_NO_SEQUENCES
     if ((c->kernel == TN_KERNEL_ATTENTION || c->kernel == TN_KERNEL_ATTENTION_BACKWARD) && cpu->gemm_products) {
         const tn_status s = tni_bf16_attention_run(cpu, c);
         if (s != TN_ERR_DTYPE) return s;
     }
+#endif
 #endif
     if (tni_call_has_bf16(c)) return cpu->run[0] ? cpu->run[0](cpu, c) : TN_ERR_DTYPE;
     if (c->kernel == TN_KERNEL_EMBED) return tni_cpu_embed_run(cpu, c);
@@ -103,19 +105,13 @@ static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[TN_WHY
     return cpu->blocks ? TN_OK : tni_cpu_refuse(cpu, state, why);
 }
 
-#ifdef TN_NO_TRAINING
-#define TNI_ROWS TN_KERNELS_BY(TNI_X, TNI_NONE)
-#else
-#define TNI_ROWS TN_KERNELS(TNI_X)
-#endif
-
 const tn_backend *tn_cpu_backend(void)
 {
 #define TNI_X(ENUM, name) tni_cpu_run,
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend cpu = {
         TN_BACKEND_ABI, "cpu", true, true, TNI_PLAIN_ALL != 0, 0, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }
     };
 #undef TNI_X
 #undef TNI_NONE
@@ -128,13 +124,12 @@ const tn_backend *tn_reference_backend(void)
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend reference = {
         TN_BACKEND_ABI, "reference", true, false, false, 0, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }
     };
 #undef TNI_X
 #undef TNI_NONE
     return &reference;
 }
-#undef TNI_ROWS
 
 #ifndef TN_NO_OPERATOR
 TNI_FN const tni_algebra *tni_algebra_of(tn_simd level)

@@ -188,8 +188,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
 /* X(ENUM, name, parameter block). Kernels are explained at their implementation, >>op-NAME.
    A kernel with `accumulate` in its line can add to its first output instead of overwriting it; those of attention add to
    all three gradients, or overwrite all three. */
-#define TN_KERNELS(X) TN_KERNELS_BY(X, X)
-#define TN_KERNELS_BY(X, T) /* T: kernels that only training needs */ \
+#define TN_KERNELS(X) TN_KERNELS_BY(X, X, X, X)
+#define TN_KERNELS_BY(X, T, S, U) /* T: kernels that only training needs; S and U: the same of sequences */ \
     X(COPY,                   copy)                   /* casts, any strides                     */ \
     X(FILL,                   fill)                   /* f0 value                               */ \
     X(UNIFORM,                uniform)                /* f0 low, f1 high; i0 key, i1 call, i2 first */ \
@@ -217,20 +217,20 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(SOFTMAX_BACKWARD,       softmax_backward)       /* the same; accumulate                   */ \
     T(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call, i2 first; accumulate */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
-    X(CHAIN,                  chain)                  \
-    T(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
-    X(SCAN,                   scan)                   /* i0 reverse                             */ \
-    T(SCAN_BACKWARD,          scan_backward)          /* the same; accumulate                   */ \
-    X(SCAN_STATES,            scan_states)            /* the same                               */ \
-    T(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate                   */ \
-    T(SCAN_CORES,             scan_cores)             /* the same; accumulate                   */ \
-    X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
+    S(CHAIN,                  chain)                  \
+    U(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
+    S(SCAN,                   scan)                   /* i0 reverse                             */ \
+    U(SCAN_BACKWARD,          scan_backward)          /* the same; accumulate                   */ \
+    S(SCAN_STATES,            scan_states)            /* the same                               */ \
+    U(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate                   */ \
+    U(SCAN_CORES,             scan_cores)             /* the same; accumulate                   */ \
+    S(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
                                                       /* high, context; i0 first, i1 no rotation */ \
-    T(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
-    X(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
-    T(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; accumulate */ \
-    X(ATTENTION_LINEAR,       attention_linear)       /* the same numbers                       */ \
-    T(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; accumulate             */ \
+    U(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
+    S(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
+    U(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; accumulate */ \
+    S(ATTENTION_LINEAR,       attention_linear)       /* the same numbers                       */ \
+    U(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; accumulate             */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
     T(SUMSQ,                  sumsq)                  /* i0 parameter's index; i1, i2: the series */ \

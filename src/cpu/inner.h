@@ -136,6 +136,7 @@ typedef struct tni_lines {
 
 typedef struct tni_line_pass { tni_pass pass; tni_lines lines; } tni_line_pass;   /* a tni_pass comes first */
 
+#ifndef TN_NO_SEQUENCES
 enum { TNI_SCAN_GROUP = 16 };           /* most chains of a task, of those that have the same cores */
 
 typedef struct tni_scans {
@@ -174,6 +175,7 @@ typedef struct tni_attention {
 
 /* Tasks per head of the linear form's backward pass: one for dq, one for dk and dv, if they are needed. */
 TNI_UNUSED static inline int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
+#endif /* TN_NO_SEQUENCES */
 
 #ifndef TN_NO_OPERATOR
 enum {
@@ -221,8 +223,10 @@ TNI_FN bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, doubl
 #endif
 TNI_FN tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c);
 TNI_FN char *tni_cpu_scratch(tni_cpu *cpu, size_t bytes);
+#ifndef TN_NO_SEQUENCES
 TNI_FN bool tni_scans_scratch(tni_scans *p, int64_t numbers, int64_t shared, size_t size);
 TNI_FN bool tni_attention_scratch(tni_attention *t, int64_t numbers, double shared, size_t size);
 TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side);
+#endif
 
 #endif

@@ -77,6 +77,7 @@ TNI_FN char *tni_cpu_scratch(tni_cpu *cpu, size_t bytes)
     return cpu->scratch;
 }
 
+#ifndef TN_NO_SEQUENCES
 /* ---- scans: the part of a call that is the same at all levels, see >>op-scan ---- >>cpu-scan */
 
 /* Scratch of `numbers` reals of `size` bytes per worker, and `shared` for all. */
@@ -128,6 +129,7 @@ TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t si
     t.columns = t.dv;
     return t;
 }
+#endif /* TN_NO_SEQUENCES */
 
 #ifndef TN_NO_OPERATOR
 /* ---- blocks of the host's algebra, see >>host-algebra ------------------- >>cpu-algebra */

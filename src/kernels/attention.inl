@@ -1,4 +1,4 @@
-#if TNI_ALL
+#if TNI_SEQUENCES
 /* ---- attention, see >>op-attention -------------------------------------- >>pass-attention
    A query block, up to TNI_SIDE queries, is processed with TNI_ATTEND_KEYS keys at a time, and only that tile of scores is
    stored. It is s[key][query], with the queries contiguous: so the running maximum, the running sum and the scale of a row
@@ -45,16 +45,6 @@ TNI_NOINLINE TNI_FAST void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, in
     for (i = 0; i < n; i += TNI_W)
         TNI_STORE(y + i, TNI_LOAD(x + i, TNI_T(lanes)(n - i)) * by, TNI_T(lanes)(width - i));
     for (; i < width; i += TNI_W) TNI_STORE(y + i, TNI_SET(0), TNI_T(lanes)(width - i));
-}
-
-/* y[n] += factor x[n] */
-TNI_NOINLINE TNI_FAST void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
-{
-    const TNI_V by = TNI_SET(factor);
-    for (int64_t i = 0; i < n; i += TNI_W) {
-        int k = TNI_T(lanes)(n - i);
-        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
-    }
 }
 
 #if TNI_BITS == 32
@@ -352,7 +342,7 @@ TNI_FAST void TNI_T(attend_to_keys)(const TNI_T(attend) *w, const TNI_REAL *p, c
         if (i >= end) continue;
         TNI_T(attend_product)(direct, rows, padded, end - i, p + (j - w->j0) * TNI_SIDE + i, TNI_SIDE, 1, x + i * padded,
                               padded, direct ? y : w->tile, direct ? stride : padded);
-        for (int64_t r = 0; !direct && r < rows; r++) TNI_T(attend_add)(y + r * stride, w->tile + r * padded, width, 1);
+        for (int64_t r = 0; !direct && r < rows; r++) TNI_T(row_add)(y + r * stride, w->tile + r * padded, width, 1);
     }
 }
 

@@ -1,4 +1,4 @@
-#if TNI_ALL
+#if TNI_SEQUENCES
 /* ---- attention, backward pass, see >>op-attention ------------------------ >>pass-attention-backward */
 
 /* u and w of the block's queries, see >>op-attention: u in rows and transposed. With `one`, w follows u. */
@@ -112,7 +112,7 @@ TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
         for (int64_t i = 0; i < w->n; i++) {
             const TNI_REAL *from = w->out + (set * TNI_SIDE + i) * w->padded_d;
             if (t->parts == 1)
-                TNI_T(attend_add)(TNI_ROW(dq, w->b, w->i0 + i, w->h + set * t->heads), from, t->d, (TNI_REAL)t->call->f[0]);
+                TNI_T(row_add)(TNI_ROW(dq, w->b, w->i0 + i, w->h + set * t->heads), from, t->d, (TNI_REAL)t->call->f[0]);
             else
                 memcpy(TNI_T(attend_part)(t, part, w->b * t->heads + w->h, set, w->i0 + i), from,
                        sizeof *from * (size_t)t->d);
@@ -155,7 +155,7 @@ TNI_FAST void TNI_T(attention_parts_task)(void *arg, int64_t task, int worker)
     for (int64_t set = 0; set < t->sets; set++)
         for (int64_t i = i0; i < tni_min(i0 + TNI_SIDE, t->queries); i++)
             for (int64_t part = 0; part < t->parts; part++)
-                TNI_T(attend_add)(TNI_ROW(dq, head / t->heads, i, head % t->heads + set * t->heads),
+                TNI_T(row_add)(TNI_ROW(dq, head / t->heads, i, head % t->heads + set * t->heads),
                                   TNI_T(attend_part)(t, part, head, set, i), t->d, (TNI_REAL)t->call->f[0]);
 }
 

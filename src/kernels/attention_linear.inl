@@ -1,4 +1,4 @@
-#if TNI_ALL
+#if TNI_SEQUENCES
 /* ---- attention in linear time, see >>op-attention_linear ---------------- >>pass-attention_linear
    A chunk scan. Products with phi(x) = x1 (x) x2 are ordinary products of depth or height F, of which a panel at a time is
    computed: each of its numbers is used for all columns of v. A state is [F,padded], row by row of a; if squared, all
@@ -241,7 +241,7 @@ TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u
     for (set = 0; set < t->sets; set++) {
         TNI_T(panel)(l->y, (int)padded_d, l->g[set], TNI_SIDE, 1, (int)t->d, n);
         for (i = 0; i < n; i++)
-            TNI_T(attend_add)(TNI_ROW(dx, l->w.b, from + i, l->w.h + set * t->heads), l->y + i * padded_d, t->d, scale);
+            TNI_T(row_add)(TNI_ROW(dx, l->w.b, from + i, l->w.h + set * t->heads), l->y + i * padded_d, t->d, scale);
     }
 }
 
@@ -271,7 +271,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
             TNI_T(state_read)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->S, l->w.padded,
                               l->transposed, l->panel, l->y);
             for (int64_t i = 0; i < n; i++)
-                TNI_T(attend_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
+                TNI_T(row_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
         }
         if (!dk->data) continue;
         TNI_T(linear_values)(l, from, n);

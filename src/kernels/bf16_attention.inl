@@ -1,4 +1,4 @@
-#if TNI_BF16
+#if TNI_BF16 && !defined(TN_NO_SEQUENCES)
 /* ---- attention by bfloat16 products ------------------------------------- >>attention-bf16
    Attention of BF16 operands where desc.gemm_precision is TN_GEMM_BF16, see >>op-attention. A task is a head; its operands
    are packed once as strips, and scores are computed in tiles of 32 keys by 32 queries, as s[key][query]. A letter stands for

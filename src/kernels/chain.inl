@@ -1,4 +1,4 @@
-#if TNI_ALL
+#if TNI_SEQUENCES
 /* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain */
 /* out = a b   all [d,d]; transposed: a^T b */
 TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool transposed, const TNI_REAL *b, TNI_REAL *out, int64_t d)
@@ -247,4 +247,4 @@ TNI_FAST tn_status TNI_T(chain_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn f
     return TN_OK;
 }
 
-#endif /* TNI_ALL */
+#endif /* TNI_SEQUENCES */

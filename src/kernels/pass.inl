@@ -30,8 +30,8 @@
 #define TNI_TRANSPOSE tni_double_transpose
 #endif
 /* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
-   level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL no level has scans, which the
-   reference computes. TNI_FEW: the products with few rows that need no packing. */
+   level have products alone: what else a context in F64 computes is in plain C. TNI_FEW: the
+   products with few rows that need no packing. */
 #if TN_SIMD_MAX < 0 || (TNI_BITS == 64 && defined(TN_NO_F64))
 #define TNI_PRODUCTS 0
 #else
@@ -44,10 +44,10 @@
 #define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
 #define TNI_FEW TNI_ALL
 #endif
-#ifdef TN_SMALL
-#define TNI_SCANS 0
+#ifdef TN_NO_SEQUENCES
+#define TNI_SEQUENCES 0
 #else
-#define TNI_SCANS TNI_ALL
+#define TNI_SEQUENCES TNI_ALL
 #endif
 
 #if TNI_LEVEL == 2

@@ -34,7 +34,7 @@
 #undef TNI_ALL
 #undef TNI_PRODUCTS
 #undef TNI_FEW
-#undef TNI_SCANS
+#undef TNI_SEQUENCES
 #undef TNI_T
 #undef TNI_TRANSPOSE
 #undef TNI_REAL

@@ -1,4 +1,4 @@
-#if TNI_ALL
+#if TNI_SEQUENCES
 /* ---- rope, see >>op-rope ------------------------------------------------ >>pass-rope
    A task handles its positions in the whole batch, so that each angle is computed once. Positions that follow each other in
    memory are processed one after the other. */

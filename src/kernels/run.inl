@@ -12,7 +12,7 @@ TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
     (void)worker;
     for (int64_t r = 0; r < c->in[1].shape[0]; r++)
         if (ids[r] >= 0 && ids[r] < c->out[0].shape[0])
-            TNI_T(attend_add)(to + ids[r] * d + begin, dy + r * d + begin, n, 1);
+            TNI_T(row_add)(to + ids[r] * d + begin, dy + r * d + begin, n, 1);
 }
 
 TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
@@ -68,24 +68,24 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
 #if TNI_ALL
+#if TNI_SEQUENCES
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
-#if TNI_SCANS
     case TN_KERNEL_SCAN:
     case TN_KERNEL_SCAN_STATES:      return TNI_T(scan_run)(cpu, c);
-#ifndef TN_NO_TRAINING
-    case TN_KERNEL_SCAN_BACKWARD:
-    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
-    case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
-#endif
-#endif
     case TN_KERNEL_ROPE:             return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
+    case TN_KERNEL_SCAN_BACKWARD:
+    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
     case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
+#endif
+#endif /* TNI_SEQUENCES */
+#ifndef TN_NO_TRAINING
     case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
 #endif
 #if TNI_BITS == 32

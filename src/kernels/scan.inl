@@ -1,4 +1,4 @@
-#if TNI_SCANS
+#if TNI_SEQUENCES
 /* ---- scan, scan_states, see >>op-scan ------------------------------------ >>pass-scan
    Matrices: a task is a chain. The products are not normalised, unless their norms leave 2^+-16, so that a product need not
    wait for the norm of the one before it, whose division by its norm follows after it.

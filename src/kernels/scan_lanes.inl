@@ -1,4 +1,4 @@
-#if TNI_SCANS
+#if TNI_SEQUENCES
 #if TNI_BITS == 32
 /* ---- scan_states of many chains, a chain in each lane, see >>op-scan ------- >>pass-scan-lanes
    A task is TNI_W chains. Numbers of theirs lie side by side, [number,chain], and a state times a core,

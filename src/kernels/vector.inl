@@ -150,3 +150,15 @@ TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
     else TNI_T(store_some)(p, v, k);
 }
 #endif
+
+#if TNI_ALL
+/* y[n] += factor x[n] */
+TNI_NOINLINE TNI_FAST void TNI_T(row_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
+{
+    const TNI_V by = TNI_SET(factor);
+    for (int64_t i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
+    }
+}
+#endif

@@ -4,6 +4,7 @@
 #include "ops/inner.h"
 #include "layers/inner.h"
 
+#ifndef TN_NO_SEQUENCES
 /* ---- attention ---------------------------------------------------------- >>layer-attention-impl */
 
 const char *tn_attention_kind_name(tn_attention_kind k)
@@ -508,3 +509,4 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     if (values && !*values) *values = own;
     return y;
 }
+#endif /* TN_NO_SEQUENCES */

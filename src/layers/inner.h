@@ -45,6 +45,7 @@ static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kind
 #undef TNI_KIND
 #define TNI_MLP_KINDS (sizeof tni_mlp_kinds / sizeof *tni_mlp_kinds)
 
+#ifndef TN_NO_SEQUENCES
 #define TNI_ATTENTION_LIST(X) /* tn_attention_kind, name, tn_attend_kind, sets, differential */ \
     X(SOFTMAX, "softmax", SOFTMAX, 1, false) X(SQUARED, "squared", SQUARED, 1, false) \
     X(BILINEAR, "bilinear", BILINEAR, 2, false) X(DIFFERENTIAL, "differential", SOFTMAX, 2, true) \
@@ -64,6 +65,7 @@ struct tn_attention_cache {
     tn_tensor        *k, *v;            /* [batch,length,s heads,d_qk], [batch,length,heads,d_v]; or NULL */
     tn_tensor        *state;            /* in tn_attend's format; or NULL           */
 };
+#endif /* TN_NO_SEQUENCES */
 
 #ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
 
@@ -105,6 +107,7 @@ TNI_FN tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders
 TNI_FN tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, const tni_taps *taps);
 TNI_FN tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i);
 
+#ifndef TN_NO_SEQUENCES
 /* attention.c */
 TNI_FN tn_attend_desc tni_attention_attend(const tn_attention_desc *d);
 TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention_desc *d);
@@ -115,6 +118,7 @@ TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
 TNI_FN bool tni_attention_normed(const tn_attention_desc *d);
 TNI_FN tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values,
                                        const tni_taps *taps);
+#endif /* TN_NO_SEQUENCES */
 
 /* tn_attention.c */
 #ifndef TN_NO_MPS

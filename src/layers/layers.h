@@ -255,6 +255,7 @@ TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, const tn
    adds to its loss: loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
 TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty);
 
+#ifndef TN_NO_SEQUENCES
 /* ---- attention: heads that read other positions ------------------------- >>layer-attention
    q, k and v are linear in x; tn_rope adds the positions to q and k, tn_attend attends, and o sums the heads.
    Softmax: Vaswani et al. 2017. Squared and bilinear, with a constant row scale, no QK-norm and no head norm, are tensors:
@@ -333,6 +334,7 @@ TN_API size_t     tn_attention_cache_bytes(const tn_attention_cache *cache);    
    unchanged, except a state that was being read, which then needs a reset: later calls say so. */
 TN_API tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *cache,
                                       tn_tensor **values);
+#endif /* TN_NO_SEQUENCES */
 
 #ifndef TN_NO_MPS
 /* ---- TN attention: each site is mapped by a product of matrices of all others ---- >>tn-attention

@@ -76,6 +76,7 @@ tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool c
     return net;
 }
 
+#ifndef TN_NO_SEQUENCES
 /* The rows of a matrix of weights, with their biases, as vectors of heads: [dim(+1),1,heads,d], arena. */
 static tn_tensor *tni_net_heads(tn_ctx *ctx, tn_tensor *w, tn_tensor *b, int64_t heads, int64_t d)
 {
@@ -156,6 +157,7 @@ tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t di
     tni_scope_end(ctx, scope);
     return tni_net_done(net, whole, "net_from_attention");
 }
+#endif /* TN_NO_SEQUENCES */
 
 /* Bond j is label j, and the last one is the first. */
 tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)

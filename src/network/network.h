@@ -70,6 +70,7 @@ TN_API tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp);
    so that bilinear layers give order 2^n. The constant one is passed on to layers with `constant`, and with `carry` the
    output ends with it as well: [y;1], so that another net with `constant` can be composed with this one. */
 TN_API tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool carry);
+#ifndef TN_NO_SEQUENCES
 /* Makes a net of order 5 from squared or bilinear attention: the contribution of key s to query t, without the row scale,
        y_t = c_t sum_s f(x_t, x_t, x_s, x_s, x_s) + o_b,   T[o,i,j,k,l,m] = sum_h A1_h[i,k] A2_h[j,l] M_h[o,m]
    A = scale Q^T K of each set (squared: twice the same), M = O V. The sum over the keys that are visible, their number's row
@@ -77,6 +78,7 @@ TN_API tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers,
    distance t - s; without, `distance` has no effect. Biases of q, k and v set `constant`. TN_ERR_ARG for what is not a
    tensor of its inputs: softmax and differential attention, qk_norm, head_norm, mix_values, TN_ROW_SCALE_SUM. */
 TN_API tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t distance);
+#endif /* TN_NO_SEQUENCES */
 /* Makes a net from the n >= 1 cores of a matrix product state or tensor train, core j [D_j,n_j,D_(j+1)], closed by a trace:
    D_n = D_0, which is 1 for an open chain. Each core has an input leg, an input of its own. A core of rank 4,
    [D_j,n_j,out,D_(j+1)], has an output leg too; one of rank 2 has no leg. */

@@ -2,6 +2,7 @@
 #include "ops/inner.h"
 #include "ops/pass.h"
 
+#ifndef TN_NO_SEQUENCES
 /* ---- attention, quadratic ------------------------------------ >>op-attention
    o_i = c_i sum_j P_ij v_j,  s_ij = f0 q_i.k_j over the keys visible to query i
    softmax: P_ij = exp(s_ij - l_i), l_i = log sum_j exp s_ij;   bilinear: P = s1 s2;   squared: the same with both sets equal
@@ -198,6 +199,7 @@ TNI_FN void TNI_T(attention_backward)(const tn_call *c)
             }
         }
 }
+#endif /* TN_NO_SEQUENCES */
 
 #define TNI_AGAIN "ops/attention.c"
 #include "ops/again.h"

@@ -4,6 +4,7 @@
 #include "ops/inner.h"
 #include "ops/pass.h"
 
+#ifndef TN_NO_SEQUENCES
 /* ---- attention, linear --------------------------------------- >>op-attention_linear
    (q1.k1)(q2.k2) = phi(q)^T W phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product, and W = 1. Squared: x_a x_b,
    a <= b, and W doubles where a < b; a state does not contain W, which its readers apply, so that saving it is exact.
@@ -438,6 +439,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     return o;
 }
 #endif
+#endif /* TN_NO_SEQUENCES */
 
 #define TNI_AGAIN "ops/attention_linear.c"
 #include "ops/again.h"

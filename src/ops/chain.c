@@ -4,6 +4,7 @@
 #include "ops/inner.h"
 #include "ops/pass.h"
 
+#ifndef TN_NO_SEQUENCES
 /* ---- chain --------------------------------------------------- >>op-chain
    P_j = P_(j-1) M_j / v_j,  v_j = |P_(j-1) M_j|_F,  P_(-1) = I.    y = P_(n-1),  s = sum_j log v_j
    dM_j = e^(l + g) P_(j-1)^T G_j      l = log of the divisors of P_(j-1), g = log of those of G_j
@@ -140,6 +141,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     return (*log_norm = tn_copy(ctx, sum)) ? y : NULL;
 }
 #endif
+#endif /* TN_NO_SEQUENCES */
 
 #define TNI_AGAIN "ops/chain.c"
 #include "ops/again.h"

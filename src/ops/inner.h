@@ -34,6 +34,7 @@ static inline bool tni_shadows(const tn_ctx *ctx)
 /* Whether t has a shadow with the elements of t. */
 static inline bool tni_shadow_holds(const tn_tensor *t) { return t->compact && t->compact->shadow && !t->compact->stale; }
 
+#ifndef TN_NO_SEQUENCES
 typedef struct tni_prefixes {
     int64_t batch, n, d, states, size;          /* sites, extent of a matrix; states and elements of a state of a chain */
     bool    open, reverse;                      /* open: begins with a vector                                           */
@@ -79,6 +80,7 @@ static inline int64_t tni_attend_before(const tn_call *c, int64_t i)
     const int64_t Tq = c->in[0].shape[1], Tk = c->in[1].shape[1];
     return c->i[1] ? tni_max(Tk - Tq + i, 0) : Tk;
 }
+#endif /* TN_NO_SEQUENCES */
 
 /* The factor that scales a matrix to norm 1; 0 for norms below 1e-30, where it would overflow a float. */
 static inline double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
@@ -134,6 +136,7 @@ TNI_FN void tni_f32_rmsnorm_dx(const tn_call *c, int64_t n);
 TNI_FN void tni_f64_rmsnorm_dx(const tn_call *c, int64_t n);
 TNI_FN bool tni_is_eps(tn_ctx *ctx, double eps, const char *op);
 
+#ifndef TN_NO_SEQUENCES
 /* chain.c */
 TNI_FN double tni_f32_chain_normalise(float *x, int64_t n);
 TNI_FN double tni_f64_chain_normalise(double *x, int64_t n);
@@ -170,6 +173,7 @@ TNI_FN void tni_f64_attend_pair(const tn_call *c, int64_t b, int64_t h, int64_t 
 /* attention_linear.c */
 TNI_FN bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d);
 TNI_FN tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d, int64_t dv);
+#endif /* TN_NO_SEQUENCES */
 
 /* loss.c */
 TNI_FN bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, const tn_tensor *labels);

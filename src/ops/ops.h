@@ -91,6 +91,7 @@ TN_API tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x);                   /
 TN_API tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std);             /* x + std * normal; only while recording */
 /* Sets elements to 0 with probability p and divides the others by 1-p, only while recording; else returns x. */
 TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);
+#ifndef TN_NO_SEQUENCES
 /* Multiplies a chain of matrices: M[b,0] M[b,1] ... M[b,n-1] = exp(log_norm[b]) y[b].   m [b,n,d,d], n >= 1 -> y [b,d,d]
    y has Frobenius norm 1 and *log_norm [b] is the logarithm of the scale, so that long chains neither overflow nor vanish;
    log_norm may be NULL. Where the product is zero y is zero, log_norm -inf and the gradient zero.
@@ -189,6 +190,7 @@ typedef struct tn_attend_desc {
    Here s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 are set 2; else s = 1. Extents may be 0, but d >= 1. The queries
    are the last positions: Tq < Tk continues a sequence. A query that sees no key gives zeros. */
 TN_API tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc);
+#endif /* TN_NO_SEQUENCES */
 /* The mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */

@@ -7,17 +7,15 @@ TNI_FN tn_status tni_reference_run(void *state, const tn_call *c)
 {
 #ifdef TN_NO_F64
 #define TNI_X(ENUM, name) {tni_f32_##name, NULL},
-#define TNI_NONE(ENUM, name) {0 ? tni_f32_##name : NULL, NULL},
+#define TNI_UNCALLED(ENUM, name) {0 ? tni_f32_##name : NULL, NULL},
 #else
 #define TNI_X(ENUM, name) {tni_f32_##name, tni_f64_##name},
-#define TNI_NONE(ENUM, name) {0 ? tni_f32_##name : NULL, 0 ? tni_f64_##name : NULL},
+#define TNI_UNCALLED(ENUM, name) {0 ? tni_f32_##name : NULL, 0 ? tni_f64_##name : NULL},
 #endif
-#ifdef TN_NO_TRAINING
-    static void (*const row[][2])(const tn_call *) = { TN_KERNELS_BY(TNI_X, TNI_NONE) };
-#else
-    static void (*const row[][2])(const tn_call *) = { TN_KERNELS(TNI_X) };
-#endif
+#define TNI_NONE(ENUM, name) {NULL, NULL},
+    static void (*const row[][2])(const tn_call *) = { TNI_KERNELS(TNI_X, TNI_UNCALLED, TNI_NONE) };
 #undef TNI_X
+#undef TNI_UNCALLED
 #undef TNI_NONE
     int i, wide = 0;
     (void)state;
@@ -103,7 +101,7 @@ static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
 }
 #endif
 
-#ifndef TN_NO_TRAINING
+#if !defined(TN_NO_TRAINING) && !defined(TN_NO_SEQUENCES)
 /* For each s a product of matrices: of what is left of a core times phi[s], and of what is right of it */
 static tn_status tni_compose_scan_cores(tn_ctx *ctx, const tn_call *call)
 {
@@ -181,7 +179,9 @@ TNI_FN bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
     case TN_KERNEL_GLU:          *s = tni_compose_glu(ctx, call); return true;
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_GLU_BACKWARD: *s = tni_compose_glu_backward(ctx, call); return true;
+#ifndef TN_NO_SEQUENCES
     case TN_KERNEL_SCAN_CORES:   *s = tni_compose_scan_cores(ctx, call); return true;
+#endif
 #endif
     default: return false;
     }

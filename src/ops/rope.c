@@ -4,6 +4,7 @@
 #include "ops/inner.h"
 #include "ops/pass.h"
 
+#ifndef TN_NO_SEQUENCES
 /* ---- rope --------------------------------------------------- >>op-rope
    y = R_t x / |x|,  |x| = sqrt(mean_k x_k^2 + eps), or 1 without the norm
    R_t rotates (x_k, x_(k+h)), k < h = d/2, by the angle (first + t) r_k,  r_k = base^(-2k/d) (s + (1-s)/factor),
@@ -155,6 +156,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     return tni_recorded(ctx, &c, tni_rope_backward, y, x, NULL, NULL, NULL);
 }
 #endif
+#endif /* TN_NO_SEQUENCES */
 
 #define TNI_AGAIN "ops/rope.c"
 #include "ops/again.h"

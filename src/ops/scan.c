@@ -4,6 +4,7 @@
 #include "ops/inner.h"
 #include "ops/pass.h"
 
+#ifndef TN_NO_SEQUENCES
 /* ---- scan ---------------------------------------------------- >>op-scan
    The states x_0, x_1, ... of a chain, each divided by its norm:
      x_0 = the boundary v, or the first matrix;   x_k = y_(k-1) M, or M y_(k-1) with reverse
@@ -447,6 +448,7 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
     return tni_scan_run(ctx, &c, extent, reverse, tni_scan_states_backward, v, cores, phi, logs);
 }
 #endif
+#endif /* TN_NO_SEQUENCES */
 
 #define TNI_AGAIN "ops/scan.c"
 #include "ops/again.h"

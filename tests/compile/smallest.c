@@ -6,7 +6,7 @@
 
 /* What is left out is not declared: its names are free. */
 enum { tn_record, tn_backward, tn_recompute, tn_optim_step, tn_graph_begin, tn_checkpoint_read, tn_eigh, tn_hosvd, tn_cp_create,
-       tn_unfold, tn_mps_init, tn_tt_svd, tn_comm_sum,
+       tn_unfold, tn_chain, tn_rope, tn_attend, tn_attention_init, tn_mps_init, tn_tt_svd, tn_comm_sum,
        tn_tokenizer_read, tn_shard_open, tn_transformer_init, tn_circuit_create, tn_image_create };
 
 enum { IN = 3, HIDDEN = 5, OUT = 2, ROWS = 4 };
@@ -77,35 +77,6 @@ TEST(predicts)
     tn_ctx_destroy(ctx);
 }
 
-/* Without fast kernels the backend cpu leaves attention to the reference, which needs a workspace. */
-TEST(attends)
-{
-    const tn_attend_form form[] = {TN_ATTEND_FORM_QUADRATIC, TN_ATTEND_FORM_LINEAR};
-    const int64_t shape[] = {1, 4, 3, 2};
-    float         x[4 * 3 * 2], y[2][2][4 * 3 * 2];
-    for (int i = 0; i < 4 * 3 * 2; i++) x[i] = 0.25f * (float)(i % 7) - 0.5f;
-    for (int b = 0; b < 2; b++) {
-        tn_desc desc;
-        tn_ctx *ctx;
-        memset(&desc, 0, sizeof desc);
-        desc.backend = b ? tn_reference_backend() : tn_cpu_backend();
-        REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
-        tn_tensor *in = tn_tensor_nd(ctx, TN_REAL, 4, shape);
-        CHECK_STATUS(tn_write(in, TN_F32, x, 4 * 3 * 2), TN_OK);
-        for (int f = 0; f < 2; f++) {
-            tn_attend_desc attend;
-            memset(&attend, 0, sizeof attend);
-            attend.kind = TN_ATTEND_SQUARED;
-            attend.form = form[f];
-            CHECK_STATUS(tn_read(tn_attend(ctx, in, in, in, &attend), TN_F32, y[b][f], 4 * 3 * 2), TN_OK);
-        }
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
-    }
-    CHECK(memcmp(y[0], y[1], sizeof y[0]) == 0);
-    CHECK(fabs(y[0][0][23]) > 1e-3 && fabs(y[0][0][23] - y[0][1][23]) < 1e-5);
-}
-
 TEST(what_is_left_out_is_an_error)
 {
     tn_desc desc;
@@ -123,8 +94,9 @@ TEST(what_is_left_out_is_an_error)
     CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_ERR_ARG);
     CHECK(strstr(why, "TN_NO_COMM") != NULL);
     CHECK(tn_cpu_backend()->fn[TN_KERNEL_ADAMW] == NULL && tn_reference_backend()->fn[TN_KERNEL_ADAMW] == NULL);
+    CHECK(tn_cpu_backend()->fn[TN_KERNEL_ROPE] == NULL && tn_reference_backend()->fn[TN_KERNEL_ATTENTION_BACKWARD] == NULL);
     CHECK(tn_cpu_backend()->fn[TN_KERNEL_GEMM] != NULL);
     CHECK_INT(TN_KERNEL_TICK + 1, TN_KERNEL_COUNT);
 }
 
-TEST_MAIN(predicts, attends, what_is_left_out_is_an_error)
+TEST_MAIN(predicts, what_is_left_out_is_an_error)

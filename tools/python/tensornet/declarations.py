@@ -90,8 +90,8 @@ class Header:
     def items(self, body):
         listed = re.search(r"(\w+)\(TNI_X\)", body)         # the kernels, a list of the form X(NAME, ...)
         if listed:
-            macro = re.search(r"#define TN_KERNELS_BY\(X, T\)((?:[^\n\\]|\\.)*)", self.text, re.S).group(1)
-            body = ",".join("TN_KERNEL_" + name for name in re.findall(r"[XT]\((\w+),", macro)) + ",TN_KERNEL_COUNT"
+            macro = re.search(r"#define TN_KERNELS_BY\(X, T, S, U\)((?:[^\n\\]|\\.)*)", self.text, re.S).group(1)
+            body = ",".join("TN_KERNEL_" + name for name in re.findall(r"[XTSU]\((\w+),", macro)) + ",TN_KERNEL_COUNT"
         result, value = {}, 0
         for item in filter(None, (part.strip() for part in body.split(","))):
             name, _, given = item.partition("=")
