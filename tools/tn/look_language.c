@@ -699,7 +699,8 @@ static void paths_section(page *p, const subject *s, const char *text)
     for (int64_t i = 0; i < f.open; i++) all += fabs(f.node[f.frontier[i]].value);
     page_section(p, "paths", "paths", "Paths of a text", "The logit of the next token as a sum over paths from tokens through "
                  "heads and MLPs, the largest first. Patterns and denominators of norms are those of this text, and each MLP is "
-                 "linear in one of its inputs. E[token]@position is a source, 0.head1@3 the head 1 of block 0 for position 3.");
+                 "linear in one of its inputs. E[token]@position is a source, 0.head1@3 the head 1 of block 0 for position 3. "
+                 "The share is that of |value| among those of all paths.");
     page_open(p, "tokens", '[');
     for (int64_t i = 0; i < q.count; i++) page_text(p, NULL, s->names[q.ids[i]]);
     page_close(p, ']');
