@@ -1928,7 +1928,15 @@ else expect 2 "this tn was built without stb_image_write" draw b2 embed.w --out 
 expect 0 "picture: embed.w.svg" draw b2 embed.w --top 5 --out embed.w.svg
 holds "five rows" grep -q '^rows: the 5 of largest norm' said
 expect 0 "shape: [$rows,$rows]" draw b2 blocks.0.mlp --interaction 7 --tokens --out q.svg
-holds "norms are not left out silently" grep -q "^norms: left out, so this is not the model's function" said
+holds "the unit is said" grep -q "^unit: nats, for a typical denominator of the last norm" said
+# The same numbers as those of tn circuits pairs, which adds both orders: the norm of the matrix from all of its pairs.
+expect 0 "norm: " draw b2 blocks.0.mlp --interaction the --tokens --out q.svg
+drawn=$(sed -n 's/^norm: //p' said)
+"$tn" circuits b2 pairs the --no-data --top 100000 --json > all.json
+from_pairs=$(sed -n 's/.*"left": \(".*"\), "right": \(".*"\), "value": \([-+.e0-9]*\),.*/\1\t\2\t\3/p' all.json |
+    awk -F '\t' '{ s += $3 * $3 / ($1 == $2 ? 1 : 2) } END { printf "%.17g", sqrt(s) }')
+holds "pairs of tn circuits and tn draw: $drawn, $from_pairs" awk -v a="$drawn" -v b="$from_pairs" \
+    'BEGIN { d = a - b; exit !(a > 0 && d < 1e-3 * a && -d < 1e-3 * a) }'
 expect 0 'drawn: blocks.0.mlp, interaction matrix of token "the"' draw b2 blocks.0.mlp --interaction the --tokens --numbers \
     --out the.svg
 holds "tokens are named" grep -q '>the</text>' the.svg

@@ -318,6 +318,11 @@ static void check_models(void)
     desc.heads = 2;
     desc.dim = desc.context = 32;
     check_ablated(&desc);
+    desc.attention = TN_ATTENTION_BILINEAR;
+    desc.x0_residual = true;
+    check_ablated(&desc);
+    desc.attention = TN_ATTENTION_SOFTMAX;
+    desc.x0_residual = false;
     desc.norm = TN_NORM_LAYER;
     desc.norm_bias = desc.mlp_out_bias = true;
     check_ablated(&desc);

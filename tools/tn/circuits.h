@@ -91,8 +91,7 @@ moment *list_moments(const char *folder, int64_t *count);
    Where there are biases the constant one is the last. The context has an error if the table is refused. */
 tn_circuit *pairs_among(const subject *s, int64_t block, int64_t common, int64_t out, int64_t *n);
 
-/* 1 over a typical denominator of the last norm, by which what stands before it becomes nats: the median over the commonest
-   tokens, each alone; 1 without such a norm. */
+/* typical_unit_of the subject's model. */
 double typical_unit(const subject *s);
 
 /* ---- paths.c ---------------------------------------------------------------------------------------------------------- */

@@ -22,7 +22,7 @@ static option options[] = {
     TEXT_ROW("interaction", &settings.interaction, "N", "of a bilinear MLP: the interaction matrix of its output N, whose "
              "element i,j is the coefficient of the inputs i and j; with --tokens of the logit of token N, a number or a "
              "text", NEVER),
-    FLAG_ROW("tokens", &settings.tokens, "--interaction between tokens, through embedding and unembedding, without norms",
+    FLAG_ROW("tokens", &settings.tokens, "--interaction between tokens, each from its embedding with its own norm, in nats",
              NEVER),
     FLAG_ROW("spectrum", &settings.spectrum, "the singular values of the matrix; with --interaction its eigenvalues",
              NEVER),
@@ -204,16 +204,26 @@ static void check_kind(const tn_transformer_desc *desc, const char *name)
         fail("%s is %s, expected bilinear: only that is a tensor", name, tn_mlp_kind_name(kind));
 }
 
-/* From tokens to logits: the embedding folded in, the unembedding folded out. */
-static tn_cp *between_tokens(drawing *d, const tn_safetensors *file, tn_cp *cp)
+/* From tokens to logits, as `tn circuits pairs` has it: each token's embedding with its own norm, the outputs in nats for a
+   typical denominator of the last norm. */
+static tn_cp *between_tokens(drawing *d, const tn_safetensors *file, const char *name)
 {
-    const char *out = tn_safetensors_find(file, "head.w") ? "head.w" : "embed.w";
-    if (!tn_safetensors_find(file, "embed.w")) fail("%s has no embed.w, expected a language model with --tokens", d->file);
-    tn_tensor *embed = tn_safetensors_read((tn_safetensors *)file, "embed.w");
-    tn_tensor *head = tn_safetensors_read((tn_safetensors *)file, out);
-    check_ctx(d->ctx, d->file);
-    cp = tn_cp_fold_in(tn_cp_fold_out(cp, head, NULL), tn_transpose(embed, 0, 1), NULL);
+    model    m;
+    int      block;
+    if (!tn_safetensors_find(file, "embed.w") || sscanf(name, "blocks.%d.", &block) != 1)
+        fail("%s has no embed.w, expected a language model and blocks.N.mlp with --tokens", d->file);
+    open_model_in(d->ctx, &m, d->file, settings.tokenizer, NULL);
+    int32_t *ids = (int32_t *)allocate((size_t)m.desc.vocab, sizeof *ids);
+    for (int64_t i = 0; i < m.desc.vocab; i++) ids[i] = (int32_t)i;
+    const double unit = typical_unit_of(d->ctx, &m.net);
+    tn_tensor   *x = token_vectors(d->ctx, &m.net, ids, m.desc.vocab);
+    tn_cp       *cp = tn_circuit_mlp(d->ctx, &m.net, block);
+    check_ctx(d->ctx, name);
+    cp = tn_cp_fold_out(cp, tn_scale(d->ctx, tn_circuit_unembedding(d->ctx, &m.net), unit), NULL);
+    cp = tn_cp_fold_in(cp, tn_transpose(x, 0, 1), NULL);
     check_ctx(d->ctx, "--tokens");
+    buffer_print(&d->notes, "unit: nats, for a typical denominator of the last norm\n");
+    free(ids);
     return cp;
 }
 
@@ -266,16 +276,14 @@ static void take_interaction(drawing *d, const char *name)
     if (!model_desc(d, file, &whole)) buffer_print(&d->notes, "kind: not in the file; taken to be bilinear\n");
     else {
         check_kind(&whole, name);
-        if (settings.tokens && !whole.no_norm)
-            buffer_print(&d->notes, "norms: left out, so this is not the model's function\n");
-        if (whole.mlp_scale != 0 && whole.mlp_scale != 1)
+        if (!settings.tokens && whole.mlp_scale != 0 && whole.mlp_scale != 1)
             buffer_print(&d->notes, "scale: the factor of the branch is left out\n");
     }
     tn_mlp_init(params, name, &desc, &mlp);
     tn_params_read(params, tn_source_path(d->file), TN_MATCH_IGNORE_EXTRA);
     tn_cp *cp = tn_cp_from_mlp(d->ctx, &mlp);
     check_ctx(d->ctx, name);
-    if (settings.tokens) cp = between_tokens(d, file, cp);
+    if (settings.tokens) cp = between_tokens(d, file, name);
     tn_safetensors_close(file);
     int64_t output = output_index(d, cp->out);
     char   *token = settings.tokens && d->tokenizer ? token_name(d->tokenizer, output) : NULL;

@@ -165,43 +165,7 @@ static bool refused(const subject *s, const char *what)
 
 /* ---- tokens as vectors ------------------------------------------------------------------------------------------------- */
 
-static tn_tensor *keep_point(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
-{
-    (void)ctx;
-    (void)name;
-    *(tn_tensor **)user = tn_tensor_keep(x);
-    return NULL;                                /* nothing after it is needed */
-}
-
-/* The embeddings of tokens at position 0 over the denominator of the first norm: [count,dim], owned. */
-static tn_tensor *token_vectors(const subject *s, const int32_t *ids, int64_t count)
-{
-    const tn_norm *norm = &s->m.net.blocks[0].norm1;
-    const int64_t  shape[2] = {count, 1}, dim = s->m.desc.dim;
-    tn_ctx        *ctx = s->m.ctx;
-    tn_tensor     *x = NULL;
-    tn_tap         tap = {"embed", keep_point, NULL};
-    tap.user = &x;
-    tn_ctx_reset(ctx);
-    tn_transformer_run(ctx, &s->m.net, tn_tensor_from(ctx, 2, shape, TN_I32, ids), &tap, 1);
-    if (!x) check_ctx(ctx, "embeddings");
-    free(taken_error(ctx));                     /* that the run was stopped */
-    double *v = numbers_in(x);
-    tn_tensor_destroy(x);
-    for (int64_t i = 0; i < count && !s->m.desc.no_norm; i++) {
-        double mean = 0, square = 0, *row = v + i * dim;
-        for (int64_t k = 0; k < dim && norm->desc.kind == TN_NORM_LAYER; k++) mean += row[k] / (double)dim;
-        for (int64_t k = 0; k < dim; k++) square += (row[k] - mean) * (row[k] - mean) / (double)dim;
-        for (int64_t k = 0; k < dim; k++) row[k] /= sqrt(square + norm->desc.eps);
-    }
-    tn_tensor *to = tn_tensor_create(ctx, TN_REAL, 2, (int64_t[2]){count, dim});
-    tn_write(to, TN_F64, v, count * dim);
-    check_ctx(ctx, "embeddings");
-    free(v);
-    return to;
-}
-
-/* The same as numbers, with a last column of ones where the operator has the constant. */
+/* Rows as numbers, with a last column of ones where the operator has the constant. */
 static double *with_ones(const tn_tensor *x, bool constant, int64_t shape[2])
 {
     const int64_t n = x->shape[1];
@@ -393,7 +357,7 @@ static void put_focus(page *p, const subject *s, const tn_cp *cp, int64_t output
         free(words);
         return;
     }
-    tn_tensor *x = token_vectors(s, words, count), *q = tn_cp_interaction_of(one, 0);
+    tn_tensor *x = token_vectors(s->m.ctx, &s->m.net, words, count), *q = tn_cp_interaction_of(one, 0);
     check_ctx(s->m.ctx, "pairs of tokens");
     double  *rows = with_ones(x, cp->constant, shape), *m = numbers_in(q), *v = numbers_in(e.vectors);
     focused *list = (focused *)allocate((size_t)count, sizeof *list);
@@ -536,7 +500,7 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
 {
     int64_t   count, shape[2];
     int32_t  *ids = matrix_tokens(s, &count);
-    tn_tensor *x = token_vectors(s, ids, count), *one[2] = {NULL, NULL};
+    tn_tensor *x = token_vectors(s->m.ctx, &s->m.net, ids, count), *one[2] = {NULL, NULL};
     streams   t = read_streams(s);
     double   *v = numbers_in(x);
     bool      shown_any = false;
@@ -735,7 +699,8 @@ static void paths_section(page *p, const subject *s, const char *text)
     for (int64_t i = 0; i < f.open; i++) all += fabs(f.node[f.frontier[i]].value);
     page_section(p, "paths", "paths", "Paths of a text", "The logit of the next token as a sum over paths from tokens through "
                  "heads and MLPs, the largest first. Patterns and denominators of norms are those of this text, and each MLP is "
-                 "linear in one of its inputs. E[token]@position is a source, 0.head1@3 the head 1 of block 0 for position 3.");
+                 "linear in one of its inputs. E[token]@position is a source, 0.head1@3 the head 1 of block 0 for position 3. "
+                 "The share is that of |value| among those of all paths.");
     page_open(p, "tokens", '[');
     for (int64_t i = 0; i < q.count; i++) page_text(p, NULL, s->names[q.ids[i]]);
     page_close(p, ']');

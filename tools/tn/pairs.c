@@ -29,40 +29,12 @@ tn_circuit *pairs_among(const subject *s, int64_t block, int64_t common, int64_t
     return some;
 }
 
-static tn_tensor *keep_scale(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
-{
-    (void)ctx;
-    (void)name;
-    *(double **)user = numbers_in(x);
-    return x;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double typical_unit(const subject *s)
 {
-    enum { MOST = 64 };
     static double           unit;
     static const tn_params *of;
-    const int64_t n = s->m.desc.vocab < MOST ? s->m.desc.vocab : MOST, shape[2] = {n, 1};
-    double       *scale = NULL;
-    tn_tap        tap = {"norm.scale", keep_scale, NULL};
-    if (of == s->m.params) return unit;
+    if (of != s->m.params) unit = typical_unit_of(s->m.ctx, &s->m.net);
     of = s->m.params;
-    unit = 1;
-    if (s->m.desc.no_norm || s->m.desc.norm_place == TN_PLACE_POST) return unit;
-    tap.user = &scale;
-    tn_ctx_reset(s->m.ctx);
-    tn_transformer_run(s->m.ctx, &s->m.net, tn_tensor_from(s->m.ctx, 2, shape, TN_I32, s->common), &tap, 1);
-    check_ctx(s->m.ctx, "single tokens");
-    tn_ctx_reset(s->m.ctx);
-    qsort(scale, (size_t)n, sizeof *scale, by_size);
-    if (scale[n / 2] > 0) unit = scale[n / 2];
-    free(scale);
     return unit;
 }
 

@@ -291,6 +291,73 @@ char *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, si
     return text;
 }
 
+/* ---- tokens as vectors ------------------------------------------------------------------------------------------------- */
+
+static tn_tensor *keep_point(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
+{
+    (void)ctx;
+    (void)name;
+    *(tn_tensor **)user = tn_tensor_keep(x);
+    return NULL;                                /* nothing after it is needed */
+}
+
+/* Runs single tokens [count] up to a point, whose value is returned, owned. */
+static tn_tensor *point_of_tokens(tn_ctx *ctx, const tn_transformer *net, const int32_t *ids, int64_t count, const char *point)
+{
+    const int64_t shape[2] = {count, 1};
+    tn_tensor    *x = NULL;
+    tn_tap        tap = {point, keep_point, NULL};
+    tap.user = &x;
+    tn_ctx_reset(ctx);
+    tn_transformer_run(ctx, net, tn_tensor_from(ctx, 2, shape, TN_I32, ids), &tap, 1);
+    if (!x) check_ctx(ctx, "single tokens");
+    tn_ctx_clear_error(ctx);                    /* that the run was stopped */
+    tn_ctx_reset(ctx);
+    return x;
+}
+
+tn_tensor *token_vectors(tn_ctx *ctx, const tn_transformer *net, const int32_t *ids, int64_t count)
+{
+    const tn_norm *norm = &net->blocks[0].norm1;
+    const int64_t  shape[2] = {count, net->desc.dim}, dim = net->desc.dim;
+    tn_tensor     *x = point_of_tokens(ctx, net, ids, count, "embed");
+    double        *v = numbers_in(x);
+    tn_tensor_destroy(x);
+    for (int64_t i = 0; i < count && !net->desc.no_norm; i++) {
+        double mean = 0, square = 0, *row = v + i * dim;
+        for (int64_t k = 0; k < dim && norm->desc.kind == TN_NORM_LAYER; k++) mean += row[k] / (double)dim;
+        for (int64_t k = 0; k < dim; k++) square += (row[k] - mean) * (row[k] - mean) / (double)dim;
+        for (int64_t k = 0; k < dim; k++) row[k] /= sqrt(square + norm->desc.eps);
+    }
+    tn_tensor *to = tn_tensor_create(ctx, TN_REAL, 2, shape);
+    tn_write(to, TN_F64, v, count * dim);
+    check_ctx(ctx, "embeddings");
+    free(v);
+    return to;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double typical_unit_of(tn_ctx *ctx, const tn_transformer *net)
+{
+    enum { MOST = 64 };
+    const int64_t V = net->desc.vocab, n = V < MOST ? V : MOST;
+    int32_t       ids[MOST];
+    if (net->desc.no_norm || net->desc.norm_place == TN_PLACE_POST) return 1;
+    for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)(i * V / n);
+    tn_tensor *x = point_of_tokens(ctx, net, ids, n, "norm.scale");
+    double    *scale = numbers_in(x);
+    tn_tensor_destroy(x);
+    qsort(scale, (size_t)n, sizeof *scale, by_size);
+    const double unit = scale[n / 2] > 0 ? scale[n / 2] : 1;
+    free(scale);
+    return unit;
+}
+
 char *token_name(const tn_tokenizer *t, int64_t id)
 {
     const int32_t one = (int32_t)id;

@@ -417,6 +417,11 @@ void check_size(const tn_transformer_desc *desc, const tn_safetensors *st, const
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights);
 /* The same in a context that exists, for several models in one. */
 void open_model_in(tn_ctx *ctx, model *m, const char *path, const char *tokenizer, char **weights);
+/* The embeddings of tokens at position 0 over the denominator of the first norm: [count,dim], owned. */
+tn_tensor *token_vectors(tn_ctx *ctx, const tn_transformer *net, const int32_t *ids, int64_t count);
+/* 1 over a typical denominator of the last norm, by which what comes before it becomes nats: the median over 64 tokens from all
+   of the vocabulary, each alone; 1 without such a norm. */
+double typical_unit_of(tn_ctx *ctx, const tn_transformer *net);
 /* Rounds the matrices of a model and reports the error; a word of WEIGHTS_WORDS, by its number. */
 #define WEIGHTS_WORDS "f32|bf16|int8"
 void compact_model(model *m, int weights);
