@@ -34,6 +34,19 @@ static inline bool tni_shadows(const tn_ctx *ctx)
 /* Whether t has a shadow with the elements of t. */
 static inline bool tni_shadow_holds(const tn_tensor *t) { return t->compact && t->compact->shadow && !t->compact->stale; }
 
+/* Copies the numbers of a call to a node, and back. */
+static inline void tni_node_keep(tni_node *n, const tn_call *c)
+{
+    memcpy(n->i, c->i, sizeof n->i);
+    memcpy(n->f, c->f, sizeof n->f);
+}
+
+static inline void tni_node_give(const tni_node *n, tn_call *c)
+{
+    memcpy(c->i, n->i, sizeof n->i);
+    memcpy(c->f, n->f, sizeof n->f);
+}
+
 #ifndef TN_NO_SEQUENCES
 typedef struct tni_prefixes {
     int64_t batch, n, d, states, size;          /* sites, extent of a matrix; states and elements of a state of a chain */
@@ -53,19 +66,6 @@ static inline int64_t tni_prefix_site(const tni_prefixes *s, int64_t b, int64_t 
 
 /* The row of head n of x [B,T,n,d]: the last axis has stride 1. */
 #define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
-
-/* Copies the numbers of a call to a node, and back. */
-static inline void tni_node_keep(tni_node *n, const tn_call *c)
-{
-    memcpy(n->i, c->i, sizeof n->i);
-    memcpy(n->f, c->f, sizeof n->f);
-}
-
-static inline void tni_node_give(const tni_node *n, tn_call *c)
-{
-    memcpy(c->i, n->i, sizeof n->i);
-    memcpy(c->f, n->f, sizeof n->f);
-}
 
 /* The keys [low,high) of this call that are visible to query i, and their number including the past. */
 typedef struct tni_seen { int64_t low, high, n; } tni_seen;

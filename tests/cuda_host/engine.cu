@@ -6,7 +6,7 @@
 #include <vector>
 
 #define WORKS(call)      CHECK_INT(call, cudaSuccess)
-#define FAILS(call, e)   do { CHECK_INT(call, e); (void)cudaGetLastError(); } while (0)
+#define REPORTS(call, e)   do { CHECK_INT(call, e); (void)cudaGetLastError(); } while (0)
 
 template <class T> struct device {
     T *p;
@@ -544,12 +544,12 @@ TEST(shared_memory)
     CHECK_INT(v[4], 1);
     WORKS(cudaGetLastError());
     TNC_LAUNCH(addresses, 1, 32, 49153, 0, y.p);
-    FAILS(cudaPeekAtLastError(), cudaErrorInvalidValue);
-    FAILS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, (227 << 10) + 1), cudaErrorInvalidValue);
+    REPORTS(cudaPeekAtLastError(), cudaErrorInvalidValue);
+    REPORTS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, (227 << 10) + 1), cudaErrorInvalidValue);
     tnch_set_device(80);
-    FAILS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10), cudaErrorInvalidValue);
+    REPORTS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10), cudaErrorInvalidValue);
     tnch_set_device(86);
-    FAILS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, (99 << 10) + 1), cudaErrorInvalidValue);
+    REPORTS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, (99 << 10) + 1), cudaErrorInvalidValue);
     mend();
     WORKS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10));
     TNC_LAUNCH(addresses, 1, 32, 200 << 10, 0, y.p);
@@ -564,9 +564,9 @@ TEST(shared_memory)
     TNC_LAUNCH(addresses, 1, 32, 2000, s, y.p);
     WORKS(cudaStreamEndCapture(s, &graph));
     WORKS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, 1000));
-    FAILS(cudaGraphInstantiate(&exec, graph, 0), cudaErrorInvalidValue);
+    REPORTS(cudaGraphInstantiate(&exec, graph, 0), cudaErrorInvalidValue);
     TNC_LAUNCH(addresses, 1, 32, 2000, s, y.p);
-    FAILS(cudaGetLastError(), cudaErrorInvalidValue);
+    REPORTS(cudaGetLastError(), cudaErrorInvalidValue);
     WORKS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, 2000));
     WORKS(cudaGraphInstantiate(&exec, graph, 0));
     WORKS(cudaGraphLaunch(exec, s));
@@ -589,12 +589,12 @@ TEST(device_memory)
     tnch_set_memory(before + 2000);
     WORKS(cudaMemGetInfo(&available, &total));
     CHECK_INT(available, 1000);
-    FAILS(cudaMalloc(&q, 1001), cudaErrorMemoryAllocation);
+    REPORTS(cudaMalloc(&q, 1001), cudaErrorMemoryAllocation);
     CHECK(q == NULL);
     tnch_fail_malloc(2);
     WORKS(cudaMalloc(&q, 1000));
     WORKS(cudaFree(q));
-    FAILS(cudaMallocHost(&q, 10), cudaErrorMemoryAllocation);
+    REPORTS(cudaMallocHost(&q, 10), cudaErrorMemoryAllocation);
     WORKS(cudaMalloc(&q, 0));
     CHECK(q == NULL);
     WORKS(cudaFree(NULL));
@@ -613,7 +613,7 @@ TEST(copies)
     CHECK(memcmp(v.data(), ".abc.......efg.......ijk......", 30) == 0);
     WORKS(cudaMemcpy2DAsync(back, 3, d.p + 1, 10, 3, 3, cudaMemcpyDefault, 0));
     CHECK(memcmp(back, "abcefgijk", 9) == 0);
-    FAILS(cudaMemcpy2DAsync(back, 2, d.p + 1, 10, 3, 3, cudaMemcpyDefault, 0), cudaErrorInvalidValue);
+    REPORTS(cudaMemcpy2DAsync(back, 2, d.p + 1, 10, 3, 3, cudaMemcpyDefault, 0), cudaErrorInvalidValue);
     WORKS(cudaMemcpy(d.p, NULL, 0, cudaMemcpyHostToDevice));
 }
 
@@ -648,11 +648,11 @@ TEST(no_device_and_no_driver)
         {TNCH_NO_DEVICE, cudaErrorNoDevice}, {TNCH_NO_DRIVER, cudaErrorInsufficientDriver}};
     for (auto m : missing) {
         tnch_set_device(m.device);
-        FAILS(cudaGetDeviceCount(&count), m.error);
+        REPORTS(cudaGetDeviceCount(&count), m.error);
         CHECK_INT(count, 0);
-        FAILS(cudaSetDevice(0), m.error);
-        FAILS(cudaMalloc(&p, 4), m.error);
-        FAILS(cudaStreamCreate(&stream), m.error);
+        REPORTS(cudaSetDevice(0), m.error);
+        REPORTS(cudaMalloc(&p, 4), m.error);
+        REPORTS(cudaStreamCreate(&stream), m.error);
         CHECK_INT(cublasCreate(&handle), CUBLAS_STATUS_NOT_INITIALIZED);
         (void)cudaGetLastError();
     }
@@ -661,7 +661,7 @@ TEST(no_device_and_no_driver)
     CHECK_INT(count, 1);
     WORKS(cudaDeviceGetAttribute(&value, cudaDevAttrComputeCapabilityMajor, 0));
     CHECK_INT(value, 9);
-    FAILS(cudaSetDevice(1), cudaErrorInvalidDevice);
+    REPORTS(cudaSetDevice(1), cudaErrorInvalidDevice);
     tnch_set_cublas(0);
     CHECK_INT(cublasCreate(&handle), CUBLAS_STATUS_NOT_INITIALIZED);
     tnch_set_cublas(1);
@@ -777,7 +777,7 @@ TEST(graphs)
     WORKS(cudaEventRecord(there, s));
     WORKS(cudaStreamWaitEvent(fork, there, 0));
     WORKS(cudaMemsetAsync(z.p, 0, 64, fork));
-    FAILS(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureUnjoined);
+    REPORTS(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureUnjoined);
     CHECK(graph == NULL);
     WORKS(cudaStreamDestroy(s));
     WORKS(cudaStreamDestroy(fork));
@@ -801,26 +801,26 @@ TEST(what_no_capture_allows)
         WORKS(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
         WORKS(cudaStreamIsCapturing(s, &status));
         CHECK_INT(status, cudaStreamCaptureStatusActive);
-        if (k == 0) FAILS(cudaMalloc(&p, 4), cudaErrorStreamCaptureUnsupported);
-        if (k == 1) FAILS(cudaFree(y.p), cudaErrorStreamCaptureUnsupported);
-        if (k == 2) FAILS(cudaStreamSynchronize(s), cudaErrorStreamCaptureUnsupported);
-        if (k == 3) FAILS(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
-        if (k == 4) FAILS(cudaMemcpy(x, y.p, 4, cudaMemcpyDeviceToHost), cudaErrorStreamCaptureUnsupported);
-        if (k == 5) { WORKS(cudaEventRecord(event, s)); FAILS(cudaEventSynchronize(event), cudaErrorCapturedEvent); }
-        if (k == 6) FAILS(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), cudaErrorStreamCaptureUnmatched);
+        if (k == 0) REPORTS(cudaMalloc(&p, 4), cudaErrorStreamCaptureUnsupported);
+        if (k == 1) REPORTS(cudaFree(y.p), cudaErrorStreamCaptureUnsupported);
+        if (k == 2) REPORTS(cudaStreamSynchronize(s), cudaErrorStreamCaptureUnsupported);
+        if (k == 3) REPORTS(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
+        if (k == 4) REPORTS(cudaMemcpy(x, y.p, 4, cudaMemcpyDeviceToHost), cudaErrorStreamCaptureUnsupported);
+        if (k == 5) { WORKS(cudaEventRecord(event, s)); REPORTS(cudaEventSynchronize(event), cudaErrorCapturedEvent); }
+        if (k == 6) REPORTS(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), cudaErrorStreamCaptureUnmatched);
         WORKS(cudaStreamIsCapturing(s, &status));
         CHECK_INT(status, cudaStreamCaptureStatusInvalidated);
         TNC_LAUNCH(set_to, 1, 32, 0, s, 1, y.p);
-        FAILS(cudaPeekAtLastError(), cudaErrorStreamCaptureInvalidated);
-        FAILS(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureInvalidated);
+        REPORTS(cudaPeekAtLastError(), cudaErrorStreamCaptureInvalidated);
+        REPORTS(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureInvalidated);
         CHECK(graph == NULL);
     }
     WORKS(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed));
     WORKS(cudaMalloc(&p, 4));
-    FAILS(cudaMemcpy(x, y.p, 4, cudaMemcpyDeviceToHost), cudaErrorStreamCaptureImplicit);
-    FAILS(cudaStreamEndCapture(blocking, &graph), cudaErrorStreamCaptureInvalidated);
-    FAILS(cudaStreamEndCapture(blocking, &graph), cudaErrorStreamCaptureUnmatched);
-    FAILS(cudaStreamBeginCapture(0, cudaStreamCaptureModeGlobal), cudaErrorStreamCaptureUnsupported);
+    REPORTS(cudaMemcpy(x, y.p, 4, cudaMemcpyDeviceToHost), cudaErrorStreamCaptureImplicit);
+    REPORTS(cudaStreamEndCapture(blocking, &graph), cudaErrorStreamCaptureInvalidated);
+    REPORTS(cudaStreamEndCapture(blocking, &graph), cudaErrorStreamCaptureUnmatched);
+    REPORTS(cudaStreamBeginCapture(0, cudaStreamCaptureModeGlobal), cudaErrorStreamCaptureUnsupported);
     WORKS(cudaFree(p));
     WORKS(cudaStreamDestroy(s));
     WORKS(cudaStreamDestroy(blocking));
