@@ -104,9 +104,7 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
                               const int *const *labels)
 {
     char what[32];
-    if (n < 1 || n > TNI_OPERANDS)
-        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n,
-                        TNI_OPERANDS), false;
+    if (!tni_within(p->ctx, p->op, "the number of operands", n, 1, TNI_OPERANDS)) return false;
     if (t ? false : !ranks || !shapes)
         return tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of %s is NULL", p->op, ranks ? "shapes" : "ranks"), false;
     p->n = (int)n;

@@ -306,9 +306,7 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     out->error = (double)NAN;
     if (!tni_usable(ctx, a, "cp_als", "a")) return TN_ERR_ARG;
     if (a->rank < 2) return tni_fail(ctx, TN_ERR_SHAPE, "cp_als: a has rank %d, expected 2 to %d", a->rank, TN_MAX_RANK);
-    if (!desc || desc->terms < 1 || desc->terms > TNI_ALS_MOST)
-        return tni_fail(ctx, TN_ERR_ARG, "cp_als: terms is %lld, expected 1 to %d", desc ? (long long)desc->terms : 0ll,
-                        (int)TNI_ALS_MOST);
+    if (!tni_within(ctx, "cp_als", "terms", desc ? desc->terms : 0, 1, TNI_ALS_MOST)) return TN_ERR_ARG;
     if ((s = tni_count_check(ctx, "cp_als", "sweeps", desc->sweeps)) != TN_OK) return s;
     if ((s = tni_count_check(ctx, "cp_als", "starts", desc->starts)) != TN_OK) return s;
     if ((s = tni_eps_check(ctx, "cp_als", "ridge", desc->ridge)) != TN_OK) return s;

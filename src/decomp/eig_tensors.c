@@ -213,10 +213,9 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
     if (tni_decomp_top(ctx, "svd", desc->top, tni_min(a->shape[0], a->shape[1])) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
-    if ((unsigned)desc->method > TN_SVD_RANDOMISED)
-        return tni_fail(ctx, TN_ERR_ARG, "svd: method is %d, expected 0 to %d", (int)desc->method, (int)TN_SVD_RANDOMISED);
-    if ((s = tni_count_check(ctx, "svd", "oversample", desc->oversample)) != TN_OK) return s;
-    if ((s = tni_count_check(ctx, "svd", "power", desc->power)) != TN_OK) return s;
+    if (!tni_within(ctx, "svd", "method", (int)desc->method, 0, TN_SVD_RANDOMISED)
+        || !tni_within(ctx, "svd", "oversample", desc->oversample, 0, INT64_MAX)
+        || !tni_within(ctx, "svd", "power", desc->power, 0, INT64_MAX)) return TN_ERR_ARG;
     if (desc->method > TN_SVD_EXACT && desc->truncation.weight > 0)
         return tni_fail(ctx, TN_ERR_ARG, "svd: truncation.weight is %g and method computes some values, expected "
                         "TN_SVD_EXACT or TN_SVD_AUTO", desc->truncation.weight);
@@ -241,8 +240,7 @@ TNI_COLD_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t 
     l->simd = ctx->desc.simd;
     if (n < 0 || n > INT32_MAX)
         return tni_fail(ctx, TN_ERR_ARG, "lanczos: n is %lld, expected 0 to 2^31 - 1", (long long)n);
-    if ((unsigned)d->which > TN_LANCZOS_SMALLEST)
-        return tni_fail(ctx, TN_ERR_ARG, "lanczos: which is %d, expected 0 to %d", (int)d->which, (int)TN_LANCZOS_SMALLEST);
+    if (!tni_within(ctx, "lanczos", "which", (int)d->which, 0, TN_LANCZOS_SMALLEST)) return TN_ERR_ARG;
     if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
     if (tni_count_check(ctx, "lanczos", "block", d->block) != TN_OK) return TN_ERR_ARG;
     if (tni_count_check(ctx, "lanczos", "basis", d->basis) != TN_OK) return TN_ERR_ARG;

@@ -26,9 +26,7 @@ TNI_COLD_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_ten
 /* The number of results to keep, where 0 means all; -1 with an error if there are not that many. */
 TNI_COLD_FN int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
 {
-    if (top >= 0 && top <= all) return top ? top : all;
-    tni_fail(ctx, TN_ERR_ARG, "%s: top is %lld, expected 0 to %lld", op, (long long)top, (long long)all);
-    return -1;
+    return !tni_within(ctx, op, "top", top, 0, all) ? -1 : top ? top : all;
 }
 
 /* Clears a result; false, with an error, if there is none. */
@@ -108,8 +106,7 @@ TNI_COLD_FN tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **
 /* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
 TNI_COLD_FN tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
 {
-    if (count >= 0) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected 0 or more", op, what, (long long)count);
+    return tni_within(ctx, op, what, count, 0, INT64_MAX) ? TN_OK : TN_ERR_ARG;
 }
 
 TNI_COLD_FN tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
@@ -563,8 +560,7 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
         return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected %s", TNI_SHAPE(a),
                         a->rank == 2 ? "a square matrix" : "[b,n,n]");
     if (!tni_decomp_fits(ctx, "eigh", j.count * j.n, j.n)) return TN_ERR_SHAPE;
-    if ((unsigned)j.desc->order > TN_EIGH_MAGNITUDE)
-        return tni_fail(ctx, TN_ERR_ARG, "eigh: order is %d, expected 0 to %d", (int)j.desc->order, (int)TN_EIGH_MAGNITUDE);
+    if (!tni_within(ctx, "eigh", "order", (int)j.desc->order, 0, TN_EIGH_MAGNITUDE)) return TN_ERR_ARG;
     if (tni_decomp_top(ctx, "eigh", j.desc->top, j.n) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "eigh", &j.desc->truncation)) != TN_OK) return s;
     int workers = j.count > 1 && j.n < TNI_EIGH_ALONE ? (int)tni_min(tni_ctx_pool(ctx)->threads, j.count) : 1;

@@ -153,8 +153,7 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
         count = a->rank > 0 ? a->rank : 1;
         extents = a->rank > 0 ? a->shape : &one;
     }
-    if (count < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "tt_svd: count is %lld, expected 1 or more", (long long)count), (tn_tt *)NULL;
+    if (!tni_within(ctx, "tt_svd", "count", count, 1, INT64_MAX)) return NULL;
     for (int64_t k = 0; k < count && all >= 0; k++) all = tni_area_size(all, extents[k], 1, &bytes) ? (int64_t)bytes : -1;
     if (all != elements)
         return tni_fail(ctx, TN_ERR_SHAPE, "tt_svd: the product of the %lld extents differs from the %lld elements of a, %s",
@@ -188,8 +187,7 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
     if (!ctx) return NULL;
     if (!cores)
         return tni_fail(ctx, TN_ERR_ARG, "tt_create: cores is NULL, expected %lld of them", (long long)count), (tn_tt *)NULL;
-    if (count < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "tt_create: count is %lld, expected 1 or more", (long long)count), (tn_tt *)NULL;
+    if (!tni_within(ctx, "tt_create", "count", count, 1, INT64_MAX)) return NULL;
     if (!tni_tt_fits(ctx, count, cores) || !(tt = tni_tt_make(ctx, "tt_create", count))) return NULL;
     for (int64_t k = 0; k < count && s == TN_OK; k++) {
         tt->core[k] = tn_tensor_create(ctx, TN_REAL, 3, cores[k]->shape);

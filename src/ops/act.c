@@ -77,8 +77,7 @@ static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
 
 static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 {
-    if ((unsigned)kind <= TN_ACT_LOG) return true;
-    return tni_fail(ctx, TN_ERR_ARG, "%s: the activation is %d, expected 0 to %d", op, (int)kind, (int)TN_ACT_LOG), false;
+    return tni_within(ctx, op, "the activation", (int)kind, 0, TN_ACT_LOG);
 }
 
 static tn_tensor *tni_activation(tn_ctx *ctx, const char *op, const char *what, tn_tensor *x, tn_act kind)

@@ -313,17 +313,13 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
 /* Checks the numbers of a desc and fills in the defaults. */
 TNI_FN bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
-    if ((unsigned)a->kind > TN_ATTEND_BILINEAR)
-        tni_fail(ctx, TN_ERR_ARG, "attend: kind is %d, expected 0 to %d", (int)a->kind, (int)TN_ATTEND_BILINEAR);
-    else if ((unsigned)a->form > TN_ATTEND_FORM_LINEAR)
-        tni_fail(ctx, TN_ERR_ARG, "attend: form is %d, expected 0 to %d", (int)a->form, (int)TN_ATTEND_FORM_LINEAR);
-    else if ((unsigned)a->row_scale > TN_ROW_SCALE_SUM)
-        tni_fail(ctx, TN_ERR_ARG, "attend: row_scale is %d, expected 0 to %d", (int)a->row_scale, (int)TN_ROW_SCALE_SUM);
-    else if (a->window < 0 || a->row_length < 0 || a->past < 0)
-        tni_fail(ctx, TN_ERR_ARG, "attend: %s is %lld, expected 0 or more",
-                 a->window < 0 ? "window" : a->row_length < 0 ? "length" : "past",
-                 (long long)(a->window < 0 ? a->window : a->row_length < 0 ? a->row_length : a->past));
-    else if (!(fabs(a->scale) < HUGE_VAL))
+    if (!tni_within(ctx, "attend", "kind", (int)a->kind, 0, TN_ATTEND_BILINEAR)
+        || !tni_within(ctx, "attend", "form", (int)a->form, 0, TN_ATTEND_FORM_LINEAR)
+        || !tni_within(ctx, "attend", "row_scale", (int)a->row_scale, 0, TN_ROW_SCALE_SUM)
+        || !tni_within(ctx, "attend", "window", a->window, 0, INT64_MAX)
+        || !tni_within(ctx, "attend", "length", a->row_length, 0, INT64_MAX)
+        || !tni_within(ctx, "attend", "past", a->past, 0, INT64_MAX)) return false;
+    if (!(fabs(a->scale) < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "attend: scale is %g, expected a finite number", a->scale);
     else if (a->row_scale == TN_ROW_SCALE_SUM && a->kind != TN_ATTEND_SQUARED)
         tni_fail(ctx, TN_ERR_ARG, "attend: row_scale is TN_ROW_SCALE_SUM, expected squared attention: softmax divides by its sum "

@@ -100,8 +100,7 @@ static tn_status tni_schedule_check(tn_ctx *ctx, const tn_schedule *s)
 {
     if ((unsigned)s->kind > TN_SCHEDULE_TRAPEZOID)
         return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.kind is %d, not a valid tn_schedule_kind", (int)s->kind);
-    if (s->warmup < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.warmup is %lld, expected 0 or more", (long long)s->warmup);
+    if (!tni_within(ctx, "optim", "schedule.warmup", s->warmup, 0, INT64_MAX)) return TN_ERR_ARG;
     if (!(s->floor >= 0 && s->floor <= 1))
         return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.floor is %g, expected 0 to 1", s->floor);
     if (s->kind != TN_SCHEDULE_CONSTANT && s->total <= s->warmup)
@@ -138,13 +137,11 @@ static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
     if (d->newton_schulz == 0) d->newton_schulz = 5;
     if ((unsigned)d->muon_scale > TN_MUON_SCALE_RMS)
         return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale is %d, not a valid tn_muon_scale", (int)d->muon_scale);
-    if (d->newton_schulz < 1 || d->newton_schulz > 20)
-        return tni_fail(ctx, TN_ERR_ARG, "optim: newton_schulz is %d, expected 1 to 20", d->newton_schulz);
+    if (!tni_within(ctx, "optim", "newton_schulz", d->newton_schulz, 1, 20)) return TN_ERR_ARG;
     if (!tni_optim_positive(ctx, "adam_lr", d->adam_lr, tni_lr_most)) return TN_ERR_ARG;
     if (!(d->momentum_start >= 0 && d->momentum_start < 1))
         return tni_optim_fail(ctx, "momentum_start", d->momentum_start, ">= 0 and < 1");
-    if (d->momentum_warmup >= 0) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "optim: momentum_warmup is %lld, expected 0 or more", (long long)d->momentum_warmup);
+    return tni_within(ctx, "optim", "momentum_warmup", d->momentum_warmup, 0, INT64_MAX) ? TN_OK : TN_ERR_ARG;
 }
 
 static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
@@ -168,7 +165,7 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (!(d->momentum >= 0 && d->momentum < 1)) return tni_optim_fail(ctx, "momentum", d->momentum, ">= 0 and < 1");
     if (d->kind == TN_OPTIM_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
     if (d->bucket == 0) d->bucket = 1 << 20;
-    if (d->bucket < 0) return tni_fail(ctx, TN_ERR_ARG, "optim: bucket is %lld, expected 0 or more", (long long)d->bucket);
+    if (!tni_within(ctx, "optim", "bucket", d->bucket, 0, INT64_MAX)) return TN_ERR_ARG;
     return tni_schedule_check(ctx, &d->schedule);
 }
 

@@ -95,7 +95,7 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
 static bool tni_recompute_given(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n, tn_tensor *const *in)
 {
     if (!ctx) return false;
-    if (n < 0 || n > 3) return tni_fail(ctx, TN_ERR_ARG, "recompute: the number of inputs is %d, expected 0 to 3", n), false;
+    if (!tni_within(ctx, "recompute", "the number of inputs", n, 0, 3)) return false;
     if (!fn || (n > 0 && !in) || (bytes > 0 && !with))
         return tni_fail(ctx, TN_ERR_ARG, "recompute: %s is NULL", !fn ? "fn" : n > 0 && !in ? "in" : "with"), false;
     for (int i = 0; i < n; i++) if (in[i] && !tni_usable(ctx, in[i], "recompute", "an input")) return false;

@@ -196,12 +196,10 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, ch
     table.desc = desc = desc ? desc : &all;
     if ((unsigned)desc->order > TN_ORDER_MAGNITUDE)
         return tni_fail(t->ctx, TN_ERR_ARG, "table: order is %d, not a valid tn_order", (int)desc->order), -1;
-    if (desc->top < 0)
-        return tni_fail(t->ctx, TN_ERR_ARG, "table: top is %lld, expected 0 or more", (long long)desc->top), -1;
+    if (!tni_within(t->ctx, "table", "top", desc->top, 0, INT64_MAX)) return -1;
     if (t->rank != 1 && t->rank != 2)
         return tni_fail(t->ctx, TN_ERR_SHAPE, "table: t is %s, expected rank 1 or 2", TNI_SHAPE(t)), -1;
-    if (desc->digits < 0 || desc->digits > 17)
-        return tni_fail(t->ctx, TN_ERR_ARG, "table: digits is %d, expected 0 to 17", desc->digits), -1;
+    if (!tni_within(t->ctx, "table", "digits", desc->digits, 0, 17)) return -1;
     tni_text_add(&out, "", 0);
     bool    vector = t->rank == 1;
     int64_t n = tn_tensor_count(t);
