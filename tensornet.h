@@ -7105,12 +7105,10 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, ch
     table.desc = desc = desc ? desc : &all;
     if ((unsigned)desc->order > TN_ORDER_MAGNITUDE)
         return tni_fail(t->ctx, TN_ERR_ARG, "table: order is %d, not a valid tn_order", (int)desc->order), -1;
-    if (desc->top < 0)
-        return tni_fail(t->ctx, TN_ERR_ARG, "table: top is %lld, expected 0 or more", (long long)desc->top), -1;
+    if (!tni_within(t->ctx, "table", "top", desc->top, 0, INT64_MAX)) return -1;
     if (t->rank != 1 && t->rank != 2)
         return tni_fail(t->ctx, TN_ERR_SHAPE, "table: t is %s, expected rank 1 or 2", TNI_SHAPE(t)), -1;
-    if (desc->digits < 0 || desc->digits > 17)
-        return tni_fail(t->ctx, TN_ERR_ARG, "table: digits is %d, expected 0 to 17", desc->digits), -1;
+    if (!tni_within(t->ctx, "table", "digits", desc->digits, 0, 17)) return -1;
     tni_text_add(&out, "", 0);
     bool    vector = t->rank == 1;
     int64_t n = tn_tensor_count(t);
@@ -7809,7 +7807,7 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
 static bool tni_recompute_given(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n, tn_tensor *const *in)
 {
     if (!ctx) return false;
-    if (n < 0 || n > 3) return tni_fail(ctx, TN_ERR_ARG, "recompute: the number of inputs is %d, expected 0 to 3", n), false;
+    if (!tni_within(ctx, "recompute", "the number of inputs", n, 0, 3)) return false;
     if (!fn || (n > 0 && !in) || (bytes > 0 && !with))
         return tni_fail(ctx, TN_ERR_ARG, "recompute: %s is NULL", !fn ? "fn" : n > 0 && !in ? "in" : "with"), false;
     for (int i = 0; i < n; i++) if (in[i] && !tni_usable(ctx, in[i], "recompute", "an input")) return false;
@@ -8683,8 +8681,7 @@ static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
 
 static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 {
-    if ((unsigned)kind <= TN_ACT_LOG) return true;
-    return tni_fail(ctx, TN_ERR_ARG, "%s: the activation is %d, expected 0 to %d", op, (int)kind, (int)TN_ACT_LOG), false;
+    return tni_within(ctx, op, "the activation", (int)kind, 0, TN_ACT_LOG);
 }
 
 static tn_tensor *tni_activation(tn_ctx *ctx, const char *op, const char *what, tn_tensor *x, tn_act kind)
@@ -10941,17 +10938,13 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
 /* Checks the numbers of a desc and fills in the defaults. */
 TNI_FN bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
-    if ((unsigned)a->kind > TN_ATTEND_BILINEAR)
-        tni_fail(ctx, TN_ERR_ARG, "attend: kind is %d, expected 0 to %d", (int)a->kind, (int)TN_ATTEND_BILINEAR);
-    else if ((unsigned)a->form > TN_ATTEND_FORM_LINEAR)
-        tni_fail(ctx, TN_ERR_ARG, "attend: form is %d, expected 0 to %d", (int)a->form, (int)TN_ATTEND_FORM_LINEAR);
-    else if ((unsigned)a->row_scale > TN_ROW_SCALE_SUM)
-        tni_fail(ctx, TN_ERR_ARG, "attend: row_scale is %d, expected 0 to %d", (int)a->row_scale, (int)TN_ROW_SCALE_SUM);
-    else if (a->window < 0 || a->row_length < 0 || a->past < 0)
-        tni_fail(ctx, TN_ERR_ARG, "attend: %s is %lld, expected 0 or more",
-                 a->window < 0 ? "window" : a->row_length < 0 ? "length" : "past",
-                 (long long)(a->window < 0 ? a->window : a->row_length < 0 ? a->row_length : a->past));
-    else if (!(fabs(a->scale) < HUGE_VAL))
+    if (!tni_within(ctx, "attend", "kind", (int)a->kind, 0, TN_ATTEND_BILINEAR)
+        || !tni_within(ctx, "attend", "form", (int)a->form, 0, TN_ATTEND_FORM_LINEAR)
+        || !tni_within(ctx, "attend", "row_scale", (int)a->row_scale, 0, TN_ROW_SCALE_SUM)
+        || !tni_within(ctx, "attend", "window", a->window, 0, INT64_MAX)
+        || !tni_within(ctx, "attend", "length", a->row_length, 0, INT64_MAX)
+        || !tni_within(ctx, "attend", "past", a->past, 0, INT64_MAX)) return false;
+    if (!(fabs(a->scale) < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "attend: scale is %g, expected a finite number", a->scale);
     else if (a->row_scale == TN_ROW_SCALE_SUM && a->kind != TN_ATTEND_SQUARED)
         tni_fail(ctx, TN_ERR_ARG, "attend: row_scale is TN_ROW_SCALE_SUM, expected squared attention: softmax divides by its sum "
@@ -21744,9 +21737,7 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
                               const int *const *labels)
 {
     char what[32];
-    if (n < 1 || n > TNI_OPERANDS)
-        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n,
-                        TNI_OPERANDS), false;
+    if (!tni_within(p->ctx, p->op, "the number of operands", n, 1, TNI_OPERANDS)) return false;
     if (t ? false : !ranks || !shapes)
         return tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of %s is NULL", p->op, ranks ? "shapes" : "ranks"), false;
     p->n = (int)n;
@@ -24581,9 +24572,7 @@ TNI_COLD_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_ten
 /* The number of results to keep, where 0 means all; -1 with an error if there are not that many. */
 TNI_COLD_FN int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
 {
-    if (top >= 0 && top <= all) return top ? top : all;
-    tni_fail(ctx, TN_ERR_ARG, "%s: top is %lld, expected 0 to %lld", op, (long long)top, (long long)all);
-    return -1;
+    return !tni_within(ctx, op, "top", top, 0, all) ? -1 : top ? top : all;
 }
 
 /* Clears a result; false, with an error, if there is none. */
@@ -24663,8 +24652,7 @@ TNI_COLD_FN tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **
 /* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
 TNI_COLD_FN tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
 {
-    if (count >= 0) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected 0 or more", op, what, (long long)count);
+    return tni_within(ctx, op, what, count, 0, INT64_MAX) ? TN_OK : TN_ERR_ARG;
 }
 
 TNI_COLD_FN tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
@@ -25118,8 +25106,7 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
         return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected %s", TNI_SHAPE(a),
                         a->rank == 2 ? "a square matrix" : "[b,n,n]");
     if (!tni_decomp_fits(ctx, "eigh", j.count * j.n, j.n)) return TN_ERR_SHAPE;
-    if ((unsigned)j.desc->order > TN_EIGH_MAGNITUDE)
-        return tni_fail(ctx, TN_ERR_ARG, "eigh: order is %d, expected 0 to %d", (int)j.desc->order, (int)TN_EIGH_MAGNITUDE);
+    if (!tni_within(ctx, "eigh", "order", (int)j.desc->order, 0, TN_EIGH_MAGNITUDE)) return TN_ERR_ARG;
     if (tni_decomp_top(ctx, "eigh", j.desc->top, j.n) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "eigh", &j.desc->truncation)) != TN_OK) return s;
     int workers = j.count > 1 && j.n < TNI_EIGH_ALONE ? (int)tni_min(tni_ctx_pool(ctx)->threads, j.count) : 1;
@@ -25342,10 +25329,9 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
     if (tni_decomp_top(ctx, "svd", desc->top, tni_min(a->shape[0], a->shape[1])) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
-    if ((unsigned)desc->method > TN_SVD_RANDOMISED)
-        return tni_fail(ctx, TN_ERR_ARG, "svd: method is %d, expected 0 to %d", (int)desc->method, (int)TN_SVD_RANDOMISED);
-    if ((s = tni_count_check(ctx, "svd", "oversample", desc->oversample)) != TN_OK) return s;
-    if ((s = tni_count_check(ctx, "svd", "power", desc->power)) != TN_OK) return s;
+    if (!tni_within(ctx, "svd", "method", (int)desc->method, 0, TN_SVD_RANDOMISED)
+        || !tni_within(ctx, "svd", "oversample", desc->oversample, 0, INT64_MAX)
+        || !tni_within(ctx, "svd", "power", desc->power, 0, INT64_MAX)) return TN_ERR_ARG;
     if (desc->method > TN_SVD_EXACT && desc->truncation.weight > 0)
         return tni_fail(ctx, TN_ERR_ARG, "svd: truncation.weight is %g and method computes some values, expected "
                         "TN_SVD_EXACT or TN_SVD_AUTO", desc->truncation.weight);
@@ -25370,8 +25356,7 @@ TNI_COLD_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t 
     l->simd = ctx->desc.simd;
     if (n < 0 || n > INT32_MAX)
         return tni_fail(ctx, TN_ERR_ARG, "lanczos: n is %lld, expected 0 to 2^31 - 1", (long long)n);
-    if ((unsigned)d->which > TN_LANCZOS_SMALLEST)
-        return tni_fail(ctx, TN_ERR_ARG, "lanczos: which is %d, expected 0 to %d", (int)d->which, (int)TN_LANCZOS_SMALLEST);
+    if (!tni_within(ctx, "lanczos", "which", (int)d->which, 0, TN_LANCZOS_SMALLEST)) return TN_ERR_ARG;
     if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
     if (tni_count_check(ctx, "lanczos", "block", d->block) != TN_OK) return TN_ERR_ARG;
     if (tni_count_check(ctx, "lanczos", "basis", d->basis) != TN_OK) return TN_ERR_ARG;
@@ -25655,8 +25640,7 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
         count = a->rank > 0 ? a->rank : 1;
         extents = a->rank > 0 ? a->shape : &one;
     }
-    if (count < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "tt_svd: count is %lld, expected 1 or more", (long long)count), (tn_tt *)NULL;
+    if (!tni_within(ctx, "tt_svd", "count", count, 1, INT64_MAX)) return NULL;
     for (int64_t k = 0; k < count && all >= 0; k++) all = tni_area_size(all, extents[k], 1, &bytes) ? (int64_t)bytes : -1;
     if (all != elements)
         return tni_fail(ctx, TN_ERR_SHAPE, "tt_svd: the product of the %lld extents differs from the %lld elements of a, %s",
@@ -25690,8 +25674,7 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
     if (!ctx) return NULL;
     if (!cores)
         return tni_fail(ctx, TN_ERR_ARG, "tt_create: cores is NULL, expected %lld of them", (long long)count), (tn_tt *)NULL;
-    if (count < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "tt_create: count is %lld, expected 1 or more", (long long)count), (tn_tt *)NULL;
+    if (!tni_within(ctx, "tt_create", "count", count, 1, INT64_MAX)) return NULL;
     if (!tni_tt_fits(ctx, count, cores) || !(tt = tni_tt_make(ctx, "tt_create", count))) return NULL;
     for (int64_t k = 0; k < count && s == TN_OK; k++) {
         tt->core[k] = tn_tensor_create(ctx, TN_REAL, 3, cores[k]->shape);
@@ -26678,9 +26661,7 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     out->error = (double)NAN;
     if (!tni_usable(ctx, a, "cp_als", "a")) return TN_ERR_ARG;
     if (a->rank < 2) return tni_fail(ctx, TN_ERR_SHAPE, "cp_als: a has rank %d, expected 2 to %d", a->rank, TN_MAX_RANK);
-    if (!desc || desc->terms < 1 || desc->terms > TNI_ALS_MOST)
-        return tni_fail(ctx, TN_ERR_ARG, "cp_als: terms is %lld, expected 1 to %d", desc ? (long long)desc->terms : 0ll,
-                        (int)TNI_ALS_MOST);
+    if (!tni_within(ctx, "cp_als", "terms", desc ? desc->terms : 0, 1, TNI_ALS_MOST)) return TN_ERR_ARG;
     if ((s = tni_count_check(ctx, "cp_als", "sweeps", desc->sweeps)) != TN_OK) return s;
     if ((s = tni_count_check(ctx, "cp_als", "starts", desc->starts)) != TN_OK) return s;
     if ((s = tni_eps_check(ctx, "cp_als", "ridge", desc->ridge)) != TN_OK) return s;
@@ -29668,7 +29649,7 @@ TNI_COLD_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const ch
 tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input)
 {
     const bool constant = input == TN_CP_INPUT_CONSTANT;
-    int64_t    in[TN_CP_MAX_ORDER];
+    int64_t    in[TN_CP_MAX_ORDER] = {0};
     if (!tni_is_matrix(ctx, p, "cp", "p")) return NULL;
     if (!f) return tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL"), (tn_cp *)NULL;
     if (!tni_within(ctx, "cp", "order", order, 1, TN_CP_MAX_ORDER)) return NULL;
@@ -36951,8 +36932,7 @@ static tn_status tni_schedule_check(tn_ctx *ctx, const tn_schedule *s)
 {
     if ((unsigned)s->kind > TN_SCHEDULE_TRAPEZOID)
         return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.kind is %d, not a valid tn_schedule_kind", (int)s->kind);
-    if (s->warmup < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.warmup is %lld, expected 0 or more", (long long)s->warmup);
+    if (!tni_within(ctx, "optim", "schedule.warmup", s->warmup, 0, INT64_MAX)) return TN_ERR_ARG;
     if (!(s->floor >= 0 && s->floor <= 1))
         return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.floor is %g, expected 0 to 1", s->floor);
     if (s->kind != TN_SCHEDULE_CONSTANT && s->total <= s->warmup)
@@ -36989,13 +36969,11 @@ static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
     if (d->newton_schulz == 0) d->newton_schulz = 5;
     if ((unsigned)d->muon_scale > TN_MUON_SCALE_RMS)
         return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale is %d, not a valid tn_muon_scale", (int)d->muon_scale);
-    if (d->newton_schulz < 1 || d->newton_schulz > 20)
-        return tni_fail(ctx, TN_ERR_ARG, "optim: newton_schulz is %d, expected 1 to 20", d->newton_schulz);
+    if (!tni_within(ctx, "optim", "newton_schulz", d->newton_schulz, 1, 20)) return TN_ERR_ARG;
     if (!tni_optim_positive(ctx, "adam_lr", d->adam_lr, tni_lr_most)) return TN_ERR_ARG;
     if (!(d->momentum_start >= 0 && d->momentum_start < 1))
         return tni_optim_fail(ctx, "momentum_start", d->momentum_start, ">= 0 and < 1");
-    if (d->momentum_warmup >= 0) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "optim: momentum_warmup is %lld, expected 0 or more", (long long)d->momentum_warmup);
+    return tni_within(ctx, "optim", "momentum_warmup", d->momentum_warmup, 0, INT64_MAX) ? TN_OK : TN_ERR_ARG;
 }
 
 static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
@@ -37019,7 +36997,7 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (!(d->momentum >= 0 && d->momentum < 1)) return tni_optim_fail(ctx, "momentum", d->momentum, ">= 0 and < 1");
     if (d->kind == TN_OPTIM_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
     if (d->bucket == 0) d->bucket = 1 << 20;
-    if (d->bucket < 0) return tni_fail(ctx, TN_ERR_ARG, "optim: bucket is %lld, expected 0 or more", (long long)d->bucket);
+    if (!tni_within(ctx, "optim", "bucket", d->bucket, 0, INT64_MAX)) return TN_ERR_ARG;
     return tni_schedule_check(ctx, &d->schedule);
 }
 

@@ -214,7 +214,7 @@ TNI_COLD_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const ch
 tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input)
 {
     const bool constant = input == TN_CP_INPUT_CONSTANT;
-    int64_t    in[TN_CP_MAX_ORDER];
+    int64_t    in[TN_CP_MAX_ORDER] = {0};
     if (!tni_is_matrix(ctx, p, "cp", "p")) return NULL;
     if (!f) return tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL"), (tn_cp *)NULL;
     if (!tni_within(ctx, "cp", "order", order, 1, TN_CP_MAX_ORDER)) return NULL;
