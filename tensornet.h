@@ -1235,7 +1235,7 @@ typedef struct tn_tt {
 } tn_tt;
 
 typedef struct tn_tt_desc {
-    double  eps;                 /* error <= eps; 0: 1e-12, in F32 contexts 1e-6, so that rounding errors get no ranks */
+    double  eps;                 /* error <= eps; 0: 1e-12, in F32 contexts 1e-6, so that rounding errors get no bond  */
     int64_t max_bond;            /* no bond above this, whatever the error; 0: no limit                                */
     double  relative;            /* also drop singular values <= relative times the largest of their bond, whatever the
                                     error; 0 <= relative < 1                                                           */
@@ -1250,7 +1250,7 @@ TN_API void   tn_tt_destroy(tn_tt *tt);                                         
 /* Truncates the bonds: QR from right to left, then a truncated SVD per bond from left to right; |A - result| <= eps |A|. The
    cores are orthonormal as those of tn_tt_svd. */
 TN_API tn_tt *tn_tt_round(const tn_tt *tt, const tn_tt_desc *desc);
-TN_API tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b);                              /* exact: the ranks are summed  */
+TN_API tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b);                              /* exact: the bonds are summed  */
 TN_API tn_tt *tn_tt_scale(const tn_tt *tt, double factor);                            /* exact: the last core is scaled */
 /* Computes the inner product of two trains of equal extents, and the Frobenius norm. Intermediate numbers are scaled and do
    not overflow; TN_ERR_NONFINITE if the result would. For d axes of n elements and bonds r both take some d n r^3
@@ -2502,7 +2502,7 @@ TN_API tn_tt    *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t coun
                                    const tn_tt_desc *desc);
 /* Returns the matrix of such a train [outputs,inputs], owned. */
 TN_API tn_tensor *tn_tt_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in);
-/* Writes such a train into the cores of a layer of the same extents, padded by zeros: ranks up to the layer's. The bias
+/* Writes such a train into the cores of a layer of the same extents, padded by zeros: bonds up to the layer's. The bias
    stays. */
 TN_API tn_status tn_tt_linear_assign_tt(const tn_tt_linear *layer, const tn_tt *tt);
 TN_API tn_tt    *tn_tt_from_tt_linear(tn_ctx *ctx, const tn_tt_linear *layer);   /* the layer without its bias as a train */
@@ -4564,14 +4564,14 @@ TNI_FN int tni_format_double(char dst[32], double v, int digits)
 /* ---- text --------------------------------------------------------------- >>messages
    The conversions that messages need, %s %c %d %lld %llu %llx %zu %g, the same in every locale and without stdio. */
 
-TNI_NOINLINE TNI_COLD_FN void tni_text_add(tni_text *t, const char *s, size_t n)
+TNI_NOINLINE TNI_FN void tni_text_add(tni_text *t, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++, t->length++)
         if (t->length + 1 < t->bytes) t->dst[t->length] = s[i];
     if (t->bytes > 0) t->dst[t->length < t->bytes ? t->length : t->bytes - 1] = 0;
 }
 
-TNI_COLD_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative)
+TNI_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative)
 {
     char digits[24];
     int  n = 24;
@@ -4587,19 +4587,19 @@ static void tni_text_hex(tni_text *t, uint64_t v)              /* 16 digits */
     tni_text_add(t, digits, sizeof digits);
 }
 
-TNI_COLD_FN void tni_text_signed(tni_text *t, int64_t v)
+TNI_FN void tni_text_signed(tni_text *t, int64_t v)
 {
     tni_text_integer(t, v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v, v < 0);
 }
 
-TNI_COLD_FN void tni_text_double(tni_text *t, double v, int digits)
+TNI_FN void tni_text_double(tni_text *t, double v, int digits)
 {
     char number[32];
     int  n = tni_format_double(number, v, digits);
     tni_text_add(t, number, (size_t)n);
 }
 
-TNI_COLD_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
+TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
 {
     tni_text_add(t, "", 0);
     for (; *fmt; fmt++) {
@@ -4629,7 +4629,7 @@ TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t bytes, const char *fm
     return t.length;
 }
 
-TNI_COLD_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
+TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
 {
     tni_shape_text out;
     tni_text       t = {out.s, sizeof out.s, 0};
@@ -4650,7 +4650,7 @@ const char *tn_dtype_name(tn_dtype d)
 
 /* The bytes of a shape without negative extents; false if they do not fit the address space. An empty shape has to fit
    without its zeros, so that its strides fit. */
-TNI_COLD_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     *bytes = tni_dtype_size(dtype);
     for (int i = 0; i < rank; i++) {
@@ -4679,7 +4679,7 @@ const char *tn_version(void)
 
 /* The length of the UTF-8 character that text begins with, or 0 for invalid UTF-8, which includes overlong forms and
    surrogates. Unicode 15, table 3-7. */
-TNI_COLD_FN size_t tni_utf8_length(const char *text, size_t left)
+TNI_FN size_t tni_utf8_length(const char *text, size_t left)
 {
     const unsigned char *p = (const unsigned char *)text;
     size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
@@ -4791,7 +4791,7 @@ TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level,
 }
 
 #ifdef TN_DEBUG
-TNI_COLD_FN bool tni_enter(tn_ctx *ctx, const char *call)
+TNI_FN bool tni_enter(tn_ctx *ctx, const char *call)
 {
     void *user = NULL;
     if (TNI_CLAIM(&ctx->user, &user, (void *)&errno)) ctx->user_call = call;
@@ -4804,7 +4804,7 @@ TNI_COLD_FN bool tni_enter(tn_ctx *ctx, const char *call)
     return true;
 }
 
-TNI_COLD_FN void tni_leave(tn_ctx *ctx)
+TNI_FN void tni_leave(tn_ctx *ctx)
 {
     void       *user;
     const char *other;
@@ -24555,14 +24555,14 @@ TNI_FN double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t 
    The tensor is read as doubles and decomposed, and the wanted results are written. */
 
 /* Workspaces are small multiples of m n, of min(m,n)^2 and of m + n: within these bounds their sizes do not overflow. */
-TNI_COLD_FN bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
+TNI_FN bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 {
     if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
     return tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
                     (long long)n), false;
 }
 
-TNI_COLD_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
+TNI_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
 {
     if (!tni_usable(ctx, a, op, "a")) return TN_ERR_ARG;
     if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, expected rank 2", op, TNI_SHAPE(a));
@@ -24570,13 +24570,13 @@ TNI_COLD_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_ten
 }
 
 /* The number of results to keep, where 0 means all; -1 with an error if there are not that many. */
-TNI_COLD_FN int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
+TNI_FN int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
 {
     return !tni_within(ctx, op, "top", top, 0, all) ? -1 : top ? top : all;
 }
 
 /* Clears a result; false, with an error, if there is none. */
-TNI_COLD_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
+TNI_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
 {
     if (out) memset(out, 0, bytes);
     else tni_fail(ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
@@ -24585,7 +24585,7 @@ TNI_COLD_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t b
 
 /* The numbers of a tensor, which messages call `what`. Unless scale is NULL, they are scaled to about one by *scale, a power
    of two, so that nothing leaves the range of a double before it is scaled back. */
-TNI_COLD_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
+TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
 {
     int64_t   n = tn_tensor_count(a);
     tn_status s = tn_read(a, TN_F64, p, n);
@@ -24600,12 +24600,12 @@ TNI_COLD_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *w
     return TN_OK;
 }
 
-TNI_COLD_FN tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
+TNI_FN tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
 {
     return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
 }
 
-TNI_COLD_FN tni_host tni_take_host(tni_scratch *w, int64_t extent)
+TNI_FN tni_host tni_take_host(tni_scratch *w, int64_t extent)
 {
     tni_host h = TNI_ZERO;
     double  *work = tni_take_f64(w, tni_host_work(extent), 1);
@@ -24626,14 +24626,14 @@ static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_te
 }
 
 /* The same of the context's dtype. */
-TNI_COLD_FN tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
+TNI_FN tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
 {
     return tni_write_as(ctx, op, TN_REAL, out, rank, shape, p);
 }
 
 /* The same of [n] or [n,m], after the axis `batch` (-1: none). */
-TNI_COLD_FN tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
-                                     int64_t n, int64_t m, const double *p)
+TNI_FN tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
+                                int64_t n, int64_t m, const double *p)
 {
     int64_t shape[3];
     int     axes = 0;
@@ -24643,19 +24643,19 @@ TNI_COLD_FN tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **ou
     return tni_write_as(ctx, op, dtype, out, axes, shape, p);
 }
 
-TNI_COLD_FN tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
-                                       const double *p)
+TNI_FN tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
+                                  const double *p)
 {
     return tni_decomp_put(ctx, op, out, TN_REAL, -1, rank, n, m, p);
 }
 
 /* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
-TNI_COLD_FN tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
+TNI_FN tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
 {
     return tni_within(ctx, op, what, count, 0, INT64_MAX) ? TN_OK : TN_ERR_ARG;
 }
 
-TNI_COLD_FN tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
+TNI_FN tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
 {
     const double bad = !(t->absolute >= 0) ? t->absolute : !(t->relative >= 0) ? t->relative : t->weight;
     if (bad >= 0) return tni_count_check(ctx, op, "truncation.rank", t->rank);
@@ -24685,7 +24685,7 @@ int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *
 }
 
 /* A bound of |E|_F / |A|_F of rounding to a dtype. */
-TNI_COLD_FN double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
+TNI_FN double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
 
 static tn_status tni_decomp_noise(tn_ctx *ctx, const char *op, const tn_tensor *a, double given, double *noise)
 {
@@ -24723,14 +24723,14 @@ static void tni_clusters(int64_t n, int64_t kept, const double *values, double e
 }
 
 /* Rounds numbers to the context's dtype. */
-TNI_COLD_FN void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
+TNI_FN void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
 {
     for (int64_t i = 0; ctx->desc.dtype == TN_F32 && i < n; i++) p[i] = (double)(float)p[i];
 }
 
 /* Writes numbers [n] or [n,m] without the scale of tni_read_scaled, and leaves them as they are stored, scaled. */
-TNI_COLD_FN tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
-                                          double scale)
+TNI_FN tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
+                                     double scale)
 {
     const int64_t count = rank == 2 ? n * m : n;
     tn_status s;
@@ -24756,7 +24756,7 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
 }
 
 /* (A + A^T)/2, by square blocks that stay in the cache together with their transposed blocks */
-TNI_COLD_FN void tni_symmetrise(int64_t n, double *a)
+TNI_FN void tni_symmetrise(int64_t n, double *a)
 {
     const int64_t side = 16;
     for (int64_t bi = 0; bi < n; bi += side)
@@ -24768,8 +24768,8 @@ TNI_COLD_FN void tni_symmetrise(int64_t n, double *a)
 
 /* Makes the matrices of a, which messages call `what` and which are at p, symmetric; TN_ERR_ARG if one is not so up to
    rounding errors, followed by `advice`. */
-TNI_COLD_FN tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
-                                          double *p)
+TNI_FN tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
+                                     double *p)
 {
     const double  eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = fmin(1024 * eps, sqrt(eps));
     const int64_t n = a->shape[a->rank - 1], count = n > 0 ? tn_tensor_count(a) / (n * n) : 0;
@@ -24909,7 +24909,7 @@ static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, d
     return given >= 0 && given < 1 ? TN_OK : tni_fail(ctx, TN_ERR_ARG, "%s: tol is %g, expected 0 <= tol < 1", op, given);
 }
 
-TNI_COLD_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc)
+TNI_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc)
 {
     tn_ctx   *ctx = w->ctx;
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), *order = (int64_t *)tni_take(w, n, sizeof *order);
@@ -24937,8 +24937,8 @@ TNI_COLD_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_
     return TN_OK;
 }
 
-TNI_COLD_FN tn_status tni_lstsq_tensor(tni_scratch *w, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
-                                       const tn_lstsq_desc *desc)
+TNI_FN tn_status tni_lstsq_tensor(tni_scratch *w, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
+                                  const tn_lstsq_desc *desc)
 {
     tn_ctx       *ctx = w->ctx;
     const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
@@ -24996,7 +24996,7 @@ static tn_status tni_svd_out(tni_scratch *w, const tni_host *h, tn_svd_result *o
 }
 
 /* What the method and the shapes say about a few values; false: all are computed. */
-TNI_COLD_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc)
+TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc)
 {
     const int64_t least = tni_min(a->shape[0], a->shape[1]), top = desc->top;
     const tn_truncation *t = &desc->truncation;
@@ -25031,7 +25031,7 @@ TNI_COLD_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const
 }
 
 /* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. */
-TNI_COLD_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f)
+TNI_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f)
 {
     const int64_t m = a->shape[0], n = a->shape[1], k = f->k;
     const bool    wide = m < n;
@@ -25059,7 +25059,7 @@ TNI_COLD_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const t
                        noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual));
 }
 
-TNI_COLD_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc)
+TNI_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc)
 {
     tn_ctx   *ctx = w->ctx;
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
@@ -25076,13 +25076,13 @@ TNI_COLD_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const t
 /* Matrices of fewer rows are solved by one thread each if there are several of them. */
 enum { TNI_EIGH_ALONE = 256 };
 
-TNI_COLD_FN void tni_drop(tn_tensor **t)
+TNI_FN void tni_drop(tn_tensor **t)
 {
     if (*t) tn_tensor_destroy(*t);
     *t = NULL;
 }
 
-TNI_COLD_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
+TNI_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
 
 void tn_eigh_destroy(tn_eigh_result *r)
 {
@@ -25600,7 +25600,7 @@ static void tni_tt_svd_take(tni_scratch *w, tni_tt_job *j, int64_t count, const 
         work = tni_max(work, tni_svd_work(m, rest));
         r = tni_max(tni_min(least, j->limit), 1);
     }
-    tni_tt_take(w, j, tni_max(all, vt), u, s, vt, work, extent);
+    tni_tt_take(w, j, tni_max(tni_max(all, r * n[count - 1]), vt), u, s, vt, work, extent);     /* the last core, also of none */
 }
 
 static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const int64_t *n, double eps)
@@ -26088,9 +26088,9 @@ static void tni_axis_times(const tni_host *h, int64_t l, int64_t n, int64_t q, i
         h->by->gemm(h, r, q, n, 1, tni_transposed(u), tni_rows((double *)x + i * n * q, q), 0, tni_rows(y + i * r * q, q));
 }
 
-TNI_COLD_FN int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
+TNI_FN int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
 
-TNI_COLD_FN int64_t tni_axis_work(int64_t n, int64_t others)
+TNI_FN int64_t tni_axis_work(int64_t n, int64_t others)
 {
     int64_t m = n + tni_axis_chunk(n);
     if (n > others) return 2 * n * others + others * others + tni_svd_work(n, others);
@@ -26124,8 +26124,8 @@ static void tni_axis_r(const tni_host *h, int64_t l, int64_t n, int64_t q, const
 }
 
 /* Left singular vectors u [n,k] and values s [k] of the unfolding, k = min(n, l q). */
-TNI_COLD_FN tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *u, double *s,
-                                   double *work)
+TNI_FN tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *u, double *s,
+                              double *work)
 {
     const int64_t others = l * q;
     double *copy = work, *vt = copy + (n > others ? n * others : n * n), *rest = vt + (n > others ? others * others : n * n);
@@ -26186,7 +26186,7 @@ static void tni_hosvd_compress(tni_hosvd_job *j, int skip, int64_t *shape)
     if (from == j->a) memcpy(j->x, j->a, (size_t)j->n[0] * sizeof *j->x);        /* one axis, which is skipped */
 }
 
-TNI_COLD_FN int64_t tni_product_of(int count, const int64_t *n, int skip)
+TNI_FN int64_t tni_product_of(int count, const int64_t *n, int skip)
 {
     int64_t all = 1;
     for (int k = 0; k < count; k++) if (k != skip) all *= n[k];
@@ -36275,7 +36275,7 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
     tni_scratch w = tni_scratch_begin(f->ctx, "tt_fit");
     tn_status   s = tni_tt_canonical(&w, from, label, &c, &norm);
     for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.max_bond));
-    /* With scratch to spare for every bare product of tni_fit_take: the largest, of the SVD, is a few of these matrices. */
+    /* 1,024 leaves a margin for the bare products in tni_fit_take: the largest, of the SVD, is a few of these matrices. */
     if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, tni_area(f->dim, f->out)), 1024, &unused))
         s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller max_bond",
                      (long long)f->most);
@@ -46845,7 +46845,7 @@ static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *ou
     out->norm = sqrt(t->squares);
     if (index) out->values = tni_owned_from(ctx, 1, &n, v);
     if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, TNI_DIMS(n, 2));
-    tn_status s = out->index ? tn_write(out->index, TN_I32, index, 2 * n) : TN_ERR_MEMORY;
+    tn_status s = out->index ? tn_write(out->index, TN_I32, index, 2 * n) : tn_ctx_status(ctx);
     for (int64_t i = 0; i < n && s == TN_OK; i++) v[i] = t->squares > 0 ? v[i] * v[i] / t->squares : 0;
     if (s == TN_OK && !(out->share = tni_owned_from(ctx, 1, &n, v))) s = tn_ctx_status(ctx);
     return tni_scratch_end(&w, s);

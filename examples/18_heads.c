@@ -87,16 +87,6 @@ int main(void)
     tn_net *third = tn_net_from_tn_attention(ctx, &walk, 3, 2);        /* and a tensor: of vectors 0, 0, 1, 1 and 2 */
     tn_tensor *leg[5] = {at(unit, 0), at(unit, 0), at(unit, 1), at(unit, 1), at(unit, 2)};
     double walked = apart(ctx, at(tn_tn_attention_forward(ctx, &walk, unit), 2), tn_net_apply_each(ctx, third, leg));
-
-    /* A walk of which y_j = sum (x_i.x_j) x_i + x_j sum (x_i.x_k)^2 is known: all exchanges of two positions, summed. */
-    tn_tn_attention exchanges;
-    tn_tensor *rows = tn_reshape(unit, 2, (int64_t[]){T, DIM}), *last = tn_slice(rows, 0, T - 1, T);
-    tn_tensor *rest = tn_slice(rows, 0, 0, T - 1), *across = tn_transpose(rest, 0, 1), *gram = tn_matmul(ctx, rest, across);
-    double     pairs = (tn_item(tn_sum(ctx, tn_mul(ctx, gram, gram))) - (T - 1)) / 2;
-    tn_tensor *known = tn_add(ctx, tn_matmul(ctx, tn_matmul(ctx, last, across), rest), tn_scale(ctx, last, pairs));
-    tn_tn_attention_from_permutations(params, "exchanges", DIM, &exchanges);
-    double exchanged = apart(ctx, at(tn_tn_attention_forward(ctx, &exchanges, unit), T - 1),
-                             at(tn_reshape(known, 3, (int64_t[]){1, 1, DIM}), 0));
     if (tn_ctx_status(ctx) != TN_OK) {
         fprintf(stderr, "%s\n", tn_ctx_error(ctx));
         return 1;
@@ -111,7 +101,6 @@ int main(void)
     printf("map_of_the_last_position: %s\n", map_apart < 1e-12 ? "sum of v k^T q" : "something else");
     printf("decoded: %s, with %d numbers\n", decoded < 1e-12 ? "the same" : "different", (int)state->shape[1]);
     printf("walk_as_a_network: %s\n", walked < 1e-12 ? "the same" : "different");
-    printf("sum_of_all_exchanges: %s\n", exchanged < 1e-12 ? "as known" : "something else");
     tn_coefficients_destroy(&top);
     tn_ctx_destroy(ctx);
     return 0;

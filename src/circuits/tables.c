@@ -197,7 +197,7 @@ static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *ou
     out->norm = sqrt(t->squares);
     if (index) out->values = tni_owned_from(ctx, 1, &n, v);
     if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, TNI_DIMS(n, 2));
-    tn_status s = out->index ? tn_write(out->index, TN_I32, index, 2 * n) : TN_ERR_MEMORY;
+    tn_status s = out->index ? tn_write(out->index, TN_I32, index, 2 * n) : tn_ctx_status(ctx);
     for (int64_t i = 0; i < n && s == TN_OK; i++) v[i] = t->squares > 0 ? v[i] * v[i] / t->squares : 0;
     if (s == TN_OK && !(out->share = tni_owned_from(ctx, 1, &n, v))) s = tn_ctx_status(ctx);
     return tni_scratch_end(&w, s);

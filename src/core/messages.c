@@ -3,14 +3,14 @@
 /* ---- text --------------------------------------------------------------- >>messages
    The conversions that messages need, %s %c %d %lld %llu %llx %zu %g, the same in every locale and without stdio. */
 
-TNI_NOINLINE TNI_COLD_FN void tni_text_add(tni_text *t, const char *s, size_t n)
+TNI_NOINLINE TNI_FN void tni_text_add(tni_text *t, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++, t->length++)
         if (t->length + 1 < t->bytes) t->dst[t->length] = s[i];
     if (t->bytes > 0) t->dst[t->length < t->bytes ? t->length : t->bytes - 1] = 0;
 }
 
-TNI_COLD_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative)
+TNI_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative)
 {
     char digits[24];
     int  n = 24;
@@ -26,19 +26,19 @@ static void tni_text_hex(tni_text *t, uint64_t v)              /* 16 digits */
     tni_text_add(t, digits, sizeof digits);
 }
 
-TNI_COLD_FN void tni_text_signed(tni_text *t, int64_t v)
+TNI_FN void tni_text_signed(tni_text *t, int64_t v)
 {
     tni_text_integer(t, v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v, v < 0);
 }
 
-TNI_COLD_FN void tni_text_double(tni_text *t, double v, int digits)
+TNI_FN void tni_text_double(tni_text *t, double v, int digits)
 {
     char number[32];
     int  n = tni_format_double(number, v, digits);
     tni_text_add(t, number, (size_t)n);
 }
 
-TNI_COLD_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
+TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
 {
     tni_text_add(t, "", 0);
     for (; *fmt; fmt++) {
@@ -68,7 +68,7 @@ TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t bytes, const char *fm
     return t.length;
 }
 
-TNI_COLD_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
+TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
 {
     tni_shape_text out;
     tni_text       t = {out.s, sizeof out.s, 0};
@@ -89,7 +89,7 @@ const char *tn_dtype_name(tn_dtype d)
 
 /* The bytes of a shape without negative extents; false if they do not fit the address space. An empty shape has to fit
    without its zeros, so that its strides fit. */
-TNI_COLD_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     *bytes = tni_dtype_size(dtype);
     for (int i = 0; i < rank; i++) {
@@ -118,7 +118,7 @@ const char *tn_version(void)
 
 /* The length of the UTF-8 character that text begins with, or 0 for invalid UTF-8, which includes overlong forms and
    surrogates. Unicode 15, table 3-7. */
-TNI_COLD_FN size_t tni_utf8_length(const char *text, size_t left)
+TNI_FN size_t tni_utf8_length(const char *text, size_t left)
 {
     const unsigned char *p = (const unsigned char *)text;
     size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
@@ -230,7 +230,7 @@ TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level,
 }
 
 #ifdef TN_DEBUG
-TNI_COLD_FN bool tni_enter(tn_ctx *ctx, const char *call)
+TNI_FN bool tni_enter(tn_ctx *ctx, const char *call)
 {
     void *user = NULL;
     if (TNI_CLAIM(&ctx->user, &user, (void *)&errno)) ctx->user_call = call;
@@ -243,7 +243,7 @@ TNI_COLD_FN bool tni_enter(tn_ctx *ctx, const char *call)
     return true;
 }
 
-TNI_COLD_FN void tni_leave(tn_ctx *ctx)
+TNI_FN void tni_leave(tn_ctx *ctx)
 {
     void       *user;
     const char *other;

@@ -245,7 +245,7 @@ typedef struct tn_tt {
 } tn_tt;
 
 typedef struct tn_tt_desc {
-    double  eps;                 /* error <= eps; 0: 1e-12, in F32 contexts 1e-6, so that rounding errors get no ranks */
+    double  eps;                 /* error <= eps; 0: 1e-12, in F32 contexts 1e-6, so that rounding errors get no bond  */
     int64_t max_bond;            /* no bond above this, whatever the error; 0: no limit                                */
     double  relative;            /* also drop singular values <= relative times the largest of their bond, whatever the
                                     error; 0 <= relative < 1                                                           */
@@ -260,7 +260,7 @@ TN_API void   tn_tt_destroy(tn_tt *tt);                                         
 /* Truncates the bonds: QR from right to left, then a truncated SVD per bond from left to right; |A - result| <= eps |A|. The
    cores are orthonormal as those of tn_tt_svd. */
 TN_API tn_tt *tn_tt_round(const tn_tt *tt, const tn_tt_desc *desc);
-TN_API tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b);                              /* exact: the ranks are summed  */
+TN_API tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b);                              /* exact: the bonds are summed  */
 TN_API tn_tt *tn_tt_scale(const tn_tt *tt, double factor);                            /* exact: the last core is scaled */
 /* Computes the inner product of two trains of equal extents, and the Frobenius norm. Intermediate numbers are scaled and do
    not overflow; TN_ERR_NONFINITE if the result would. For d axes of n elements and bonds r both take some d n r^3

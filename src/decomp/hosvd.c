@@ -19,9 +19,9 @@ static void tni_axis_times(const tni_host *h, int64_t l, int64_t n, int64_t q, i
         h->by->gemm(h, r, q, n, 1, tni_transposed(u), tni_rows((double *)x + i * n * q, q), 0, tni_rows(y + i * r * q, q));
 }
 
-TNI_COLD_FN int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
+TNI_FN int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
 
-TNI_COLD_FN int64_t tni_axis_work(int64_t n, int64_t others)
+TNI_FN int64_t tni_axis_work(int64_t n, int64_t others)
 {
     int64_t m = n + tni_axis_chunk(n);
     if (n > others) return 2 * n * others + others * others + tni_svd_work(n, others);
@@ -55,8 +55,8 @@ static void tni_axis_r(const tni_host *h, int64_t l, int64_t n, int64_t q, const
 }
 
 /* Left singular vectors u [n,k] and values s [k] of the unfolding, k = min(n, l q). */
-TNI_COLD_FN tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *u, double *s,
-                                   double *work)
+TNI_FN tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *u, double *s,
+                              double *work)
 {
     const int64_t others = l * q;
     double *copy = work, *vt = copy + (n > others ? n * others : n * n), *rest = vt + (n > others ? others * others : n * n);
@@ -117,7 +117,7 @@ static void tni_hosvd_compress(tni_hosvd_job *j, int skip, int64_t *shape)
     if (from == j->a) memcpy(j->x, j->a, (size_t)j->n[0] * sizeof *j->x);        /* one axis, which is skipped */
 }
 
-TNI_COLD_FN int64_t tni_product_of(int count, const int64_t *n, int skip)
+TNI_FN int64_t tni_product_of(int count, const int64_t *n, int skip)
 {
     int64_t all = 1;
     for (int k = 0; k < count; k++) if (k != skip) all *= n[k];

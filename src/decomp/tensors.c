@@ -9,14 +9,14 @@
    The tensor is read as doubles and decomposed, and the wanted results are written. */
 
 /* Workspaces are small multiples of m n, of min(m,n)^2 and of m + n: within these bounds their sizes do not overflow. */
-TNI_COLD_FN bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
+TNI_FN bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 {
     if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
     return tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
                     (long long)n), false;
 }
 
-TNI_COLD_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
+TNI_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
 {
     if (!tni_usable(ctx, a, op, "a")) return TN_ERR_ARG;
     if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, expected rank 2", op, TNI_SHAPE(a));
@@ -24,13 +24,13 @@ TNI_COLD_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_ten
 }
 
 /* The number of results to keep, where 0 means all; -1 with an error if there are not that many. */
-TNI_COLD_FN int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
+TNI_FN int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
 {
     return !tni_within(ctx, op, "top", top, 0, all) ? -1 : top ? top : all;
 }
 
 /* Clears a result; false, with an error, if there is none. */
-TNI_COLD_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
+TNI_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
 {
     if (out) memset(out, 0, bytes);
     else tni_fail(ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
@@ -39,7 +39,7 @@ TNI_COLD_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t b
 
 /* The numbers of a tensor, which messages call `what`. Unless scale is NULL, they are scaled to about one by *scale, a power
    of two, so that nothing leaves the range of a double before it is scaled back. */
-TNI_COLD_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
+TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
 {
     int64_t   n = tn_tensor_count(a);
     tn_status s = tn_read(a, TN_F64, p, n);
@@ -54,12 +54,12 @@ TNI_COLD_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *w
     return TN_OK;
 }
 
-TNI_COLD_FN tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
+TNI_FN tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
 {
     return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
 }
 
-TNI_COLD_FN tni_host tni_take_host(tni_scratch *w, int64_t extent)
+TNI_FN tni_host tni_take_host(tni_scratch *w, int64_t extent)
 {
     tni_host h = TNI_ZERO;
     double  *work = tni_take_f64(w, tni_host_work(extent), 1);
@@ -80,14 +80,14 @@ static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_te
 }
 
 /* The same of the context's dtype. */
-TNI_COLD_FN tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
+TNI_FN tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
 {
     return tni_write_as(ctx, op, TN_REAL, out, rank, shape, p);
 }
 
 /* The same of [n] or [n,m], after the axis `batch` (-1: none). */
-TNI_COLD_FN tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
-                                     int64_t n, int64_t m, const double *p)
+TNI_FN tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
+                                int64_t n, int64_t m, const double *p)
 {
     int64_t shape[3];
     int     axes = 0;
@@ -97,19 +97,19 @@ TNI_COLD_FN tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **ou
     return tni_write_as(ctx, op, dtype, out, axes, shape, p);
 }
 
-TNI_COLD_FN tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
-                                       const double *p)
+TNI_FN tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
+                                  const double *p)
 {
     return tni_decomp_put(ctx, op, out, TN_REAL, -1, rank, n, m, p);
 }
 
 /* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
-TNI_COLD_FN tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
+TNI_FN tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
 {
     return tni_within(ctx, op, what, count, 0, INT64_MAX) ? TN_OK : TN_ERR_ARG;
 }
 
-TNI_COLD_FN tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
+TNI_FN tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
 {
     const double bad = !(t->absolute >= 0) ? t->absolute : !(t->relative >= 0) ? t->relative : t->weight;
     if (bad >= 0) return tni_count_check(ctx, op, "truncation.rank", t->rank);
@@ -139,7 +139,7 @@ int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *
 }
 
 /* A bound of |E|_F / |A|_F of rounding to a dtype. */
-TNI_COLD_FN double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
+TNI_FN double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
 
 static tn_status tni_decomp_noise(tn_ctx *ctx, const char *op, const tn_tensor *a, double given, double *noise)
 {
@@ -177,14 +177,14 @@ static void tni_clusters(int64_t n, int64_t kept, const double *values, double e
 }
 
 /* Rounds numbers to the context's dtype. */
-TNI_COLD_FN void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
+TNI_FN void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
 {
     for (int64_t i = 0; ctx->desc.dtype == TN_F32 && i < n; i++) p[i] = (double)(float)p[i];
 }
 
 /* Writes numbers [n] or [n,m] without the scale of tni_read_scaled, and leaves them as they are stored, scaled. */
-TNI_COLD_FN tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
-                                          double scale)
+TNI_FN tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
+                                     double scale)
 {
     const int64_t count = rank == 2 ? n * m : n;
     tn_status s;
@@ -210,7 +210,7 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
 }
 
 /* (A + A^T)/2, by square blocks that stay in the cache together with their transposed blocks */
-TNI_COLD_FN void tni_symmetrise(int64_t n, double *a)
+TNI_FN void tni_symmetrise(int64_t n, double *a)
 {
     const int64_t side = 16;
     for (int64_t bi = 0; bi < n; bi += side)
@@ -222,8 +222,8 @@ TNI_COLD_FN void tni_symmetrise(int64_t n, double *a)
 
 /* Makes the matrices of a, which messages call `what` and which are at p, symmetric; TN_ERR_ARG if one is not so up to
    rounding errors, followed by `advice`. */
-TNI_COLD_FN tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
-                                          double *p)
+TNI_FN tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
+                                     double *p)
 {
     const double  eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = fmin(1024 * eps, sqrt(eps));
     const int64_t n = a->shape[a->rank - 1], count = n > 0 ? tn_tensor_count(a) / (n * n) : 0;
@@ -363,7 +363,7 @@ static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, d
     return given >= 0 && given < 1 ? TN_OK : tni_fail(ctx, TN_ERR_ARG, "%s: tol is %g, expected 0 <= tol < 1", op, given);
 }
 
-TNI_COLD_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc)
+TNI_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc)
 {
     tn_ctx   *ctx = w->ctx;
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), *order = (int64_t *)tni_take(w, n, sizeof *order);
@@ -391,8 +391,8 @@ TNI_COLD_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_
     return TN_OK;
 }
 
-TNI_COLD_FN tn_status tni_lstsq_tensor(tni_scratch *w, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
-                                       const tn_lstsq_desc *desc)
+TNI_FN tn_status tni_lstsq_tensor(tni_scratch *w, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
+                                  const tn_lstsq_desc *desc)
 {
     tn_ctx       *ctx = w->ctx;
     const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
@@ -450,7 +450,7 @@ static tn_status tni_svd_out(tni_scratch *w, const tni_host *h, tn_svd_result *o
 }
 
 /* What the method and the shapes say about a few values; false: all are computed. */
-TNI_COLD_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc)
+TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc)
 {
     const int64_t least = tni_min(a->shape[0], a->shape[1]), top = desc->top;
     const tn_truncation *t = &desc->truncation;
@@ -485,7 +485,7 @@ TNI_COLD_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const
 }
 
 /* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. */
-TNI_COLD_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f)
+TNI_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f)
 {
     const int64_t m = a->shape[0], n = a->shape[1], k = f->k;
     const bool    wide = m < n;
@@ -513,7 +513,7 @@ TNI_COLD_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const t
                        noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual));
 }
 
-TNI_COLD_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc)
+TNI_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc)
 {
     tn_ctx   *ctx = w->ctx;
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
@@ -530,13 +530,13 @@ TNI_COLD_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const t
 /* Matrices of fewer rows are solved by one thread each if there are several of them. */
 enum { TNI_EIGH_ALONE = 256 };
 
-TNI_COLD_FN void tni_drop(tn_tensor **t)
+TNI_FN void tni_drop(tn_tensor **t)
 {
     if (*t) tn_tensor_destroy(*t);
     *t = NULL;
 }
 
-TNI_COLD_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
+TNI_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
 
 void tn_eigh_destroy(tn_eigh_result *r)
 {

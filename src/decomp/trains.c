@@ -113,7 +113,7 @@ static void tni_tt_svd_take(tni_scratch *w, tni_tt_job *j, int64_t count, const 
         work = tni_max(work, tni_svd_work(m, rest));
         r = tni_max(tni_min(least, j->limit), 1);
     }
-    tni_tt_take(w, j, tni_max(all, vt), u, s, vt, work, extent);
+    tni_tt_take(w, j, tni_max(tni_max(all, r * n[count - 1]), vt), u, s, vt, work, extent);     /* the last core, also of none */
 }
 
 static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const int64_t *n, double eps)

@@ -513,7 +513,7 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
     tni_scratch w = tni_scratch_begin(f->ctx, "tt_fit");
     tn_status   s = tni_tt_canonical(&w, from, label, &c, &norm);
     for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.max_bond));
-    /* With scratch to spare for every bare product of tni_fit_take: the largest, of the SVD, is a few of these matrices. */
+    /* 1,024 leaves a margin for the bare products in tni_fit_take: the largest, of the SVD, is a few of these matrices. */
     if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, tni_area(f->dim, f->out)), 1024, &unused))
         s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller max_bond",
                      (long long)f->most);

@@ -178,7 +178,7 @@ TN_API tn_tt    *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t coun
                                    const tn_tt_desc *desc);
 /* Returns the matrix of such a train [outputs,inputs], owned. */
 TN_API tn_tensor *tn_tt_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in);
-/* Writes such a train into the cores of a layer of the same extents, padded by zeros: ranks up to the layer's. The bias
+/* Writes such a train into the cores of a layer of the same extents, padded by zeros: bonds up to the layer's. The bias
    stays. */
 TN_API tn_status tn_tt_linear_assign_tt(const tn_tt_linear *layer, const tn_tt *tt);
 TN_API tn_tt    *tn_tt_from_tt_linear(tn_ctx *ctx, const tn_tt_linear *layer);   /* the layer without its bias as a train */

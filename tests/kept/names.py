@@ -68,7 +68,8 @@ for name in header["structs"]:
     put("{ " + " ".join(uses) + " }")
 values = {kind: names for kind, names in header["enums"].items() if kind != "tn_kernel"}
 print("}\n\nstatic const double constants[] = {")
-put(", ".join([name for name in header["constants"] if name not in BACKENDS] +
+unnamed = [item.split("=")[0].strip() for body in re.findall(r"\benum \{(.*?)\}", text) for item in body.split(",")]
+put(", ".join([name for name in header["constants"] if name not in BACKENDS] + [name for name in unnamed if name] +
               [name for names in values.values() for name in names if not name.startswith("TN_KERNEL_")]))
 print("};\n\n/* What a zero means. */\ntypedef char zeros[")
 zeros = [name for kind, names in values.items() if kind for name, value in names.items() if value == 0]

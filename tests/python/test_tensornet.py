@@ -888,6 +888,18 @@ class Loading(Base):
                 np.testing.assert_allclose(m(x).numpy(), head.forward(y).numpy(), rtol=1e-4, atol=1e-4)
             self.assertEqual((len(m.operators), m.operator), (2, None))
 
+    def test_nothing_is_left_out(self):
+        """Biases that are not understood, settings beside a context and a tokenizer that is not there are errors"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.safetensors")
+            for text, sizes in (("x.b beside x.w, expected no biases", {"x.w": (3, 2), "x.v": (3, 2), "x.b": (2, 3)}),
+                                ("the bias of blocks.0 has 3 numbers, expected 4", {"blocks.0.weight": (4, 2), "blocks.0.bias": (3,)})):
+                self.ctx.safetensors_write(path, [dict(name=name, tensor=np.ones(size)) for name, size in sizes.items()], [])
+                self.fails_with(text, path, ctx=self.ctx)
+        with self.fails("dtype beside ctx", error=TypeError):
+            tn.load(folder, ctx=self.ctx, dtype="f64")
+        self.fails_with("no.json", os.path.join(self.data, "hf", "gpt2"), tokenizer="no.json")
+
     def test_hugging_face(self):
         for name in ("gpt2", "llama", "mistral", "qwen2"):
             folder = os.path.join(self.data, "hf", name)

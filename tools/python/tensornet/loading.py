@@ -57,8 +57,9 @@ class Array(dict):
 
 class Network:
     """Bilinear layers of a file, `layers`, with `embed` before and `head` after them; these and the biases may be None.
-    `residual`: whether a layer's input is added to its output; `said`: whether the file or the caller says that. Known names are those of this library, X.w [2,h,d] or
-    [h,d] beside X.v, and of github.com/tdooms/bilinear-decomposition, blocks.K.weight [2h,d]."""
+    `residual`: whether a layer's input is added to its output; `said`: whether the file or the caller says that. Known names
+    are those of this library, X.w [2,h,d] or [h,d] beside X.v, and of github.com/tdooms/bilinear-decomposition,
+    blocks.K.weight [2h,d]. A bias of a layer that is not understood is an error."""
 
     def __init__(self, tensors, residual, words):
         def any_of(name, *ends):
@@ -66,7 +67,9 @@ class Network:
 
         def layer(name, w, v, bias=None):
             h = w.shape[0]
-            wb, vb = (bias.reshape(2, h)[i] for i in (0, 1)) if bias is not None and bias.count() == 2 * h else (None, None)
+            if bias is not None and bias.count() != 2 * h:
+                raise TensornetError(f"load: the bias of {name} has {bias.count()} numbers, expected {2 * h}", Status.ERR_SHAPE)
+            wb, vb = (bias.reshape(2, h)[i] for i in (0, 1)) if bias is not None else (None, None)
             w, v, wb, vb = (t if t is None else t.keep() for t in (w, v, wb, vb))       # no views, which reset() would end
             return Layer(name, w, v, any_of(name, ".p", ".p.weight"), wb, vb, any_of(name, ".pb", ".p.bias"))
         self.layers, self.said = [], residual is not None or "residual" in words
@@ -76,6 +79,10 @@ class Network:
             if own and len(shape) == 3 and shape[0] == 2:
                 self.layers.append(layer(own[1], tensors[name][0], tensors[name][1], any_of(own[1], ".b")))
             elif own and len(shape) == 2 and tensors.shapes.get(own[1] + own[2].replace("w", "v", 1)) == shape:
+                for bias in (own[1] + end for end in (".w.bias", ".v.bias", ".b", ".bias")):
+                    if bias in tensors:
+                        raise TensornetError(f"load: {bias} beside {name}, expected no biases where w and v are apart: give both "
+                                             "as one w [2,h,d] with b [2,h]", Status.ERR_FORMAT)
                 self.layers.append(layer(own[1], tensors[name], tensors[own[1] + own[2].replace("w", "v", 1)]))
             elif stacked and len(shape) == 2 and shape[0] % 2 == 0:
                 w = tensors[name].reshape(2, shape[0] // 2, shape[1])
@@ -251,9 +258,11 @@ def check_size(path, desc, tensors, shared=1):
         fail(path, f"it has {there} numbers, expected the {needed:.0f} of the model that its config describes")
 
 
-def tokenizer_of(ctx, path, vocab, fits):
-    """The tokenizer of a file, or of single bytes where there is none and the vocabulary is theirs"""
-    if not path.exists():
+def tokenizer_of(ctx, file, given, vocab, fits):
+    """The tokenizer of the file `given`, or of the one beside the model; where there is none, of single bytes if the vocabulary
+    is theirs"""
+    path = Path(given or file.parent / "tokenizer.json")
+    if not given and not path.exists():
         letters = ctx.tokenizer_create_bytes()
         return letters if letters.count() == vocab else None
     tokenizer = ctx.tokenizer_load(path)
@@ -268,7 +277,7 @@ def own_model(ctx, file, tensors, tokenizer):
     desc = ctx.transformer_config_read(note.encode() if note else beside)
     check_size(file, desc, tensors)
     fits = operator.le if tensors._file.metadata("tn.import") else operator.eq
-    tokenizer = tokenizer_of(ctx, Path(tokenizer or file.parent / "tokenizer.json"), desc.vocab, fits)
+    tokenizer = tokenizer_of(ctx, file, tokenizer, desc.vocab, fits)
     params = ctx.params_create()
     model = params.transformer_init("", desc)
     params.freeze("")
@@ -294,7 +303,7 @@ def foreign_model(ctx, file, config, kind, tensors, tokenizer):
     table, head = found.get("embed.w"), found.get("head.w")
     if desc.tied and table and head and not tensors._file.equal(table, head):
         desc._fields().tied = False                         # transformers ties two tables only if they are equal
-    tokenizer = tokenizer_of(ctx, Path(tokenizer or file.parent / "tokenizer.json"), desc.vocab, operator.le)
+    tokenizer = tokenizer_of(ctx, file, tokenizer, desc.vocab, operator.le)
     params = ctx.params_create()
     model = params.transformer_init("", desc)
     params.freeze("")
@@ -304,8 +313,6 @@ def foreign_model(ctx, file, config, kind, tensors, tokenizer):
 
 def file_of(ctx, path):
     """The file that holds the tensors of a path; what cannot be one is refused by its name"""
-    if not path.exists():
-        fail(path, "there is no such file or folder")
     if path.is_dir():
         return weights_of(ctx, path)
     if path.suffix in OTHERS:
@@ -334,7 +341,12 @@ def load(path, ctx: Context = None, tokenizer: str = None, residual: bool = None
     tokenizer: a tokenizer.json, if it is not beside the model. residual: whether the layers of a network are added to their
     inputs, which its file may not say. The numbers go to a context of their own, or to `ctx`; keywords are those of Context:
     tn.load(path, dtype="f64"). Parameters are frozen: params.thaw("") makes them trainable."""
-    path, ctx = Path(os.fspath(path)), ctx or Context(**desc)
+    if ctx is not None and desc:
+        raise TypeError(f"load: {', '.join(sorted(desc))} beside ctx, whose settings are given already")
+    path = Path(os.fspath(path))
+    if not path.exists():
+        fail(path, "there is no such file or folder")
+    ctx = Context(**desc) if ctx is None else ctx
     file = file_of(ctx, path)
     if file.suffix == ".npy":
         return Model(path, "array", ctx, Array(file.stem, ctx.npy_load(file).keep()))
