@@ -783,6 +783,14 @@ static void learnt_classes(page *p, bool picture)
     page_close(p, '}');
 }
 
+static void page_pixels(page *p, int64_t width, int64_t height)
+{
+    page_open(p, "pixels", '{');
+    page_number(p, "width", (double)width);
+    page_number(p, "height", (double)height);
+    page_close(p, '}');
+}
+
 bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char *out)
 {
     network  n, m;
@@ -809,12 +817,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     }
     bool picture = !n.broken && find_pixels(s.quadratic->in[0], &width, &height);
     page_begin(&p, "look", look_settings.against ? "comparison" : picture ? "images" : "tensor", title);
-    if (picture) {
-        page_open(&p, "pixels", '{');
-        page_number(&p, "width", (double)width);
-        page_number(&p, "height", (double)height);
-        page_close(&p, '}');
-    }
+    if (picture) page_pixels(&p, width, height);
     if (!n.broken) {
         page_open(&p, "names", '{');
         page_names(&p, "outputs", s.names, s.quadratic->out);

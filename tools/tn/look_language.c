@@ -44,6 +44,20 @@ static void model_rows(page *p, const subject *s)
     free(kinds.data);
 }
 
+/* The losses of n-grams as lines across a curve; NAN where there is none. */
+static void gram_rules(page *p, const double grams[2])
+{
+    page_open(p, "rules", '[');
+    for (int k = 0; k < 2; k++) {
+        if (isnan(grams[k])) continue;
+        page_open(p, NULL, '{');
+        page_number(p, "y", grams[k]);
+        page_text(p, "label", k ? "5-grams" : "trigrams");
+        page_close(p, '}');
+    }
+    page_close(p, ']');
+}
+
 /* The loss of each step of log.jsonl, in at most CURVE_POINTS means, and the held-out loss where it was measured. */
 static void curve_of_log(page *p, const char *path)
 {
@@ -90,15 +104,7 @@ static void curve_of_log(page *p, const char *path)
             page_close(p, '}');
         }
         page_close(p, ']');
-        page_open(p, "rules", '[');
-        for (int k = 0; k < 2; k++) {
-            if (isnan(grams[k])) continue;
-            page_open(p, NULL, '{');
-            page_number(p, "y", grams[k]);
-            page_text(p, "label", k ? "5-grams" : "trigrams");
-            page_close(p, '}');
-        }
-        page_close(p, ']');
+        gram_rules(p, grams);
         page_text(p, "xlabel", "step");
         page_text(p, "ylabel", "loss, nats per token");
         page_close(p, '}');
@@ -495,6 +501,20 @@ static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *a
     }
 }
 
+/* The `wide` outputs of a block's matrices, in order: the commonest tokens, and those at `at`, which are shown elsewhere. */
+static int64_t *common_with(const subject *s, const int64_t *at, int64_t outputs, int64_t wide)
+{
+    int64_t *common = (int64_t *)allocate((size_t)wide, sizeof *common);
+    for (int64_t i = 0; i < wide; i++) common[i] = s->common[i];
+    for (int64_t o = 0, last = wide; o < outputs; o++) {
+        int64_t i = 0;
+        while (i < wide && common[i] != at[o]) i++;
+        if (i == wide && last > 0) common[--last] = at[o];
+    }
+    qsort(common, (size_t)wide, sizeof *common, compare_ids);
+    return common;
+}
+
 /* All that is shown of the MLPs. *pairs: the rows of a section that comes later. */
 static void block_sections(page *p, const subject *s, buffer *pairs)
 {
@@ -527,14 +547,7 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
         spectra_section(p, id, title, some, names, l);
         eigen_section(p, s, l, some, names, v, ids, count, &t);
         int64_t  wide = s->m.desc.vocab < COMMON_OUTPUTS ? s->m.desc.vocab : COMMON_OUTPUTS;
-        int64_t *common = (int64_t *)allocate((size_t)wide, sizeof *common);
-        for (int64_t i = 0; i < wide; i++) common[i] = s->common[i];
-        for (int64_t o = 0, last = wide; o < outputs; o++) {            /* with those that are shown elsewhere */
-            int64_t i = 0;
-            while (i < wide && common[i] != at[o]) i++;
-            if (i == wide && last > 0) common[--last] = at[o];
-        }
-        qsort(common, (size_t)wide, sizeof *common, compare_ids);
+        int64_t *common = common_with(s, at, outputs, wide);
         token_matrix_section(p, s, l, cp, common, wide, at[0], one[cp->constant], &embed[cp->constant], ids);
         buffer json = p->json;
         p->json = *pairs;
