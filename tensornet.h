@@ -10942,7 +10942,7 @@ TNI_FN bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
         || !tni_within(ctx, "attend", "form", (int)a->form, 0, TN_ATTEND_FORM_LINEAR)
         || !tni_within(ctx, "attend", "row_scale", (int)a->row_scale, 0, TN_ROW_SCALE_SUM)
         || !tni_within(ctx, "attend", "window", a->window, 0, INT64_MAX)
-        || !tni_within(ctx, "attend", "length", a->row_length, 0, INT64_MAX)
+        || !tni_within(ctx, "attend", "row_length", a->row_length, 0, INT64_MAX)
         || !tni_within(ctx, "attend", "past", a->past, 0, INT64_MAX)) return false;
     if (!(fabs(a->scale) < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "attend: scale is %g, expected a finite number", a->scale);
@@ -30887,7 +30887,7 @@ TNI_COLD_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shap
    by its backend's kernels. Where n <= 2 h the matrix itself is smaller than its factors: forming it takes 2 h n^2
    flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n.
    Many outputs are searched side by side, TNI_EIGEN_BATCH at a time: their products with the factors are then matrix
-   products, too, and nothing is formed. An output that is done is followed by the next one. */
+   products, too, and nothing is formed. When an output is done, the next one takes its place. */
 enum {
     TNI_EIGEN_LARGE = 1024, TNI_EIGEN_FEW = 32, TNI_EIGEN_FORMED = 12288, TNI_EIGEN_CHUNK = 1 << 17,
     TNI_EIGEN_TOGETHER = 16, TNI_EIGEN_BATCH = 128, TNI_EIGEN_TERMS = 512
@@ -32161,7 +32161,7 @@ typedef struct tni_top {
     const tn_cp *cp;
     int64_t   blocks, skipped;              /* of products                                    */
     int64_t   left, right, lead;            /* extents; tuples of leading inputs              */
-    int       groups, slot[721][TN_CP_MAX_ORDER];       /* permutations of the inputs, and one more */
+    int       groups, slot[721][TN_CP_MAX_ORDER];       /* at most 720 permutations, and the next one */
     bool      symmetric;
     tni_heap  heap;
     double   *d, *scaled, *rows, *columns, *block;

@@ -5,7 +5,7 @@
    A lamp of 20 colours lights up five glasses of mixed dyes, and for each colour the light that comes back is measured in 30
    others: a block of 5 x 20 x 30 numbers. Each dye adds to it the product of its concentration, of how well it takes up the
    lamp's colour, and of how much it sends out in another. So the block is a sum of one term for each dye, and such a sum of
-   few terms is unique: what nobody knew, concentrations and spectra, can be read from it. Harshman 1970 */
+   few terms is unique: concentrations and spectra, which were not measured, can be read from it. Harshman 1970 */
 #include <math.h>
 #include <stdio.h>
 #define TENSORNET_IMPLEMENTATION

@@ -116,7 +116,7 @@ TNI_COLD_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shap
    by its backend's kernels. Where n <= 2 h the matrix itself is smaller than its factors: forming it takes 2 h n^2
    flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n.
    Many outputs are searched side by side, TNI_EIGEN_BATCH at a time: their products with the factors are then matrix
-   products, too, and nothing is formed. An output that is done is followed by the next one. */
+   products, too, and nothing is formed. When an output is done, the next one takes its place. */
 enum {
     TNI_EIGEN_LARGE = 1024, TNI_EIGEN_FEW = 32, TNI_EIGEN_FORMED = 12288, TNI_EIGEN_CHUNK = 1 << 17,
     TNI_EIGEN_TOGETHER = 16, TNI_EIGEN_BATCH = 128, TNI_EIGEN_TERMS = 512

@@ -15,7 +15,7 @@ typedef struct tni_top {
     const tn_cp *cp;
     int64_t   blocks, skipped;              /* of products                                    */
     int64_t   left, right, lead;            /* extents; tuples of leading inputs              */
-    int       groups, slot[721][TN_CP_MAX_ORDER];       /* permutations of the inputs, and one more */
+    int       groups, slot[721][TN_CP_MAX_ORDER];       /* at most 720 permutations, and the next one */
     bool      symmetric;
     tni_heap  heap;
     double   *d, *scaled, *rows, *columns, *block;

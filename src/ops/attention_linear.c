@@ -317,7 +317,7 @@ TNI_FN bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
         || !tni_within(ctx, "attend", "form", (int)a->form, 0, TN_ATTEND_FORM_LINEAR)
         || !tni_within(ctx, "attend", "row_scale", (int)a->row_scale, 0, TN_ROW_SCALE_SUM)
         || !tni_within(ctx, "attend", "window", a->window, 0, INT64_MAX)
-        || !tni_within(ctx, "attend", "length", a->row_length, 0, INT64_MAX)
+        || !tni_within(ctx, "attend", "row_length", a->row_length, 0, INT64_MAX)
         || !tni_within(ctx, "attend", "past", a->past, 0, INT64_MAX)) return false;
     if (!(fabs(a->scale) < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "attend: scale is %g, expected a finite number", a->scale);
