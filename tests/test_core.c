@@ -337,6 +337,42 @@ TEST(extents_beyond_a_size)
     tn_ctx_destroy(ctx);
 }
 
+/* Pieces that are taken, and released back to a mark, in any order: none overlaps another, whatever block it lies in, and all
+   memory is returned. */
+TEST(scratch_pieces)
+{
+    enum { PIECES = 40 };
+    tn_ctx      *ctx = ctx_of(TN_F64);
+    const size_t live = tn_ctx_memory(ctx).live;
+    uint64_t     rng = 5;
+    for (int round = 0; round < 50; round++) {
+        tni_scratch      w = tni_scratch_begin(ctx, "test");
+        unsigned char   *piece[PIECES];
+        int64_t          bytes[PIECES];
+        const tni_taken *mark[PIECES];
+        int              n = 0;
+        for (int step = 0; step < 100; step++) {
+            const int to = n == PIECES || (n > 0 && test_random_int(&rng, 0, 3) == 0) ? (int)test_random_int(&rng, 0, n - 1) : n;
+            if (to < n) {
+                tni_scratch_release(&w, mark[to]);
+                n = to;
+                continue;
+            }
+            mark[n] = w.newest;
+            bytes[n] = test_random_int(&rng, 0, 1) ? test_random_int(&rng, 0, 40) : test_random_int(&rng, 0, 3000);
+            piece[n] = (unsigned char *)tni_take(&w, bytes[n], 1);
+            if (!CHECK(piece[n] && (uintptr_t)piece[n] % 16 == 0)) break;
+            memset(piece[n], n, (size_t)bytes[n]);
+            n++;
+            for (int i = 0; i < n; i++)
+                for (int64_t b = 0; b < bytes[i]; b++) if (piece[i][b] != i) { CHECK(!"a piece was overwritten"); i = n - 1; break; }
+        }
+        CHECK_STATUS(tni_scratch_end(&w, TN_OK), TN_OK);
+        CHECK(tn_ctx_memory(ctx).live == live && w.all == 0);
+    }
+    tn_ctx_destroy(ctx);
+}
+
 /* ---- random ------------------------------------------------------------------------------------------------------------ */
 
 TEST(philox)
@@ -2327,7 +2363,7 @@ TEST(checksums)
 }
 
 TEST_MAIN(numbers_parse, numbers_halfway, numbers_just_above_halfway, numbers_long, numbers_edges, numbers_format,
-          numbers_in_a_comma_locale, text, sizes, extents_beyond_a_size, philox, random_words_of_far_blocks,
+          numbers_in_a_comma_locale, text, sizes, extents_beyond_a_size, scratch_pieces, philox, random_words_of_far_blocks,
           random_moments, random_streams, random_clock, random_prefix, allocator, allocation_failures, max_bytes,
           arena_near_its_limit, no_allocation, memory_counts, marks, marks_and_gradients, contexts,
           backend_failures, files_that_cannot_be_closed, a_device_that_cannot_be_closed, simd_of_the_environment,

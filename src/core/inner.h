@@ -218,12 +218,26 @@ typedef struct tni_arena {
     bool      device;
 } tni_arena;
 
+/* Whether each allocation must be seen by what checks memory: one piece for one array, and none that stays for the next. */
+#if defined(TN_DEBUG) || defined(__SANITIZE_ADDRESS__)
+#define TNI_MEMORY_CHECKED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TNI_MEMORY_CHECKED true
+#endif
+#endif
+#ifndef TNI_MEMORY_CHECKED
+#define TNI_MEMORY_CHECKED false
+#endif
+
 /* Host memory that is released together, see >>scratch. */
-typedef struct tni_taken { struct tni_taken *before; size_t bytes; } tni_taken;
+typedef struct tni_taken { struct tni_taken *before; size_t block; } tni_taken;     /* bytes of the block that begins here, or 0 */
 typedef struct tni_scratch {
     tn_ctx     *ctx;
     const char *what;                   /* names the memory in messages        */
     tni_taken  *newest;
+    char       *at;                     /* what is left of the newest block    */
+    size_t      left, all;              /* bytes there, and of all blocks      */
     bool        arena;                  /* the pieces are of the arena of headers, which alone releases them */
     bool        failed;                 /* a piece was refused, and the context has the error */
 } tni_scratch;

@@ -52,15 +52,10 @@ TNI_FN tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t by
    What was asked of madvise cannot be taken back: memory that malloc does not return to the system keeps its large pages, and
    smaller blocks that later lie there can make more memory resident. Pages of the library's own, from mmap, would not, but
    would be cleared each time that a large tensor is made. */
-#if !defined(__linux__) || defined(TN_DEBUG) || defined(__SANITIZE_ADDRESS__)
+#ifdef __linux__
+#define TNI_LARGE_PAGES (!TNI_MEMORY_CHECKED)
+#else
 #define TNI_LARGE_PAGES false
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TNI_LARGE_PAGES false
-#endif
-#endif
-#ifndef TNI_LARGE_PAGES
-#define TNI_LARGE_PAGES true
 #endif
 enum {
     TNI_PAGE          = 2 << 20,
