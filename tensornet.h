@@ -1680,6 +1680,7 @@ typedef struct tn_attention_desc {
     double  rope_base;          /* 0: 10000                                                             */
     tn_rope_scaling rope_scaling;
     bool    qk_norm;            /* RMS-norm of each q and k, before the rotation                        */
+    double  qk_norm_eps;        /* added to the mean square there; 0: 1e-6                              */
     bool    head_norm;          /* RMS-norm of each head's output (differential: always)                */
     double  lambda_init;        /* of the differential kinds; 0: 0.8 - 0.6 exp(-0.3 depth)              */
     int64_t depth;              /* number of the block in its model, from 0                             */
@@ -3035,6 +3036,7 @@ typedef struct tn_transformer_desc {
     int64_t window;
     bool    bidirectional;      /* queries also see later keys; default: keys up to their own position          */
     bool    qk_norm, head_norm;
+    double  qk_norm_eps;        /* 0: 1e-6. norm_eps below is that of the norms outside attention               */
     tn_row_scale row_scale;
     int64_t row_length;         /* 0: context                                                                   */
     double  score_scale, lambda_init;
@@ -3056,7 +3058,7 @@ typedef struct tn_transformer_desc {
     bool    no_norm_gain;
     bool    norm_bias;          /* TN_NORM_LAYER only                                                           */
     bool    embed_norm;         /* one more norm, after the embedding                                           */
-    double  norm_eps;           /* 0: 1e-5                                                                      */
+    double  norm_eps;           /* added to the variance or mean square; 0: 1e-5                                */
     /* the residual stream */
     double  attn_scale, mlp_scale; /* factor of a branch before it is added; 0: 1; or TN_SCALE_DEPTH            */
     bool    x0_residual;        /* a block begins with x = l0 x + l1 x0, x0 the embedding, l learned from (1,0) */
@@ -3681,7 +3683,8 @@ TN_API void      tn_circuit_ablation_destroy(tn_circuit_ablation *d);           
    A norm maps a shift d to at most sqrt(n) |d| / (|x| - |d|), a product changes by at most |2 Q y0| e + |Q|_F e^2 for a
    change e of y0, and neither the last norm nor a soft cap changes an order. Where the end sees one unknown position only
    (unknown 1, or a window of c + 1) every token is tried instead, and where it sees none the end is run: these bounds are
-   attained. All bounds hold to the rounding of the context's dtype. */
+   attained, those of the accuracy included. Elsewhere upper counts an end whenever the bounds let `next` reach the
+   prediction's logit, although a third token may be above both in each such text. All bounds hold to the rounding of the context's dtype. */
 typedef struct tn_circuit_bound_desc {
     int64_t        unknown;     /* number of earlier tokens that there can be; 0: none, the known end is the text    */
     uint64_t       dropped;     /* heads (bit h) that a pruned circuit lacks: all that they can do is counted as change. The
@@ -3694,7 +3697,8 @@ typedef struct tn_circuit_bound {
     tn_tensor *change;          /* [N] no difference of its logit and another one changes by more                */
     double     certified;       /* share of the ends whose prediction no text changes                            */
     double     accuracy;        /* of the circuit, for texts that are these ends                                 */
-    double     lower, upper;    /* bounds of the model's accuracy for all texts with these ends                  */
+    double     lower, upper;    /* bounds of the model's accuracy: shares of the ends whose `next` every text predicts, and some
+                                   text may predict                                                              */
 } tn_circuit_bound;
 /* Computes bounds for N ends of texts with the tokens that follow: ends I32 [N,c], next I32 [N], and weights [N] >= 0 such
    as counts, or NULL for ones. One block, causal, RMS norms before it or none, a bilinear MLP of order 2, positions by RoPE
@@ -4119,12 +4123,26 @@ typedef struct tni_arena {
     bool      device;
 } tni_arena;
 
+/* Whether each allocation must be seen by what checks memory: one piece for one array, and none that stays for the next. */
+#if defined(TN_DEBUG) || defined(__SANITIZE_ADDRESS__)
+#define TNI_MEMORY_CHECKED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TNI_MEMORY_CHECKED true
+#endif
+#endif
+#ifndef TNI_MEMORY_CHECKED
+#define TNI_MEMORY_CHECKED false
+#endif
+
 /* Host memory that is released together, see >>scratch. */
-typedef struct tni_taken { struct tni_taken *before; size_t bytes; } tni_taken;
+typedef struct tni_taken { struct tni_taken *before; size_t block; } tni_taken;     /* bytes of the block that begins here, or 0 */
 typedef struct tni_scratch {
     tn_ctx     *ctx;
     const char *what;                   /* names the memory in messages        */
     tni_taken  *newest;
+    char       *at;                     /* what is left of the newest block    */
+    size_t      left, all;              /* bytes there, and of all blocks      */
     bool        arena;                  /* the pieces are of the arena of headers, which alone releases them */
     bool        failed;                 /* a piece was refused, and the context has the error */
 } tni_scratch;
@@ -4992,31 +5010,51 @@ TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a)
        double     *a = tni_take_f64(&w, m, n), *x = tni_take_zeros(&w, n, 1);
        int64_t    *order = (int64_t *)tni_take(&w, n, sizeof *order);
        return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : compute(a, x, order));
-   One test after the last piece is enough. What was taken after a mark, a copy of w.newest, can be released alone. Each piece
-   is an allocation of its own, so that a checker of memory sees where it ends. */
+   One test after the last piece is enough. What was taken after a mark, a copy of w.newest, can be released alone.
+     A block has twice the bytes of all before it, or those of its first piece: malloc returns memory to the system when more
+   than twice the largest block is free, and the next call would wait for each page again (a fifth of the time of 64 small
+   eigendecompositions). For a checker of memory each piece is a block, so that it sees where the piece ends. */
 
-enum { TNI_TAKEN_HEAD = 16 };                /* bytes before a piece, which has the allocator's alignment */
+enum { TNI_TAKEN_HEAD = 16, TNI_TAKEN_MOST = 31 << 20 };     /* bytes before a piece; glibc keeps no block from 32 MB on */
 
 TNI_FN tni_scratch tni_scratch_begin(tn_ctx *ctx, const char *what)
 {
-    tni_scratch w = {ctx, what, NULL, false, false};
+    tni_scratch w = {ctx, what, NULL, NULL, 0, 0, false, false};
     return w;
+}
+
+/* A piece of these bytes with its header. */
+static tni_taken *tni_take_piece(tni_scratch *w, size_t bytes)
+{
+    const tn_ctx *ctx = w->ctx;
+    tni_taken    *piece = (tni_taken *)(void *)w->at;
+    bytes += (TNI_TAKEN_HEAD - bytes % TNI_TAKEN_HEAD) % TNI_TAKEN_HEAD;
+    size_t block = bytes <= w->left ? 0 : bytes;
+    if (block > 0) {
+        const size_t more = w->all < TNI_TAKEN_MOST / 2 ? 2 * w->all : TNI_TAKEN_MOST;
+        if (!TNI_MEMORY_CHECKED && ctx->desc.max_bytes == 0 && more > block) block = more;
+        if (!(piece = (tni_taken *)tni_alloc(w->ctx, block, w->what))) return NULL;
+        w->left = block;
+        w->all += block;
+    }
+    w->at = (char *)piece + bytes;
+    w->left -= bytes;
+    piece->before = w->newest;
+    piece->block = block;
+    w->newest = piece;
+    return piece;
 }
 
 /* n elements of `each` bytes, not zeroed. NULL: this piece, or one before it, was refused. */
 TNI_NOINLINE TNI_FN void *tni_take(tni_scratch *w, int64_t n, size_t each)
 {
-    tni_taken *piece = NULL;
-    size_t     bytes;
-    if (!w->failed && tni_array_bytes(w->ctx, w->arena ? 0 : TNI_TAKEN_HEAD, n, each, w->what, &bytes))
-        piece = (tni_taken *)(w->arena ? tni_arena_take(w->ctx, &w->ctx->heads[w->ctx->head], bytes)
-                                       : tni_alloc(w->ctx, bytes, w->what));
+    void  *piece = NULL;
+    size_t bytes;
+    if (!w->failed && tni_array_bytes(w->ctx, w->arena ? 0 : 2 * TNI_TAKEN_HEAD, n, each, w->what, &bytes))
+        piece = w->arena ? tni_arena_take(w->ctx, &w->ctx->heads[w->ctx->head], bytes)
+                         : tni_take_piece(w, bytes - TNI_TAKEN_HEAD);
     w->failed = !piece;
-    if (!piece || w->arena) return piece;
-    piece->before = w->newest;
-    piece->bytes = bytes;
-    w->newest = piece;
-    return (char *)piece + TNI_TAKEN_HEAD;
+    return piece && !w->arena ? (char *)piece + TNI_TAKEN_HEAD : piece;
 }
 
 TNI_UNUSED TNI_NOINLINE TNI_FN void *tni_take_zeroed(tni_scratch *w, int64_t n, size_t each)
@@ -5041,9 +5079,13 @@ TNI_UNUSED TNI_NOINLINE TNI_FN double *tni_take_zeros(tni_scratch *w, int64_t n,
 TNI_FN void tni_scratch_release(tni_scratch *w, const tni_taken *mark)
 {
     while (w->newest != mark) {
-        tni_taken *piece = w->newest;
+        tni_taken   *piece = w->newest;
+        const size_t block = piece->block;
         w->newest = piece->before;
-        tni_free(w->ctx, piece, piece->bytes);
+        w->left = block > 0 || !w->at ? 0 : w->left + (size_t)(w->at - (char *)piece);
+        w->at = block > 0 || !w->at ? NULL : (char *)piece;      /* what an older block had left is not used again */
+        w->all -= block;
+        if (block > 0) tni_free(w->ctx, piece, block);
     }
 }
 
@@ -11968,15 +12010,10 @@ TNI_FN tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t by
    What was asked of madvise cannot be taken back: memory that malloc does not return to the system keeps its large pages, and
    smaller blocks that later lie there can make more memory resident. Pages of the library's own, from mmap, would not, but
    would be cleared each time that a large tensor is made. */
-#if !defined(__linux__) || defined(TN_DEBUG) || defined(__SANITIZE_ADDRESS__)
+#ifdef __linux__
+#define TNI_LARGE_PAGES (!TNI_MEMORY_CHECKED)
+#else
 #define TNI_LARGE_PAGES false
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TNI_LARGE_PAGES false
-#endif
-#endif
-#ifndef TNI_LARGE_PAGES
-#define TNI_LARGE_PAGES true
 #endif
 enum {
     TNI_PAGE          = 2 << 20,
@@ -28306,7 +28343,8 @@ TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     if (!tni_attend_numbers(ctx, &a, d->d_qk)) return TN_ERR_ARG;
     if ((s = tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) != TN_OK) return s;
     if (d->rope_base != 0 && !tni_rope_number(ctx, "attention", "rope_base", d->rope_base)) return TN_ERR_ARG;
-    if (!tni_rope_scaling_fits(ctx, "attention", &d->rope_scaling)) return TN_ERR_ARG;
+    if (!tni_rope_scaling_fits(ctx, "attention", &d->rope_scaling) || !tni_is_eps(ctx, d->qk_norm_eps, "attention"))
+        return TN_ERR_ARG;
     if (d->depth < 0)
         return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: depth is %lld, expected 0 or more", TNI_NAMED(name),
                         (long long)d->depth);
@@ -28374,7 +28412,7 @@ static tn_tensor *tni_attention_split(tn_tensor *t, int64_t heads, int64_t d)
 
 TNI_FN tn_rope_desc tni_attention_rope(const tn_attention_desc *d, int64_t first, bool norm)
 {
-    tn_rope_desc rope = {d->rope_base, d->rope_scaling, first, d->no_rope, norm, 0};
+    tn_rope_desc rope = {d->rope_base, d->rope_scaling, first, d->no_rope, norm, d->qk_norm_eps};
     return rope;
 }
 
@@ -43616,6 +43654,7 @@ static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
 {
     return tni_positive_or_0(ctx, "score_scale", d->score_scale) && tni_positive_or_0(ctx, "lambda_init", d->lambda_init)
         && tni_positive_or_0(ctx, "rope_base", d->rope_base) && tni_positive_or_0(ctx, "norm_eps", d->norm_eps)
+        && tni_positive_or_0(ctx, "qk_norm_eps", d->qk_norm_eps)
         && (d->attn_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "attn_scale", d->attn_scale))
         && (d->mlp_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "mlp_scale", d->mlp_scale))
         && tni_positive_or_0(ctx, "softcap", d->softcap) && tni_positive_or_0(ctx, "init_std", d->init_std)
@@ -43674,6 +43713,7 @@ TNI_COLD_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, 
     a.rope_base = d->rope_base;
     a.rope_scaling = d->rope_scaling;
     a.qk_norm = d->qk_norm;
+    a.qk_norm_eps = d->qk_norm_eps;
     a.row_scale = d->row_scale;
     a.row_length = d->row_length;
     a.scale = d->score_scale;
@@ -43722,6 +43762,7 @@ static tn_status tni_transformer_alike(tn_ctx *ctx, tn_transformer_desc *d)
     if (d->mlp_scale <= 0) d->mlp_scale = d->mlp_scale == 0 ? 1 : depth;
     if (d->rope_base == 0) d->rope_base = 10000;
     if (d->norm_eps == 0) d->norm_eps = 1e-5;
+    if (d->qk_norm_eps == 0) d->qk_norm_eps = 1e-6;
     return TN_OK;
 }
 
@@ -44967,6 +45008,7 @@ static const tni_key tni_config_keys[] = {
     TNI_CHOICES("attention", attention, tni_attn_words), TNI_CHOICE("form", form, tni_form_words),
     TNI_INT("d_qk", false, d_qk, 1), TNI_INT("d_v", false, d_v, 1), TNI_INTS("window", window, 0),
     TNI_FLAG("not_causal", bidirectional), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
+    TNI_NUMBER("qk_norm_eps", qk_norm_eps, 0),
     TNI_CHOICE("row_scale", row_scale, tni_row_words), TNI_INT("row_length", false, row_length, 1),
     TNI_NUMBER("score_scale", score_scale, 0), TNI_NUMBER("lambda_init", lambda_init, 0), TNI_FLAG("attn_bias", attn_bias),
     TNI_FLAG("attn_out_bias", attn_out_bias), TNI_CHOICE("positions", positions, tni_position_words),
@@ -48893,7 +48935,8 @@ static bool tni_bound_known(const tni_bound *b, tn_tensor *y, double *known)
 
 /* One end of texts: arrays of the host */
 typedef struct tni_bound_end {
-    int64_t best;
+    int64_t best, next;
+    bool    certain, possible;  /* every text predicts next; some text may                      */
     double *logit;              /* [V] of the circuit, before the last norm                     */
     double *gradient;           /* [V,n] of logit v in what the MLP reads, by the MLP           */
     double *out;                /* [heads,V] what the known end adds to logit v by head h       */
@@ -48931,7 +48974,7 @@ static void tni_bound_pairs(const tni_bound *b, tni_bound_end *e, const double *
     }
 }
 
-/* Narrows margin and change to what the texts id [count,length] give. */
+/* Narrows margin and change to what the texts id [count,length] give, and tells which of them predict next. */
 static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e, int64_t count, int64_t length,
                             const int32_t *id)
 {
@@ -48944,10 +48987,18 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
     x = x ? tn_affine(ctx, tn_reshape_2d(x, count, b->n), tn_slice(f->u, 1, 0, b->n), NULL) : NULL;
     tni_scratch w = tni_scratch_begin(ctx, "circuit_bound");
     double     *logit = x ? tni_take_numbers(&w, x) : NULL;
-    for (int64_t r = 0; logit && r < count; r++) for (int64_t v = 0; v < V; v++) {
-        const double gap = logit[r * V + best] - logit[r * V + v];
-        tni_lower(&e->margin[v], gap);
-        tni_raise(&e->change[v], fabs(gap - (e->logit[best] - e->logit[v])));
+    for (int64_t r = 0; logit && r < count; r++) {
+        const double *to = logit + r * V;
+        bool          most = true, alone = true;        /* where two logits tie, either token is predicted */
+        for (int64_t v = 0; v < V; v++) {
+            const double gap = to[best] - to[v];
+            tni_lower(&e->margin[v], gap);
+            tni_raise(&e->change[v], fabs(gap - (e->logit[best] - e->logit[v])));
+            if (to[v] > to[e->next]) most = false;
+            if (v != e->next && !(to[v] < to[e->next])) alone = false;
+        }
+        if (most) e->possible = true;
+        if (!alone) e->certain = false;
     }
     tni_scratch_release(&w, NULL);
     return logit != NULL;
@@ -48960,6 +49011,8 @@ static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_
     tni_scratch   w = tni_scratch_begin(b->ctx, "circuit_bound");
     int32_t      *id = (int32_t *)tni_take(&w, tni_area(V, c + 1), sizeof *id);
     if (!id) return false;
+    e->certain = true;
+    e->possible = false;
     for (int64_t v = 0; v < V; v++) {
         e->margin[v] = HUGE_VAL;
         e->change[v] = 0;
@@ -49036,27 +49089,26 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
         e->eta = tni_bound_eta(b, x + last * (n + 1), shift);
         for (e->best = 0, v = 1; v < V; v++) if (e->logit[v] > e->logit[e->best]) e->best = v;
         if (seen <= c + 1) done = tni_bound_exact(b, f, e, seen > c);
-        else tni_bound_pairs(b, e, mass);
+        else {
+            tni_bound_pairs(b, e, mass);
+            e->possible = !(e->margin[e->next] > 0);
+            e->certain = e->best == e->next;
+            for (v = 0; v < V; v++) if (v != e->next && !(e->margin[v] > 0)) e->certain = false;
+        }
     }
     tni_scratch_release(&scratch, NULL);
     return x && done;
 }
 
-/* Sums over the ends. next, weight [N]; weight may be NULL */
-static void tni_bound_sums(tn_circuit_bound *out, const int32_t *best, const double *margin, const int32_t *next,
-                           const double *weight)
+/* The share of the ends for which this holds, by weight or all alike. */
+static double tni_bound_share(int64_t n, const bool *holds, const double *weight)
 {
-    double all = 0;
-    out->upper = 1;
-    for (int64_t i = 0; i < out->count; i++) all += weight ? weight[i] : 1;
-    for (int64_t i = 0; i < out->count; i++) {
-        double w = (weight ? weight[i] : 1) / all;
-        if (best[i] == next[i]) out->accuracy += w;
-        if (!(margin[i] > 0)) continue;
-        out->certified += w;
-        if (best[i] == next[i]) out->lower += w;
-        else out->upper -= w;
+    double all = 0, sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        all += weight ? weight[i] : 1;
+        sum += !holds[i] ? 0 : weight ? weight[i] : 1;
     }
+    return sum / all;
 }
 
 /* next, weight [N]; weight may be NULL */
@@ -49084,6 +49136,7 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
     tni_scratch  *w = &b->w;
     double       *mass = tni_take_zeros(w, b->heads, 1), *known = tni_take_zeros(w, b->heads, 1);
     double       *margin = tni_take_f64(w, N, 1), *change = tni_take_f64(w, N, 1), *weight = NULL;
+    bool         *holds = (bool *)tni_take(w, tni_area(4, N), sizeof *holds);      /* [4,N]: of each end, what is counted */
     int32_t      *id = (int32_t *)tni_take(w, N, sizeof *id), *to = (int32_t *)tni_take(w, N, sizeof *to);
     tn_circuit_frozen f;
     tni_bound_end     e = TNI_ZERO;
@@ -49094,6 +49147,7 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
     bool done = !w->failed && tn_read(next, TN_I32, to, N) == TN_OK && tni_bound_counted(b, N, to, weight);
     for (int64_t i = 0; i < N && done; i++) {
         const tni_scope scope = tni_scope_begin(ctx);
+        e.next = to[i];
         done = tn_circuit_freeze(ctx, b->m, tn_slice(ends, 0, i, i + 1), &f) == TN_OK && tni_bound_prune(b, &f)
             && (b->moved || tni_bound_tables(b, &f)) && tni_bound_one(b, &f, &e, mass, known);
         tn_circuit_frozen_destroy(&f);
@@ -49107,10 +49161,17 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
             tni_lower(&margin[i], e.margin[v]);
             tni_raise(&change[i], e.change[v]);
         }
+        holds[i] = margin[i] > 0;
+        holds[N + i] = id[i] == to[i];
+        holds[2 * N + i] = e.certain;
+        holds[3 * N + i] = e.possible;
     }
     if (!done) return false;
     out->count = N;
-    tni_bound_sums(out, id, margin, to, weight);
+    out->certified = tni_bound_share(N, holds, weight);
+    out->accuracy = tni_bound_share(N, holds + N, weight);
+    out->lower = tni_bound_share(N, holds + 2 * N, weight);
+    out->upper = tni_bound_share(N, holds + 3 * N, weight);
     out->best = tni_owned_counts(ctx, N, id);
     out->margin = tni_owned_from(ctx, 1, &N, margin);
     out->change = tni_owned_from(ctx, 1, &N, change);

@@ -837,6 +837,7 @@ TEST(bad_descs)
             "attend: the state would have 100000000 * 100000000 * 4 numbers, expected at most 1e15");
     REFUSES(d.softcap = -1, TN_ERR_ARG, "softcap is -1");
     REFUSES(d.norm_eps = (double)NAN, TN_ERR_ARG, "norm_eps is nan");
+    REFUSES(d.qk_norm_eps = -1, TN_ERR_ARG, "qk_norm_eps is -1");
     REFUSES(d.attn_scale = -2, TN_ERR_ARG, "attn_scale is -2");
     REFUSES(d.init_std = HUGE_VAL, TN_ERR_ARG, "init_std is inf");
     REFUSES(d.mlp = (tn_mlp_kind)15, TN_ERR_ARG, "transformer: mlp is 15, expected 0 to ");
@@ -986,6 +987,7 @@ TEST(configs)
             d.init_std = 0.1 + k;
             d.embed_std = 1.0 / 3;
             d.norm_eps = 1e-30;
+            d.qk_norm_eps = 1e-3;
         }
         memset(&full, 0, sizeof full);
         memset(&back, 0, sizeof back);
@@ -1005,7 +1007,8 @@ TEST(configs)
             CHECK(strstr(text, again) != NULL);
         }
     }
-    CHECK(strstr(text, "\"embed_std\": 0.3333333333333333,") && strstr(text, "\"rope_base\": 10000,") && strstr(text, "\"norm_eps\": 1e-30,"));
+    CHECK(strstr(text, "\"embed_std\": 0.3333333333333333,") && strstr(text, "\"rope_base\": 10000,") && strstr(text, "\"norm_eps\": 1e-30,") &&
+          strstr(text, "\"qk_norm_eps\": 0.001,"));
     tn_ctx_destroy(ctx);
 }
 

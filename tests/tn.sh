@@ -998,7 +998,7 @@ done <<'END'
 --accumulate 3|accumulate=3
 --window 4|window:4
 --no-zero-init --no-qk-norm|zero_out:false zero_head:false qk_norm:false
---head-norm --score-scale 0.5|head_norm:true score_scale:0.5
+--head-norm --qk-norm-eps 1e-3 --score-scale 0.5|head_norm:true qk_norm_eps:0.001 score_scale:0.5
 --context 1|n_ctx:1
 --layers 3 --attention bilinear,softmax --mlp relu,bilinear --window 0,4,0|mlp=relu,bilinear attention=bilinear,softmax window=0,4,0
 --layers 4 --attention softmax,softmax|attention:softmax

@@ -182,7 +182,8 @@ static bool tni_bound_known(const tni_bound *b, tn_tensor *y, double *known)
 
 /* One end of texts: arrays of the host */
 typedef struct tni_bound_end {
-    int64_t best;
+    int64_t best, next;
+    bool    certain, possible;  /* every text predicts next; some text may                      */
     double *logit;              /* [V] of the circuit, before the last norm                     */
     double *gradient;           /* [V,n] of logit v in what the MLP reads, by the MLP           */
     double *out;                /* [heads,V] what the known end adds to logit v by head h       */
@@ -220,7 +221,7 @@ static void tni_bound_pairs(const tni_bound *b, tni_bound_end *e, const double *
     }
 }
 
-/* Narrows margin and change to what the texts id [count,length] give. */
+/* Narrows margin and change to what the texts id [count,length] give, and tells which of them predict next. */
 static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e, int64_t count, int64_t length,
                             const int32_t *id)
 {
@@ -233,10 +234,18 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
     x = x ? tn_affine(ctx, tn_reshape_2d(x, count, b->n), tn_slice(f->u, 1, 0, b->n), NULL) : NULL;
     tni_scratch w = tni_scratch_begin(ctx, "circuit_bound");
     double     *logit = x ? tni_take_numbers(&w, x) : NULL;
-    for (int64_t r = 0; logit && r < count; r++) for (int64_t v = 0; v < V; v++) {
-        const double gap = logit[r * V + best] - logit[r * V + v];
-        tni_lower(&e->margin[v], gap);
-        tni_raise(&e->change[v], fabs(gap - (e->logit[best] - e->logit[v])));
+    for (int64_t r = 0; logit && r < count; r++) {
+        const double *to = logit + r * V;
+        bool          most = true, alone = true;        /* where two logits tie, either token is predicted */
+        for (int64_t v = 0; v < V; v++) {
+            const double gap = to[best] - to[v];
+            tni_lower(&e->margin[v], gap);
+            tni_raise(&e->change[v], fabs(gap - (e->logit[best] - e->logit[v])));
+            if (to[v] > to[e->next]) most = false;
+            if (v != e->next && !(to[v] < to[e->next])) alone = false;
+        }
+        if (most) e->possible = true;
+        if (!alone) e->certain = false;
     }
     tni_scratch_release(&w, NULL);
     return logit != NULL;
@@ -249,6 +258,8 @@ static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_
     tni_scratch   w = tni_scratch_begin(b->ctx, "circuit_bound");
     int32_t      *id = (int32_t *)tni_take(&w, tni_area(V, c + 1), sizeof *id);
     if (!id) return false;
+    e->certain = true;
+    e->possible = false;
     for (int64_t v = 0; v < V; v++) {
         e->margin[v] = HUGE_VAL;
         e->change[v] = 0;
@@ -325,27 +336,26 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
         e->eta = tni_bound_eta(b, x + last * (n + 1), shift);
         for (e->best = 0, v = 1; v < V; v++) if (e->logit[v] > e->logit[e->best]) e->best = v;
         if (seen <= c + 1) done = tni_bound_exact(b, f, e, seen > c);
-        else tni_bound_pairs(b, e, mass);
+        else {
+            tni_bound_pairs(b, e, mass);
+            e->possible = !(e->margin[e->next] > 0);
+            e->certain = e->best == e->next;
+            for (v = 0; v < V; v++) if (v != e->next && !(e->margin[v] > 0)) e->certain = false;
+        }
     }
     tni_scratch_release(&scratch, NULL);
     return x && done;
 }
 
-/* Sums over the ends. next, weight [N]; weight may be NULL */
-static void tni_bound_sums(tn_circuit_bound *out, const int32_t *best, const double *margin, const int32_t *next,
-                           const double *weight)
+/* The share of the ends for which this holds, by weight or all alike. */
+static double tni_bound_share(int64_t n, const bool *holds, const double *weight)
 {
-    double all = 0;
-    out->upper = 1;
-    for (int64_t i = 0; i < out->count; i++) all += weight ? weight[i] : 1;
-    for (int64_t i = 0; i < out->count; i++) {
-        double w = (weight ? weight[i] : 1) / all;
-        if (best[i] == next[i]) out->accuracy += w;
-        if (!(margin[i] > 0)) continue;
-        out->certified += w;
-        if (best[i] == next[i]) out->lower += w;
-        else out->upper -= w;
+    double all = 0, sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        all += weight ? weight[i] : 1;
+        sum += !holds[i] ? 0 : weight ? weight[i] : 1;
     }
+    return sum / all;
 }
 
 /* next, weight [N]; weight may be NULL */
@@ -373,6 +383,7 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
     tni_scratch  *w = &b->w;
     double       *mass = tni_take_zeros(w, b->heads, 1), *known = tni_take_zeros(w, b->heads, 1);
     double       *margin = tni_take_f64(w, N, 1), *change = tni_take_f64(w, N, 1), *weight = NULL;
+    bool         *holds = (bool *)tni_take(w, tni_area(4, N), sizeof *holds);      /* [4,N]: of each end, what is counted */
     int32_t      *id = (int32_t *)tni_take(w, N, sizeof *id), *to = (int32_t *)tni_take(w, N, sizeof *to);
     tn_circuit_frozen f;
     tni_bound_end     e = TNI_ZERO;
@@ -383,6 +394,7 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
     bool done = !w->failed && tn_read(next, TN_I32, to, N) == TN_OK && tni_bound_counted(b, N, to, weight);
     for (int64_t i = 0; i < N && done; i++) {
         const tni_scope scope = tni_scope_begin(ctx);
+        e.next = to[i];
         done = tn_circuit_freeze(ctx, b->m, tn_slice(ends, 0, i, i + 1), &f) == TN_OK && tni_bound_prune(b, &f)
             && (b->moved || tni_bound_tables(b, &f)) && tni_bound_one(b, &f, &e, mass, known);
         tn_circuit_frozen_destroy(&f);
@@ -396,10 +408,17 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
             tni_lower(&margin[i], e.margin[v]);
             tni_raise(&change[i], e.change[v]);
         }
+        holds[i] = margin[i] > 0;
+        holds[N + i] = id[i] == to[i];
+        holds[2 * N + i] = e.certain;
+        holds[3 * N + i] = e.possible;
     }
     if (!done) return false;
     out->count = N;
-    tni_bound_sums(out, id, margin, to, weight);
+    out->certified = tni_bound_share(N, holds, weight);
+    out->accuracy = tni_bound_share(N, holds + N, weight);
+    out->lower = tni_bound_share(N, holds + 2 * N, weight);
+    out->upper = tni_bound_share(N, holds + 3 * N, weight);
     out->best = tni_owned_counts(ctx, N, id);
     out->margin = tni_owned_from(ctx, 1, &N, margin);
     out->change = tni_owned_from(ctx, 1, &N, change);

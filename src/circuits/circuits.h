@@ -398,7 +398,8 @@ TN_API void      tn_circuit_ablation_destroy(tn_circuit_ablation *d);           
    A norm maps a shift d to at most sqrt(n) |d| / (|x| - |d|), a product changes by at most |2 Q y0| e + |Q|_F e^2 for a
    change e of y0, and neither the last norm nor a soft cap changes an order. Where the end sees one unknown position only
    (unknown 1, or a window of c + 1) every token is tried instead, and where it sees none the end is run: these bounds are
-   attained. All bounds hold to the rounding of the context's dtype. */
+   attained, those of the accuracy included. Elsewhere upper counts an end whenever the bounds let `next` reach the
+   prediction's logit, although a third token may be above both in each such text. All bounds hold to the rounding of the context's dtype. */
 typedef struct tn_circuit_bound_desc {
     int64_t        unknown;     /* number of earlier tokens that there can be; 0: none, the known end is the text    */
     uint64_t       dropped;     /* heads (bit h) that a pruned circuit lacks: all that they can do is counted as change. The
@@ -411,7 +412,8 @@ typedef struct tn_circuit_bound {
     tn_tensor *change;          /* [N] no difference of its logit and another one changes by more                */
     double     certified;       /* share of the ends whose prediction no text changes                            */
     double     accuracy;        /* of the circuit, for texts that are these ends                                 */
-    double     lower, upper;    /* bounds of the model's accuracy for all texts with these ends                  */
+    double     lower, upper;    /* bounds of the model's accuracy: shares of the ends whose `next` every text predicts, and some
+                                   text may predict                                                              */
 } tn_circuit_bound;
 /* Computes bounds for N ends of texts with the tokens that follow: ends I32 [N,c], next I32 [N], and weights [N] >= 0 such
    as counts, or NULL for ones. One block, causal, RMS norms before it or none, a bilinear MLP of order 2, positions by RoPE

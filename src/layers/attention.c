@@ -54,7 +54,8 @@ TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     if (!tni_attend_numbers(ctx, &a, d->d_qk)) return TN_ERR_ARG;
     if ((s = tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) != TN_OK) return s;
     if (d->rope_base != 0 && !tni_rope_number(ctx, "attention", "rope_base", d->rope_base)) return TN_ERR_ARG;
-    if (!tni_rope_scaling_fits(ctx, "attention", &d->rope_scaling)) return TN_ERR_ARG;
+    if (!tni_rope_scaling_fits(ctx, "attention", &d->rope_scaling) || !tni_is_eps(ctx, d->qk_norm_eps, "attention"))
+        return TN_ERR_ARG;
     if (d->depth < 0)
         return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: depth is %lld, expected 0 or more", TNI_NAMED(name),
                         (long long)d->depth);
@@ -122,7 +123,7 @@ static tn_tensor *tni_attention_split(tn_tensor *t, int64_t heads, int64_t d)
 
 TNI_FN tn_rope_desc tni_attention_rope(const tn_attention_desc *d, int64_t first, bool norm)
 {
-    tn_rope_desc rope = {d->rope_base, d->rope_scaling, first, d->no_rope, norm, 0};
+    tn_rope_desc rope = {d->rope_base, d->rope_scaling, first, d->no_rope, norm, d->qk_norm_eps};
     return rope;
 }
 

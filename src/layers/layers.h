@@ -282,6 +282,7 @@ typedef struct tn_attention_desc {
     double  rope_base;          /* 0: 10000                                                             */
     tn_rope_scaling rope_scaling;
     bool    qk_norm;            /* RMS-norm of each q and k, before the rotation                        */
+    double  qk_norm_eps;        /* added to the mean square there; 0: 1e-6                              */
     bool    head_norm;          /* RMS-norm of each head's output (differential: always)                */
     double  lambda_init;        /* of the differential kinds; 0: 0.8 - 0.6 exp(-0.3 depth)              */
     int64_t depth;              /* number of the block in its model, from 0                             */

@@ -128,6 +128,7 @@ static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
 {
     return tni_positive_or_0(ctx, "score_scale", d->score_scale) && tni_positive_or_0(ctx, "lambda_init", d->lambda_init)
         && tni_positive_or_0(ctx, "rope_base", d->rope_base) && tni_positive_or_0(ctx, "norm_eps", d->norm_eps)
+        && tni_positive_or_0(ctx, "qk_norm_eps", d->qk_norm_eps)
         && (d->attn_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "attn_scale", d->attn_scale))
         && (d->mlp_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "mlp_scale", d->mlp_scale))
         && tni_positive_or_0(ctx, "softcap", d->softcap) && tni_positive_or_0(ctx, "init_std", d->init_std)
@@ -186,6 +187,7 @@ TNI_COLD_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, 
     a.rope_base = d->rope_base;
     a.rope_scaling = d->rope_scaling;
     a.qk_norm = d->qk_norm;
+    a.qk_norm_eps = d->qk_norm_eps;
     a.row_scale = d->row_scale;
     a.row_length = d->row_length;
     a.scale = d->score_scale;
@@ -234,6 +236,7 @@ static tn_status tni_transformer_alike(tn_ctx *ctx, tn_transformer_desc *d)
     if (d->mlp_scale <= 0) d->mlp_scale = d->mlp_scale == 0 ? 1 : depth;
     if (d->rope_base == 0) d->rope_base = 10000;
     if (d->norm_eps == 0) d->norm_eps = 1e-5;
+    if (d->qk_norm_eps == 0) d->qk_norm_eps = 1e-6;
     return TN_OK;
 }
 

@@ -47,6 +47,7 @@ typedef struct tn_transformer_desc {
     int64_t window;
     bool    bidirectional;      /* queries also see later keys; default: keys up to their own position          */
     bool    qk_norm, head_norm;
+    double  qk_norm_eps;        /* 0: 1e-6. norm_eps below is that of the norms outside attention               */
     tn_row_scale row_scale;
     int64_t row_length;         /* 0: context                                                                   */
     double  score_scale, lambda_init;
@@ -68,7 +69,7 @@ typedef struct tn_transformer_desc {
     bool    no_norm_gain;
     bool    norm_bias;          /* TN_NORM_LAYER only                                                           */
     bool    embed_norm;         /* one more norm, after the embedding                                           */
-    double  norm_eps;           /* 0: 1e-5                                                                      */
+    double  norm_eps;           /* added to the variance or mean square; 0: 1e-5                                */
     /* the residual stream */
     double  attn_scale, mlp_scale; /* factor of a branch before it is added; 0: 1; or TN_SCALE_DEPTH            */
     bool    x0_residual;        /* a block begins with x = l0 x + l1 x0, x0 the embedding, l learned from (1,0) */

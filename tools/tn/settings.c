@@ -12,7 +12,7 @@ settings train_settings = {
     .layers = 1, .width = 128, .context = 256,
     .batch = 8, .accumulate = 1, .tokens = 8000000, .seed = 1,
     .mlp = {1, {0}}, .attention = {1, {0}}, .window = {1, {0}},
-    .rope_base = 10000, .norm_eps = 1e-5, .attn_scale = AUTO_NUMBER, .mlp_scale = AUTO_NUMBER,
+    .rope_base = 10000, .norm_eps = 1e-5, .qk_norm_eps = 1e-6, .attn_scale = AUTO_NUMBER, .mlp_scale = AUTO_NUMBER,
     .init_std = AUTO_NUMBER, .embed_std = AUTO_NUMBER, .score_scale = AUTO_NUMBER,
     .lr = AUTO_NUMBER, .embed_lr = AUTO_NUMBER, .weight_decay = AUTO_NUMBER, .embed_decay = AUTO_NUMBER,
     .clip = AUTO_NUMBER, .max_loss = AUTO_NUMBER, .warmup = AUTO_COUNT_FROM_0,
@@ -74,11 +74,12 @@ static option options[] = {
     WORDS("positions", positions, "rope|learned|none", "position encoding", IF_GIVEN),
     MODEL("rope-base", rope_base, "base of the wavelengths of rope", 1, 1e12),
     WORDS("norm", norm, "rms|layer|none", "kind of the norms; none: no norm but that of queries and keys", IF_GIVEN),
-    MODEL("norm-eps", norm_eps, "what a norm adds to the variance", 1e-30, 1),
+    MODEL("norm-eps", norm_eps, "what the norms outside attention add to the variance or mean square", 1e-30, 1),
     FLAG("no-embed-norm", no_embed_norm, "do not normalise the embedding", IF_GIVEN),
     WORDS("norm-place", place, "pre|post|sandwich", "norms before attention and MLP, after them, or both", IF_GIVEN),
     FLAG("gain", gain, "give the norms learned gains", IF_GIVEN),
     FLAG("no-qk-norm", no_qk_norm, "do not normalise queries and keys", IF_GIVEN),
+    MODEL("qk-norm-eps", qk_norm_eps, "what the norm of queries and keys adds to the mean square", 1e-30, 1),
     FLAG("head-norm", head_norm, "normalise the output of each head", IF_GIVEN),
     FLAG("bias", bias, "add biases to attention and MLP", IF_GIVEN),
     FLAG("tied", tied, "use one table as embedding and unembedding", IF_GIVEN),
@@ -265,6 +266,7 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (is_set("norm-place")) desc->norm_place = (tn_place)train_settings.place;
     if (is_set("gain")) desc->no_norm_gain = !train_settings.gain;
     if (is_set("no-qk-norm")) desc->qk_norm = !train_settings.no_qk_norm;
+    if (is_set("qk-norm-eps")) desc->qk_norm_eps = train_settings.qk_norm_eps;
     if (is_set("head-norm")) desc->head_norm = train_settings.head_norm;
     if (is_set("bias")) desc->attn_bias = desc->attn_out_bias = desc->mlp_bias = desc->mlp_out_bias = train_settings.bias;
     if (is_set("tied")) desc->tied = train_settings.tied;

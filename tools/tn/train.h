@@ -16,7 +16,7 @@ typedef struct settings {
     cycle       mlp, attention, window;
     int         row_scale, norm, place, positions;
     bool        tied, bias, gain, no_embed_norm, no_qk_norm, head_norm, no_zero_init, value_residual, x0_residual;
-    double      softcap, score_scale, rope_base, norm_eps, attn_scale, mlp_scale, init_std, embed_std;
+    double      softcap, score_scale, rope_base, norm_eps, qk_norm_eps, attn_scale, mlp_scale, init_std, embed_std;
     double      embed_noise, dropout;
     /* training */
     int         optimiser, schedule;
