@@ -621,7 +621,7 @@ static void show_bounds(tn_ctx *ctx, const counts *c, const tn_transformer *m)
 {
     const int64_t T = m->desc.context - 1, apart = (c->total - T - 1) / ENDS, all[2] = {ENDS, T}, rows = ENDS;
     int32_t      *ids = zeros(ENDS * T, sizeof *ids), next[ENDS], said[ENDS];
-    double        right = 0;
+    int           right = 0;
     for (int64_t i = 0; i < ENDS; i++) {
         memcpy(ids + i * T, c->ids + i * apart, (size_t)T * sizeof *ids);
         next[i] = c->ids[i * apart + T];
@@ -630,8 +630,9 @@ static void show_bounds(tn_ctx *ctx, const counts *c, const tn_transformer *m)
     tn_tensor *follow = tn_tensor_from(ctx, 1, &rows, TN_I32, next);
     tn_tensor *logits = tn_slice(tn_transformer_forward(ctx, m, text), 1, T - 1, T);
     if (tn_read(tn_argmax(ctx, logits), TN_I32, said, ENDS) != TN_OK) check(ctx);
-    for (int64_t i = 0; i < ENDS; i++) right += (double)(said[i] == next[i]) / ENDS;
-    printf("%d ends of held-out text; accuracy of the model with all %d tokens: %.2f\n", ENDS, (int)T, right);
+    for (int64_t i = 0; i < ENDS; i++) right += said[i] == next[i];
+    printf("%d ends of held-out text; accuracy of the model with all %d tokens: %.2f\n", ENDS, (int)T,
+           (double)right / ENDS);
     printf("%6s %8s %8s %10s %10s %8s %8s\n", "known", "unknown", "no head", "certified", "of circuit", "lower", "upper");
     for (int64_t i = 0; i < m->desc.heads + 3; i++) {                    /* a head is missing, or tokens are unknown */
         const int64_t               seen = m->desc.window ? T - m->desc.window : 0;     /* one unknown position is seen */
@@ -644,7 +645,7 @@ static void show_bounds(tn_ctx *ctx, const counts *c, const tn_transformer *m)
         if (tn_circuit_bound_of(ctx, m, text, follow, NULL, &d, &b) != TN_OK) check(ctx);
         printf("%6d %8d %8d %10.2f %10.2f %8.2f %8.2f\n", (int)(T - unknown), (int)unknown, unknown ? -1 : (int)i,
                b.certified, b.accuracy, b.lower, b.upper);
-        if (right < b.lower || right > b.upper) stop("a bound is crossed");
+        if (right < floor(ENDS * b.lower + 0.5) || right > floor(ENDS * b.upper + 0.5)) stop("a bound is crossed");
         tn_circuit_bound_destroy(&b);
     }
     free(ids);
