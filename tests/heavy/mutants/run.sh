@@ -172,7 +172,7 @@ later() {                               # in the background, JOBS at a time
 programs= library=$dir/libtensornet.a
 if newer "$library" "$dir/src" $here/mutant.h; then
     rm -rf "$dir/lib" && mkdir "$dir/lib"
-    for unit in $units; do
+    for unit in src/*/*.c; do
         object=$(echo "${unit#src/}" | tr / -)
         later "$unit" $c -iquote "$dir/src" -UHAVE_STB_IMAGE_WRITE -c "$dir/$unit" -o "$dir/lib/${object%.c}.o"
     done
