@@ -912,8 +912,8 @@ TN_API tn_tensor *tn_sort(tn_ctx *ctx, tn_tensor *t, int axis, tn_order order, t
 
 /* Computes an expression as numpy.einsum has it, for example "oh,hi,hj->oij". Labels are letters; spaces are ignored; "..."
    is any number of axes, counted from the last, which the result has as well. Without "->" the result has the labels that
-   occur once, in alphabetical order, after those of "...". Axes of one label have one extent: an axis of extent 1 is not
-   repeated (see tn_plan_desc). 1 to 4096 operands of any strides. Errors name the character. */
+   occur once, in alphabetical order, after those of "...". Axes of one label have one extent, or 1: such an axis is repeated
+   as in NumPy (a plan does so on request). 1 to 4096 operands of any strides. Errors name the character. */
 TN_API tn_tensor *tn_einsum(tn_ctx *ctx, const char *expr, int64_t n, tn_tensor *const *operands);
 /* The same with integers as labels: labels[k] has one number >= 0 for each axis of operand k, out those of the result. */
 TN_API tn_tensor *tn_einsum_labels(tn_ctx *ctx, int64_t n, tn_tensor *const *operands, const int *const *labels, int rank,
@@ -20137,8 +20137,8 @@ static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
     }
     if (was == now || (p->desc.broadcast && now == 1)) return true;
     return tni_subscript_fail(p, p->operand[k].at[i], "%s has extent %lld in operand %d but %lld in operand %d, expected "
-                              "equal extents", tni_label_text(p, label, text), (long long)was, from[label] - 1,
-                              (long long)now, k);
+                              "equal extents%s", tni_label_text(p, label, text), (long long)was, from[label] - 1,
+                              (long long)now, k, p->desc.broadcast ? ", or 1" : "");
 }
 
 static bool tni_bind_result(tn_plan *p, int *table, int64_t size)
@@ -21825,6 +21825,7 @@ static tn_tensor *tni_einsum(tn_ctx *ctx, const char *op, const char *expr, int6
     p.memory.arena = true;
     p.op = op;
     p.expr = expr;
+    p.desc.broadcast = true;
     if ((!expr && !labels) || !t)
         return tni_fail(ctx, TN_ERR_ARG, "%s: the %s NULL", op, t ? "expression, or the array of labels, is"
                         : "array of operands is"), (tn_tensor *)NULL;

@@ -17,8 +17,8 @@
 
 /* Computes an expression as numpy.einsum has it, for example "oh,hi,hj->oij". Labels are letters; spaces are ignored; "..."
    is any number of axes, counted from the last, which the result has as well. Without "->" the result has the labels that
-   occur once, in alphabetical order, after those of "...". Axes of one label have one extent: an axis of extent 1 is not
-   repeated (see tn_plan_desc). 1 to 4096 operands of any strides. Errors name the character. */
+   occur once, in alphabetical order, after those of "...". Axes of one label have one extent, or 1: such an axis is repeated
+   as in NumPy (a plan does so on request). 1 to 4096 operands of any strides. Errors name the character. */
 TN_API tn_tensor *tn_einsum(tn_ctx *ctx, const char *expr, int64_t n, tn_tensor *const *operands);
 /* The same with integers as labels: labels[k] has one number >= 0 for each axis of operand k, out those of the result. */
 TN_API tn_tensor *tn_einsum_labels(tn_ctx *ctx, int64_t n, tn_tensor *const *operands, const int *const *labels, int rank,

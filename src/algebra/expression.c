@@ -168,8 +168,8 @@ static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
     }
     if (was == now || (p->desc.broadcast && now == 1)) return true;
     return tni_subscript_fail(p, p->operand[k].at[i], "%s has extent %lld in operand %d but %lld in operand %d, expected "
-                              "equal extents", tni_label_text(p, label, text), (long long)was, from[label] - 1,
-                              (long long)now, k);
+                              "equal extents%s", tni_label_text(p, label, text), (long long)was, from[label] - 1,
+                              (long long)now, k, p->desc.broadcast ? ", or 1" : "");
 }
 
 static bool tni_bind_result(tn_plan *p, int *table, int64_t size)

@@ -155,6 +155,7 @@ static tn_tensor *tni_einsum(tn_ctx *ctx, const char *op, const char *expr, int6
     p.memory.arena = true;
     p.op = op;
     p.expr = expr;
+    p.desc.broadcast = true;
     if ((!expr && !labels) || !t)
         return tni_fail(ctx, TN_ERR_ARG, "%s: the %s NULL", op, t ? "expression, or the array of labels, is"
                         : "array of operands is"), (tn_tensor *)NULL;
