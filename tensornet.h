@@ -15696,7 +15696,7 @@ TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
 
 /* ---- the optimisers, see >>op-optim --------------------------------------- >>pass-optim
    Calls of a series (one kernel for each parameter, i1 calls before it and i2 after it) are collected and run in one region
-   when the last comes, or when there is no more room, so that threads share small parameters as they share large ones. The
+   when the last comes, or when the list is full, so that threads share small parameters as they share large ones. The
    tasks of a parameter, and so the order of its sum, do not depend on the others. */
 TNI_FAST double TNI_T(sumsq_part)(const tni_update *u, int64_t begin, int64_t end)
 {
@@ -15796,7 +15796,7 @@ TNI_FAST tn_status TNI_T(series_run)(tni_cpu *cpu, const tn_call *c)
     if (c->i[1] == 0) cpu->updates = 0;                     /* an earlier series may have ended by an error */
     if (cpu->updates == TNI_CPU_SERIES
         || (sums && TNI_T(series_tasks)(cpu) + tni_ceil_div(n, share) > TNI_CPU_PARTS))
-        TNI_T(series_end)(cpu, sums ? &c->out[1] : NULL);           /* there is no more room */
+        TNI_T(series_end)(cpu, sums ? &c->out[1] : NULL);           /* the list is full */
     cpu->update_kernel = c->kernel;
     tni_update *u = &cpu->update[cpu->updates];
     u->first = TNI_T(series_tasks)(cpu);
@@ -49601,7 +49601,7 @@ typedef struct tni_scale { tn_image_colours colours; double low, high, clip; } t
 static const double tni_pad = 12, tni_tick_length = 4;
 static const double tni_bar_width = 14, tni_bar_gap = 14, tni_bar_least = 64;
 
-/* A figure: a body with room on its four sides, a title above and a caption below. */
+/* A figure: a body with margins on its four sides, a title above and a caption below. */
 typedef struct tni_figure {
     const char *what, *title, *caption;                                 /* what: the function that was called */
     double scale, body_width, body_height, left, top, right, bottom;    /* margins */
@@ -50085,8 +50085,8 @@ static double tni_sign_advance(const tni_sign *s)         /* in units */
     return (s->body[0] - 'a' + tni_sign_width(s)) * TNI_GLYPH_STEP * s->size;
 }
 
-/* The bytes of a text that fit into `room`, and their width. */
-static size_t tni_text_fit(const char *s, size_t bytes, double size, double room, double *width)
+/* The bytes of a text that fit into `max_width`, and their width. */
+static size_t tni_text_fit(const char *s, size_t bytes, double size, double max_width, double *width)
 {
     const char *at = s, *end = s + bytes, *next = s;
     uint32_t    code = 0;
@@ -50094,7 +50094,7 @@ static size_t tni_text_fit(const char *s, size_t bytes, double size, double room
         tni_sign sign;
         tni_sign_of(&sign, code = tni_text_next(&next, end, code));
         double advance = tni_sign_advance(&sign) * size / TNI_FONT_UNITS;
-        if (*width + advance > room) break;
+        if (*width + advance > max_width) break;
         *width += advance;
     }
     return (size_t)(at - s);
@@ -50116,12 +50116,12 @@ static double tni_hint(double y, double unit)
     return low + (high - low) * (y - line[k]) / (line[k + 1] - line[k]);
 }
 
-typedef struct tni_pen { tni_canvas *canvas; double x, y, unit, radius; bool turned; } tni_pen;
+typedef struct tni_pen { tni_canvas *canvas; double x, y, unit, radius; bool upwards; } tni_pen;
 
 static void tni_pen_line(const tni_pen *pen, const double a[2], const double b[2])
 {
     double x = pen->x, y = pen->y;
-    if (pen->turned) tni_cover_stroke(pen->canvas, x - a[1], y - a[0], x - b[1], y - b[0], pen->radius);
+    if (pen->upwards) tni_cover_stroke(pen->canvas, x - a[1], y - a[0], x - b[1], y - b[0], pen->radius);
     else tni_cover_stroke(pen->canvas, x + a[0], y - a[1], x + b[0], y - b[1], pen->radius);
 }
 
@@ -50172,7 +50172,7 @@ static void tni_pen_sign(const tni_pen *at, const tni_sign *s)
 
 /* Text for the SVG: its characters, as they are drawn, and their place. */
 static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
-                          bool turned)
+                          bool upwards)
 {
     tni_list *letters = &tni_picture_of(c->image)->letters;
     size_t    from = letters->count;
@@ -50181,34 +50181,34 @@ static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, 
         if (to) *to = s[i];
         else c->failed = true;
     }
-    tni_mark *m = tni_mark_add(c, TNI_MARK_TEXT, x, y, size, align, turned);
+    tni_mark *m = tni_mark_add(c, TNI_MARK_TEXT, x, y, size, align, upwards);
     if (!m) return;
     m->v[5] = tni_text_width(s, bytes, size);
     m->text = from;
     m->bytes = bytes;
 }
 
-/* align: 0 begins at x on the baseline y, 1/2 is centred there, 1 ends there. `turned`: rotated to read upwards. */
+/* align: 0 begins at x on the baseline y, 1/2 is centred there, 1 ends there. `upwards`: rotated by a right angle to read upwards. */
 static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
-                           bool turned)
+                           bool upwards)
 {
     const char *end = s + bytes;
     uint32_t    code = 0;
     tni_pen     pen;
     double      back = align * tni_text_width(s, bytes, size);
-    tni_mark_text(c, s, bytes, x, y, size, align, turned);
+    tni_mark_text(c, s, bytes, x, y, size, align, upwards);
     pen.canvas = c;
     pen.unit = size / TNI_FONT_UNITS;
     pen.radius = fmax(0.86 * pen.unit, 0.5);
-    pen.turned = turned;
-    pen.x = turned ? floor(x) + 0.5 : x - back;
-    pen.y = turned ? y + back : floor(y) + 0.5;
+    pen.upwards = upwards;
+    pen.x = upwards ? floor(x) + 0.5 : x - back;
+    pen.y = upwards ? y + back : floor(y) + 0.5;
     while (s < end && fabs(pen.x) < 1e7 && fabs(pen.y) < 1e7) {
         tni_sign sign;
         tni_sign_of(&sign, code = tni_text_next(&s, end, code));
         double advance = tni_sign_advance(&sign) * pen.unit;
         tni_pen_sign(&pen, &sign);
-        if (turned) pen.y -= advance;
+        if (upwards) pen.y -= advance;
         else pen.x += advance;
     }
 }
@@ -50218,45 +50218,45 @@ enum { TNI_LINES = 6 };                                                    /* of
 
 TNI_COLD_FN double tni_label_width(const char *s, double size) { return s ? tni_text_width(s, strlen(s), size) : 0; }
 
-/* One line of text. Text wider than `room` is set smaller, down to 3/4, then shortened to end with "...". */
-TNI_COLD_FN void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
-                                double room, uint32_t ink)
+/* One line of text. Text wider than `max_width` is set smaller, down to 3/4, then shortened to end with "...". */
+TNI_COLD_FN void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool upwards,
+                                double max_width, uint32_t ink)
 {
     double width = tni_label_width(s, size);
     if (!s) return;
-    if (width > room) {
-        size *= fmax(room / width * 0.999, 0.75);
+    if (width > max_width) {
+        size *= fmax(max_width / width * 0.999, 0.75);
         width = tni_label_width(s, size);
     }
-    if (width > room) {
+    if (width > max_width) {
         double dots = tni_label_width("...", size);
-        size_t bytes = tni_text_fit(s, strlen(s), size, room - dots, &width);
-        if (dots > room) return;
+        size_t bytes = tni_text_fit(s, strlen(s), size, max_width - dots, &width);
+        if (dots > max_width) return;
         double back = width - align * (width + dots);
-        tni_cover_text(c, s, bytes, turned ? x : x + back, turned ? y - back : y, size, 1, turned);
-        tni_cover_text(c, "...", 3, turned ? x : x + back, turned ? y - back : y, size, 0, turned);
-    } else tni_cover_text(c, s, strlen(s), x, y, size, align, turned);
+        tni_cover_text(c, s, bytes, upwards ? x : x + back, upwards ? y - back : y, size, 1, upwards);
+        tni_cover_text(c, "...", 3, upwards ? x : x + back, upwards ? y - back : y, size, 0, upwards);
+    } else tni_cover_text(c, s, strlen(s), x, y, size, align, upwards);
     tni_paint(c, ink, 1);
 }
 
 /* The bytes of the first line: up to a line's end, else up to the last blank that fits, else all that fit. */
-static size_t tni_line_bytes(const char *s, double size, double room)
+static size_t tni_line_bytes(const char *s, double size, double max_width)
 {
     size_t line = strcspn(s, "\n"), blank;
     double width;
     if (line > 0 && s[line] == '\n' && s[line - 1] == '\r') line--;
-    size_t end = tni_text_fit(s, line, size, room, &width);
+    size_t end = tni_text_fit(s, line, size, max_width, &width);
     if (end == line) return line;
     for (blank = end; blank > 0 && s[blank] != ' ';) blank--;
     return blank > 0 ? blank : (size_t)tni_max((int64_t)end, 1);
 }
 
-/* Lines centred at x below y, wrapped at `room`; returns their height. Without a canvas they are only measured. */
-TNI_COLD_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
+/* Lines centred at x below y, wrapped at `max_width`; returns their height. Without a canvas they are only measured. */
+TNI_COLD_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double max_width)
 {
     double height = 0;
     for (int lines = 0; s && *s && lines < TNI_LINES; lines++) {
-        size_t bytes = tni_line_bytes(s, size, room);
+        size_t bytes = tni_line_bytes(s, size, max_width);
         if (c) {
             tni_cover_text(c, s, bytes, x, y + height + size, size, 0.5, false);
             tni_paint(c, TNI_TEXT_INK, 1);
@@ -52047,7 +52047,7 @@ static void tni_svg_clip(tni_svg *s, const tni_mark *m)
     tni_svg_put(s, "\">\n");
 }
 
-/* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, turned, width; of
+/* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, upwards, width; of
    a band: x, y and low of both ends; of cells and of a bar: corner, width, height, and width and height of one; of ink: its
    strength. Returns the number of marks. */
 static size_t tni_svg_mark(tni_svg *s, const tni_mark *m, size_t count)

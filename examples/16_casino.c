@@ -16,7 +16,7 @@ enum { ROLLS = 1000, DICE = 2, SIDES = 6, STEPS = 150 };
 static const double start[DICE] = {2 / 3.0, 1 / 3.0}, follows[DICE][DICE] = {{0.95, 0.05}, {0.1, 0.9}};
 static const double shows[DICE][SIDES] = {{1 / 6.0, 1 / 6.0, 1 / 6.0, 1 / 6.0, 1 / 6.0, 1 / 6.0}, {.1, .1, .1, .1, .1, .5}};
 
-static double dice(void)                                     /* a random number from 0 to 1 */
+static double uniform(void)                                    /* a random number from 0 to 1 */
 {
     static uint32_t state = 1;
     state = state * 1664525u + 1013904223u;
@@ -40,8 +40,8 @@ int main(void)
     char           why[TN_WHY];
     tn_ctx        *ctx;
     for (int t = 0, die = 0; t < ROLLS; t++) {
-        if (t > 0) die = dice() < follows[die][1];
-        double r = dice();
+        if (t > 0) die = uniform() < follows[die][1];
+        double r = uniform();
         int    side = 0;
         while (side < SIDES - 1 && (r -= shows[die][side]) >= 0) side++;
         one_hot[t][side] = 1, number[t] = side + 1, loaded[t] = die;

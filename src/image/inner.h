@@ -70,7 +70,7 @@ typedef struct tni_scale { tn_image_colours colours; double low, high, clip; } t
 static const double tni_pad = 12, tni_tick_length = 4;
 static const double tni_bar_width = 14, tni_bar_gap = 14, tni_bar_least = 64;
 
-/* A figure: a body with room on its four sides, a title above and a caption below. */
+/* A figure: a body with margins on its four sides, a title above and a caption below. */
 typedef struct tni_figure {
     const char *what, *title, *caption;                                 /* what: the function that was called */
     double scale, body_width, body_height, left, top, right, bottom;    /* margins */
@@ -101,9 +101,9 @@ TNI_FN void tni_draw_frame(tni_canvas *c, double x0, double y0, double x1, doubl
 /* letters.c */
 TNI_FN uint32_t tni_text_next(const char **at, const char *end, uint32_t before);
 TNI_FN double tni_label_width(const char *s, double size);
-TNI_FN void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
-                           double room, uint32_t ink);
-TNI_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room);
+TNI_FN void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool upwards,
+                           double max_width, uint32_t ink);
+TNI_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double max_width);
 
 /* heat.c */
 TNI_FN double tni_ruler_pixel(const tni_ruler *r, double v);

@@ -322,7 +322,7 @@ static void tni_svg_clip(tni_svg *s, const tni_mark *m)
     tni_svg_put(s, "\">\n");
 }
 
-/* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, turned, width; of
+/* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, upwards, width; of
    a band: x, y and low of both ends; of cells and of a bar: corner, width, height, and width and height of one; of ink: its
    strength. Returns the number of marks. */
 static size_t tni_svg_mark(tni_svg *s, const tni_mark *m, size_t count)

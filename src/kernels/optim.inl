@@ -1,7 +1,7 @@
 #if TNI_BITS == 32
 /* ---- the optimisers, see >>op-optim --------------------------------------- >>pass-optim
    Calls of a series (one kernel for each parameter, i1 calls before it and i2 after it) are collected and run in one region
-   when the last comes, or when there is no more room, so that threads share small parameters as they share large ones. The
+   when the last comes, or when the list is full, so that threads share small parameters as they share large ones. The
    tasks of a parameter, and so the order of its sum, do not depend on the others. */
 TNI_FAST double TNI_T(sumsq_part)(const tni_update *u, int64_t begin, int64_t end)
 {
@@ -101,7 +101,7 @@ TNI_FAST tn_status TNI_T(series_run)(tni_cpu *cpu, const tn_call *c)
     if (c->i[1] == 0) cpu->updates = 0;                     /* an earlier series may have ended by an error */
     if (cpu->updates == TNI_CPU_SERIES
         || (sums && TNI_T(series_tasks)(cpu) + tni_ceil_div(n, share) > TNI_CPU_PARTS))
-        TNI_T(series_end)(cpu, sums ? &c->out[1] : NULL);           /* there is no more room */
+        TNI_T(series_end)(cpu, sums ? &c->out[1] : NULL);           /* the list is full */
     cpu->update_kernel = c->kernel;
     tni_update *u = &cpu->update[cpu->updates];
     u->first = TNI_T(series_tasks)(cpu);
