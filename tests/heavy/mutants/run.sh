@@ -182,6 +182,7 @@ if newer "$library" "$dir/src" $here/mutant.h; then
 fi
 
 if [ "$what" = header ]; then
+    ${MAKE:-make} -s -f tests/Makefile build/sizes.h
     whole=$(grep -l 'define TENSORNET_IMPLEMENTATION' tests/test_*.c)
     for t in tests/test_*.c; do
         p=${t#tests/} p=${p%.c} how="-iquote $dir/src"
