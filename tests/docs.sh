@@ -283,7 +283,7 @@ while read -r kind page line file needs; do
         else fail "$page:$line: it does not compile"; cat "$work/errors"; fi ;;
     quoted)
         if ! awk -v lines="$page:$line" '
-            { gsub("\xe2\x88\x92", "-"); gsub(/\[[^]]*\]\([^)]*\)|`[^`]*`/, "") }
+            { gsub(/−/, "-"); gsub(/\[[^]]*\]\([^)]*\)|`[^`]*`/, "") }
             FILENAME ~ /\.said$/ {
                 gsub(/~[0-9.]*|[^-+0-9.eE~]/, " ")
                 for (i = 1; i <= NF; i++) if ($i ~ /^[-+]?[0-9.]*[0-9]/) value[++n] = $i + 0
