@@ -20,7 +20,10 @@
 #   <!-- not run: REASON -->  a shell block that is only parsed; the files and make targets that it names must exist
 #   <!-- numbers: T A -->     each number of the output may differ by this part of it, T = 0.1 for example, or by A, if that
 #                             is given
+#   <!-- printed by: NAME --> each number of the paragraph or table below it, of two digits or more, is in tests/pages/NAME.txt,
+#                             which is what the example NAME prints
 #   <!-- only links -->       on the page's first line: its code is not looked at
+# An answer (<details><summary>Answer) has an output, of a block in it or by such a mark, and each of its numbers is in there.
 # What a program has printed is kept: it is compiled and run again only if it, its compiler or the library is another one.
 # Links between pages are followed, too: the file must exist, and the heading. So must every path of the repository that a page
 # names in its text, such as src/ops/norm.c; capitals stand for any name (tests/test_NAME.c).
@@ -56,6 +59,15 @@ for page; do
     function start(n) { prog = n; if (!(n in known)) { known[n] = 1; order[++programs] = n; line_of[n] = NR } }
     function plan(kind, line, file, needs) { print kind, page, line, file, (needs == "" ? "-" : needs) }
     function forget() { sketch = declared = file = notrun = above = ""; }
+    function quote(    f, n) {   # the prose that was collected, against what was printed
+        if (evidence == "") print "FAIL", page, quoted, "an answer without an output"
+        else {
+            f = out ".quoted" quoted
+            printf "%s", prose > f; close(f); printf "%s", evidence > (f ".said"); close(f ".said")
+            plan("quoted", quoted, f)
+        }
+        quoted = answer = 0; prose = evidence = ""
+    }
     function numbered(line) { return "#line " line " \"" page "\"\n" }
     function wrap(p, rest) {
         return head[p] "#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n" \
@@ -74,12 +86,23 @@ for page; do
         else if (key == "file" && value != "")  file = value
         else if (key == "not run" && value != "")           notrun = value
         else if (key == "numbers" && value ~ /^[0-9]/)      tolerance = value
+        else if (key == "printed by" && value != "") {
+            if (!quoted) quoted = NR
+            said = "tests/pages/" value ".txt"
+            for (n = 0; (getline line < said) > 0; n++) evidence = evidence line "\n"
+            close(said)
+            if (!n) print "FAIL", page, NR, "no output of an example: " said
+        }
         else {
             notrun = "unknown mark"
             print "FAIL", page, NR, "is not a mark, or lacks its value: " text
         }
         next
     }
+    /^<details><summary>Answer/ { answer = 1; quoted = NR; next }
+    answer && /^<\/details>/ || quoted && !answer && !inside && /^$/ && prose != "" { quote(); next }
+    quoted && !inside && !/^ *```/ { prose = prose $0 "\n"; next }
+    answer && inside && lang == "text" && !/^ *```/ { evidence = evidence $0 "\n" }
     !inside && /^ *```/ {
         lang = $0; sub(/^ *```/, "", lang); sub(/^<!--.*/, "", lang)
         inside = 1; first = NR + 1; block = hash = ""; own_main = 0
@@ -138,6 +161,7 @@ for page; do
         next
     }
     END {
+        if (quoted) quote()
         if (inside) print "FAIL", page, first, "a block without an end"
         for (i = 1; i <= programs; i++) {
             p = order[i]
@@ -257,6 +281,29 @@ while read -r kind page line file needs; do
             if run "$needs" "$page" "$line" "$root/${file%.c*}.shown" "$root/${file%.c*}"
             then mv "$work/printed" "$kept.printed"; mv "$work/program" "$kept"; fi
         else fail "$page:$line: it does not compile"; cat "$work/errors"; fi ;;
+    quoted)
+        if ! awk -v lines="$page:$line" '
+            { gsub(/−/, "-"); gsub(/\[[^]]*\]\([^)]*\)|`[^`]*`/, "") }
+            FILENAME ~ /\.said$/ {
+                gsub(/~[0-9.]*|[^-+0-9.eE~]/, " ")
+                for (i = 1; i <= NF; i++) if ($i ~ /^[-+]?[0-9.]*[0-9]/) value[++n] = $i + 0
+                next
+            }
+            {   while (match($0, /[0-9],[0-9][0-9][0-9]/)) $0 = substr($0, 1, RSTART) substr($0, RSTART + 2)
+                while (match($0, /[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)? ?%?/)) {
+                    word = substr($0, RSTART, RLENGTH); $0 = substr($0, RSTART + RLENGTH)
+                    if (word !~ /[0-9].*[0-9]/) continue
+                    number = word + 0; places = word; sub(/^[^.]*\.?/, "", places); sub(/[^0-9].*/, "", places)
+                    for (i = 1; i <= n; i++) {                       # as it is printed, or rounded; or as a percentage
+                        d = value[i] - number; share = 100 * value[i] - number
+                        if (d < 0) d = -d; if (share < 0) share = -share
+                        if ((word ~ /%/ && share < d ? share : d) <= 0.500001 * 10 ^ -length(places)) break
+                    }
+                    if (i > n) { printf "FAIL %s: %s is in no output\n", lines, word; bad = 1 }
+                }
+            }
+            END { exit bad }' "$file.said" "$file"
+        then failed=$((failed + 1)); else ok; fi ;;
     same)
         awk 'NR == 1 && /^\/\*/ { first = 1 }
              !first && NF && !/^#define TENSORNET_IMPLEMENTATION/
