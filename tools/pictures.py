@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """python3 tools/pictures.py NAME... | all: makes pictures of docs/images anew. Without a name it lists them.
 
-It runs in the folder of the repository, after `make tn`. What programs draw needs stb_image_write.h; pages are seen in Chromium, in a
-window so narrow that in a text 830 pixels wide their smallest letters are 12 pixels high (`sh tools/setup.sh --look` installs what
-is needed). Models and pages are kept in build/pictures; a PNG gets a palette, which makes it small. The language model learns
-from STORIES, a file of TinyStories, by default that of the tests; the pictures of docs/images are of the first 2 MiB of its training set.
+It runs in the folder of the repository, after `make tn`. What programs draw needs stb_image_write.h; pages are seen in
+Chromium, in a window so narrow that in a text 830 pixels wide their smallest letters are 12 pixels high (`sh tools/setup.sh
+--look` installs what is needed). Models and pages are kept in build/pictures; a PNG gets a palette, which makes it small. The
+language model learns from STORIES, a file of TinyStories, by default that of the tests; the pictures of docs/images are of the
+first 2 MiB of its training set. All of it takes half an hour on two quiet cores.
 """
 import collections
 import os
@@ -25,28 +26,31 @@ PARTS = {
     "modifier.png": ((), ["make -s build/examples/studies/modifier", "build/examples/studies/modifier --out {work}"]),
     "spectra_embedding.png": ((), ["make -s build/examples/studies/spectra",
                                    "build/examples/studies/spectra --widths none --out {work}"]),
-    "sentence0.png": ((), ["make -s build/examples/studies/text_mps", "sh examples/get_data.sh kjv",
+    "sentence1.png": ((), ["make -s build/examples/studies/text_mps", "sh examples/get_data.sh kjv",
                            "build/examples/studies/text_mps --sentence 'in the beginning god created the' --out {work}"]),
-    "story/model.safetensors": ((), ["build/tn train {stories} --out {work}/story --layers 2 --width 128 --heads 4 --context 128 "
-                                     "--vocab 1024 --batch 16 --steps 500 --weights-every 100 --val-every 100"]),
+    "story/model.safetensors": ((), ["build/tn train {stories} --out {work}/story --layers 2 --width 128 --heads 4 "
+                                     "--context 128 --vocab 1024 --batch 16 --steps 500 --weights-every 100 --val-every 100"]),
     "xor.html": ((), ["build/tn demo xor --out {work}/xor.html"]),
     "digits.html": ((), ["build/tn demo digits --out {work}/digits.html"]),
     "clothes.html": (("demo/regularised.safetensors",), ["build/tn look {work}/demo/regularised.safetensors --title Clothes "
                                                          "--out {work}/clothes.html"]),
     "two.html": (("demo/regularised.safetensors",), ["build/tn look {work}/demo/model.safetensors --against "
                                                      "{work}/demo/regularised.safetensors --out {work}/two.html"]),
-    "story.html": (("story/model.safetensors",), ["build/tn look {work}/story --title Stories --text 'once upon a time there was a "
-                                                  "little' --out {work}/story.html"]),
+    "story.html": (("story/model.safetensors",), ["build/tn look {work}/story --title Stories --text 'once upon a time "
+                                                  "there was a little' --out {work}/story.html"]),
 }
 # Pictures that programs draw: name: (part, file).
 DRAWN = {name: ("demo/regularised.safetensors", f"demo/{name}.png")
          for name in ("eigenvectors", "eigenvectors_noisy", "interaction", "spectra", "training")}
 DRAWN |= {name: ("gates.png", f"{name}.png") for name in ("gates", "xor", "three")}
-DRAWN |= {"modifier": ("modifier.png",) * 2, "regularisation": ("spectra_embedding.png",) * 2, "sentence": ("sentence0.png",) * 2}
-# Pictures of pages: name: (page, query, selectors of what is shown, width, theme).
+DRAWN |= {name: (file, file) for name, file in (("modifier", "modifier.png"), ("regularisation", "spectra_embedding.png"),
+                                                ("sentence", "sentence1.png"))}
+# Pictures of pages: name: (page, query, selectors of what is shown, width, theme, and selectors of what is left out).
 SEEN = {
-    "lesson": ("xor.html", "?steps=60", "#learn", 760, "light"),
-    "lesson-digits": ("digits.html", "?steps=600", "#learn", 760, "light"),
+    "lesson": ("xor.html", "?steps=60", "#learn", 760, "light", "#learn h2, .lead, .body > h4, .figure, .truth, "
+               ".xor > :first-child > h4:nth-of-type(2)"),
+    "lesson-digits": ("digits.html", "?steps=120", "#learn", 760, "light", "#learn h2, .lead, .body > h4, .figure, .answers, "
+                      ".draw, .digits > h4:nth-of-type(n + 2)"),
     "look-pictures": ("clothes.html", "", ".top, #learnt", 760, "light"),
     "look-phone": ("clothes.html", "", ".top, #learnt", 390, "light"),
     "look-compare": ("two.html", "", ".top, #learnt", 760, "light"),
@@ -71,19 +75,19 @@ def make(part):
         subprocess.run(line, shell=True, check=True, stdout=subprocess.DEVNULL)
 
 
-def shot(page, query, shown, width, theme):
+def shot(page, query, shown, width, theme, hidden="nav"):
     """What a browser shows of a page: the file of a PNG. A window is never narrower than 500 pixels, a frame may be."""
-    style = ("nav, footer, .switches, .skip, .top, section.section { display: none !important } "
-             f":is({shown}) {{ display: block !important; border: 0 !important; margin-top: 0 !important }} "
-             "#content { padding: 1.2rem 0 !important }")
-    source = (WORK / page).read_text()
-    (WORK / "shot.html").write_text(source + f"<style>{style}</style><script>document.documentElement.dataset.theme = '{theme}'; "
-                                    "document.dispatchEvent(new Event('tn-theme'));</script>")
-    (WORK / "frame.html").write_text("<!DOCTYPE html><body style='margin: 0'><iframe style='border: 0; display: block; height: 2600px; "
-                                     f"width: {width}px' src='shot.html{query}'></iframe>")
+    style = (f"nav, footer, .switches, .skip, .top, section.section, {hidden} {{ display: none !important }} "
+             f":is({shown}) {{ display: block !important; border: 0 !important; margin-top: 0 !important; "
+             "padding-top: 0 !important } #content { padding: 1.4rem 0 !important }")
+    (WORK / "shot.html").write_text((WORK / page).read_text() + f"""<style>{style}</style><script>
+        document.documentElement.dataset.theme = "{theme}"; document.dispatchEvent(new Event("tn-theme"));</script>""")
+    (WORK / "frame.html").write_text(f"""<!DOCTYPE html><body style="margin: 0"><iframe src="shot.html{query}"
+        style="border: 0; display: block; height: 2600px; width: {width}px"></iframe>""")
     subprocess.run(["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                    f"--user-data-dir={WORK}/profile", "--force-device-scale-factor=1.5", f"--window-size={max(width, 500)},2600",
-                    "--virtual-time-budget=20000", f"--screenshot={WORK}/shot.png", f"file://{WORK.resolve()}/frame.html"],
+                    f"--user-data-dir={WORK}/profile", f"--window-size={max(width, 500)},2600",
+                    "--force-device-scale-factor=1.5", "--virtual-time-budget=20000", f"--screenshot={WORK}/shot.png",
+                    f"file://{WORK.resolve()}/frame.html"],
                    check=True, capture_output=True)
     return WORK / "shot.png"
 
@@ -121,26 +125,32 @@ def cropped(rows, room=30):
     return [row[:most + room] for row in rows[:last + 1 + room]]
 
 
+def palette_of(counts):
+    """At most 256 cells of the cube of colours, lists of colours: the widest one is halved until there are as many."""
+    def widest(cell):
+        weight = sum(counts[p] for p in cell) ** 0.2
+        return max(((max(p[i] for p in cell) - min(p[i] for p in cell)) * weight, i) for i in range(3))
+
+    cells = [(*widest(list(counts)), list(counts))]
+    while len(cells) < 256 and max(cells, key=lambda c: c[0])[0] > 0:
+        cell = max(cells, key=lambda c: c[0])
+        cells.remove(cell)
+        _, i, colours = cell
+        middle = (max(p[i] for p in colours) + min(p[i] for p in colours)) / 2
+        for half in ([p for p in colours if p[i] <= middle], [p for p in colours if p[i] > middle]):
+            cells.append((*widest(half), half))
+    return [colours for _, _, colours in cells]
+
+
 def write(rows, path):
-    """A PNG with a palette: the means of the commonest 256 cells of the cube of colours, halved in size until few are left out."""
-    counts = collections.Counter(p for row in rows for p in row)
-    for shift in range(8):
-        cells = collections.defaultdict(list)
-        for p, count in counts.items():
-            cells[tuple(v >> shift for v in p)].append((count, p))
-        total = sorted(((sum(c for c, _ in some), cell) for cell, some in cells.items()), reverse=True)
-        if sum(count for count, _ in total[256:]) <= 0.001 * sum(counts.values()):
-            break
-    palette = [tuple(round(sum(c * p[i] for c, p in cells[cell]) / count) for i in range(3)) for count, cell in total[:256]]
-    index = {cell: i for i, (_, cell) in enumerate(total[:256])}
+    """A PNG with a palette: of each cell the commonest colour, if it is most of it, or the mean."""
+    counts, palette, of = collections.Counter(p for row in rows for p in row), [], {}
+    for cell in palette_of(counts):
+        total, most = sum(counts[p] for p in cell), max(cell, key=counts.get)
+        palette.append(most if 2 * counts[most] > total else
+                       tuple(round(sum(counts[p] * p[i] for p in cell) / total) for i in range(3)))
+        of.update((p, len(palette) - 1) for p in cell)
 
-    def nearest(p):
-        cell = tuple(v >> shift for v in p)
-        if cell not in index:
-            index[cell] = min(range(len(palette)), key=lambda i: sum((a - b) ** 2 for a, b in zip(palette[i], p)))
-        return index[cell]
-
-    of = {p: nearest(p) for p in counts}
     body = b"".join(b"\0" + bytes(of[p] for p in row) for row in rows)
 
     def chunk(kind, data):
@@ -163,7 +173,8 @@ def main(names):
             write(read(WORK / file), IMAGES / f"{name}.png")
         elif name in SEEN:
             make(SEEN[name][0])
-            write(cropped(read(shot(*SEEN[name]))), IMAGES / f"{name}.png")
+            rows, width = read(shot(*SEEN[name])), SEEN[name][3] * 3 // 2
+            write(cropped([row[:width] for row in rows]), IMAGES / f"{name}.png")
         else:
             sys.exit(f"pictures: {name} is no picture of docs/images; python3 tools/pictures.py lists them")
 

@@ -70,7 +70,7 @@ const stages = [
         "The first eigenvectors are shapes now. Within one picture red and blue count against each other: an image like " +
         "its red part alone, or like its blue part alone, moves the digit's number, up if the eigenvalue is positive. " +
         "Choose other digits, and compare." },
-    { name: "by heart", reached: ({ right, losses }) => right > 0.85 && losses[0] < 0.4 * losses[1], text: () =>
+    { name: "by heart", reached: ({ step }) => step >= 600, text: () =>
         "Now look at the two curves of the loss at the end: that of the images it learns from goes on falling, that of the " +
         "others hardly does. The layer learns its own images by heart. Draw a digit below, and see what it says." },
 ];
