@@ -14,8 +14,9 @@
 #                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time, as test-gpu,
 #                  sanitize-gpu and bench-gpu do
 # make tn-mpi      the same with --comm mpi: build/tn-mpi, for mpirun -n 4 build/tn-mpi train ... (sh tools/setup.sh --mpi)
-# make pages       pages that teach, in build/pages, by tn demo: XOR and digits that learn in the browser (sh tools/setup.sh
-#                  --look installs clang for WebAssembly, which this needs)
+# make pages       a folder for any web host, build/pages: lessons in which XOR and digits are learnt in the browser, and the pages
+#                  of three models (sh tools/setup.sh --look installs clang for WebAssembly, which this needs)
+# make pictures    the pictures of docs/images: PICTURES="eigenvectors lesson", say, or all (python3 tools/pictures.py lists them)
 # make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them; PYTHON is another python
 #                  that has them); BENCH=gemm, pieces, step, lm, decode, operator, scan, chains, einsum, attention, predict,
 #                  threads: one of them alone; BENCH=profile: where the time of a step goes, by kernel and thread
@@ -33,7 +34,7 @@
 # One more than there are processors, because some tests wait.
 JOBS  := $(shell expr `getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2` + 1)
 
-.PHONY: all header map docs examples tn tn-cuda tn-mpi weights demo pages test test-all check mutants cuda bench fuzz clean
+.PHONY: all header map docs examples tn tn-cuda tn-mpi weights demo pages pictures test test-all check mutants cuda bench fuzz clean
 all: examples
 
 # ---- the library: the files of src/, each compiled by itself, and the one header that is made from them. A compiler that
@@ -161,8 +162,12 @@ docs:
 demo: build/examples/fashion
 	$<
 
-pages: build/tn
-	build/tn demo --out build/pages
+pages: build/tn build/examples/06_eigenvectors
+	sh tools/pages/pages.sh $^ build/pages
+
+PICTURES = all
+pictures: build/tn
+	python3 tools/pictures.py $(PICTURES)
 
 # ---- tests, by tests/Makefile. What does not build is a failed test, so a run does not stop at an error; the sum is last.
 

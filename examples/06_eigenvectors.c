@@ -65,6 +65,8 @@ int main(void)
     tn_image  *image = tn_image_tiles_of(ctx, pictures, &(tn_image_tiles_desc){ .rows = 10, .columns = PAIRS, .own_scales = true,
         .title = "eigenvectors of the digits 0 to 9" });
     tn_image_save_svg(image, "eigenvectors.svg");
+    tn_params_save(params, "digits.safetensors");           /* tn look digits.safetensors --w digits.w --p digits.p makes a page, */
+    tn_npy_save(images, "digits.npy");                      /* and --data digits.npy shows which eigenvectors spoke for an image */
 
     /* How well do these four of the 64 pairs of each digit classify alone? An operator that is truncated to them: */
     tn_tensor *x = tn_slice(images, 0, TRAIN, ALL), *y = tn_slice(labels, 0, TRAIN, ALL);
@@ -95,7 +97,7 @@ int main(void)
         fprintf(stderr, "%s\n", tn_ctx_error(ctx));
         return 1;
     }
-    printf("\npicture: eigenvectors.svg\ntest_accuracy: %.3f\ntest_accuracy_of_4_pairs: %.3f\n", whole, few);
+    printf("\npicture: eigenvectors.svg\nmodel: digits.safetensors\nimages: digits.npy\ntest_accuracy: %.3f\ntest_accuracy_of_4_pairs: %.3f\n", whole, few);
     printf("pairs_of_0: %d, certified: %.2f, test_accuracy: %.3f\n", (int)kept[0], (double)lost[0], enough);
     printf("pixels_of_a_picture: %.0f, of a random one: %.0f\n", pixels, random);
     tn_ctx_destroy(ctx);

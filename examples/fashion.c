@@ -92,40 +92,15 @@ static double mean_autocorrelation(const double *top)
 
 /* ---- pictures ------------------------------------------------------------------- */
 
-static tn_image *eigenvector_tiles(tn_ctx *ctx, const double *top, const char *title, const char *const *names)
+static void draw_eigenvectors(tn_ctx *ctx, const trained *t, const double *top, const options *o, const char *const *names,
+                              const char *file)
 {
     static const char *const heads[ROWS] = {"+1", "+2", "+3", "-1", "-2", "-3"};
-    return tn_image_tiles(ctx, top, TILES, SIDE, SIDE, &(tn_image_tiles_desc){ .rows = ROWS, .columns = CLASSES,
-        .row_names = heads, .column_names = names, .own_scales = true, .clip = 99.5, .cell = 2, .scale = 2, .title = title,
-        .caption = "The top eigenvectors of each class. Each tile has its own scale." });
-}
-
-/* Two pictures side by side. */
-static tn_image *beside(tn_ctx *ctx, const tn_image *a, const tn_image *b)
-{
-    int64_t   height = a && b && b->height > a->height ? b->height : a ? a->height : 0;
-    tn_image *both = a && b ? tn_image_create(ctx, a->width + b->width, height) : NULL;
-    if (!both) return NULL;
-    for (int64_t y = 0; y < a->height; y++)
-        memcpy(both->pixels + 3 * y * both->width, a->pixels + 3 * y * a->width, 3 * (size_t)a->width);
-    for (int64_t y = 0; y < b->height; y++)
-        memcpy(both->pixels + 3 * (y * both->width + a->width), b->pixels + 3 * y * b->width, 3 * (size_t)b->width);
-    return both;
-}
-
-static void draw_eigenvectors(tn_ctx *ctx, const trained *t, double *const *top, const options *o, const char *const *names)
-{
-    char      title[96];
-    tn_image *part[2];
-    for (int k = 0; k < 2; k++) {
-        snprintf(title, sizeof title, "%.1f %% correct, autocorrelation %.2f", 100 * t[k].accuracy,
-                 mean_autocorrelation(top[k]));
-        part[k] = eigenvector_tiles(ctx, top[k], title, names);
-    }
-    check(ctx);
-    save_image(ctx, beside(ctx, part[0], part[1]), o->out, "eigenvectors");
-    tn_image_destroy(part[0]);
-    tn_image_destroy(part[1]);
+    char title[96];
+    snprintf(title, sizeof title, "Eigenvectors for (+) and against (\xE2\x88\x92) each class: %.1f %% correct", 100 * t->accuracy);
+    save_image(ctx, tn_image_tiles(ctx, top, TILES, SIDE, SIDE, &(tn_image_tiles_desc){ .rows = ROWS, .columns = CLASSES,
+        .row_names = heads, .column_names = names, .own_scales = true, .clip = 99.5, .cell = 2, .scale = 2, .title = title }),
+        o->out, file);
 }
 
 /* Rows of a class's interaction matrix as pictures: what a pixel, marked by its place, is multiplied with. */
@@ -167,39 +142,30 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Of four classes the ENDS most positive and the ENDS most negative eigenvalues; what is between is left out. */
+/* Of four classes the ENDS most positive eigenvalues above the axis, and the ENDS most negative ones below it. */
 static void draw_spectra(tn_ctx *ctx, const tn_eigenpairs *e, const options *o, const char *const *names)
 {
-    enum { GAP = 2, PLACES = 2 * ENDS + GAP };
     static const int classes[4] = {0, 1, 5, 7};
-    static double    y[4][PLACES];
-    static char      name[PLACES][8];
-    const char      *x_names[PLACES];
+    static double    x[2 * ENDS], y[4][2 * ENDS];
     double          *v = doubles(CLASSES * e->count);
-    tn_image_series        series[4];
+    tn_image_series  series[4];
     int64_t          ends = e->count < 2 * ENDS ? e->count / 2 : ENDS;
     tn_read(e->values, TN_F64, v, CLASSES * e->count);
     check(ctx);
-    for (int64_t i = 0; i < PLACES; i++) {
-        int64_t place = i < ENDS ? i + 1 : i - PLACES;
-        bool    named = place == 1 || place == -1 || place % 5 == 0;
-        snprintf(name[i], sizeof name[i], "%+d", (int)place);
-        x_names[i] = named && (i < ENDS || i >= ENDS + GAP) ? name[i] : NULL;
-    }
     for (int64_t k = 0; k < 4; k++) {
         double *own = v + classes[k] * e->count;
         qsort(own, (size_t)e->count, sizeof *own, descending);
-        for (int64_t i = 0; i < PLACES; i++) y[k][i] = HUGE_VAL;         /* not finite: not drawn */
         for (int64_t i = 0; i < ends; i++) {
-            y[k][i] = own[i];
-            y[k][PLACES - 1 - i] = own[e->count - 1 - i];
+            x[2 * i] = x[2 * i + 1] = (double)i + 1;
+            y[k][2 * i] = own[i];
+            y[k][2 * i + 1] = own[e->count - 1 - i];
         }
-        series[k] = (tn_image_series){ .name = names[classes[k]], .y = y[k], .count = PLACES, .kind = TN_IMAGE_SERIES_STEMS };
+        series[k] = (tn_image_series){ .name = names[classes[k]], .x = x, .y = y[k], .count = 2 * ends,
+                                       .kind = TN_IMAGE_SERIES_STEMS };
     }
     save_image(ctx, tn_image_plot(ctx, series, 4, &(tn_image_plot_desc){
-        .title = "Both ends of the spectra of four classes, in pixel space",
-        .x_title = "place from the positive and from the negative end", .y_title = "eigenvalue", .x_names = x_names,
-        .x_name_count = PLACES, .width = 680, .scale = 2 }), o->out, "spectra");
+        .title = "Both ends of the spectra of four classes", .x_title = "place, from the largest and from the smallest",
+        .y_title = "eigenvalue", .x_low = 0.4, .x_high = ENDS + 0.6, .scale = 2 }), o->out, "spectra");
     free(v);
 }
 
@@ -308,7 +274,8 @@ int main(int argc, char **argv)
     printf("autocorrelation: %.3f\n", mean_autocorrelation(top[0]));
     printf("autocorrelation_regularised: %.3f\n", mean_autocorrelation(top[1]));
     printf("pictures:\n");
-    draw_eigenvectors(ctx, t, top, &o, names);
+    draw_eigenvectors(ctx, &t[1], top[1], &o, names, "eigenvectors");
+    draw_eigenvectors(ctx, &t[0], top[0], &o, names, "eigenvectors_noisy");
     draw_interaction(ctx, t[1].cp, 7, &o, names);
     draw_spectra(ctx, &t[1].e, &o, names);
     draw_curves(ctx, t, &o);

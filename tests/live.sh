@@ -1,9 +1,9 @@
 #!/bin/sh
-# sh tests/live.sh LIVE LESSON TN: the library in pages. The header compiles for wasm32 without a warning, whole and with what
+# sh tests/live.sh LIVE LESSON TN EIGENVECTORS: the library in pages. The header compiles for wasm32 without a warning, whole and with what
 # pages leave out; what a page carries asks for nothing that a browser lacks; its functions answer in Chromium as LIVE
 # (tests/look/live.c), which calls them natively; the pages of `tn demo` show there what LESSON (tests/look/lesson.c)
-# prints; and the live parts of pages answer keys and clicks (tests/look/press.js). Its last line is
-# `N passed, N failed, N skipped`.
+# prints; the live parts of pages answer keys and clicks (tests/look/press.js); and the folder that `make pages` builds, with the
+# example EIGENVECTORS, needs nothing but itself. Its last line is `N passed, N failed, N skipped`.
 set -u
 passed=0 failed=0 skipped=0
 pass() { passed=$((passed + 1)); }
@@ -129,7 +129,7 @@ fi
 # rounding errors, which grow with its steps.
 lesson() {
     "$lesson" "$1" "$2" > "$folder/native" || fail "$lesson $1"
-    dom "pages/$1.html?steps=$2"
+    dom "demo/$1.html?steps=$2"
     tr '<' '\n' < "$folder/dom" | sed -n 's/.* data-value="\([^"]*\)".*/\1/p' > "$folder/values"
     if paste "$folder/native" "$folder/values" | head -n "$3" | awk -v tolerance="$4" '
         { d = $1 - $2; if (d < 0) d = -d
@@ -140,22 +140,24 @@ lesson() {
     if grep -q 'CONSOLE' "$folder/said"; then fail "$1.html: $(grep 'CONSOLE' "$folder/said")"; else pass; fi
 }
 lesson=$2
-if "$3" demo --out "$folder/pages" > "$folder/said" 2>&1; then pass; else fail "$(cat "$folder/said")"; finish; fi
-lesson xor 40 12 1e-5
-lesson digits 30 11 1e-3
-dom pages/index.html
+if "$3" demo --out "$folder/demo" > "$folder/said" 2>&1; then pass; else fail "$(cat "$folder/said")"; finish; fi
+lesson xor 40 32 1e-5
+lesson digits 30 10 1e-3
+dom demo/index.html
 if grep -q 'href="digits.html"' "$folder/dom" && ! grep -q 'CONSOLE' "$folder/said"; then pass; else fail "index.html"; fi
 # A lesson on a phone: nothing is wider than the window, and what are columns elsewhere is one below the other, each as wide as
-# the section. A window is never narrower than 500 pixels, a frame may be.
+# the section. A window is never narrower than 500 pixels, a frame may be. Then its buttons are pressed.
 cat > "$folder/narrow" <<'END'
 <script>
-document.addEventListener("tn-lesson", () => {
+/* The time of this browser runs ahead of its frames. */
+globalThis.requestAnimationFrame = turn => setTimeout(() => turn(performance.now()), 16);
+document.addEventListener("tn-lesson", async () => {
     const faults = [], section = document.getElementById("learn"), width = section.clientWidth;
     const check = (what, holds) => { if (!holds) faults.push(what); };
     check("a window of " + innerWidth, innerWidth === 360);
     check("the page is " + document.documentElement.scrollWidth + " wide", document.documentElement.scrollWidth <= innerWidth);
     for (const one of section.querySelectorAll("*"))
-        if (one.clientWidth && getComputedStyle(one).overflowX === "visible")
+        if (!(one instanceof SVGElement) && one.clientWidth && getComputedStyle(one).overflowX === "visible")
             check(`${one.tagName} ${one.className} overflows`, one.scrollWidth <= one.clientWidth + 1);
     const grids = [...section.querySelectorAll(".xor, .pair")];
     check("there are columns", grids.length > 0);
@@ -164,13 +166,43 @@ document.addEventListener("tn-lesson", () => {
         check(`${grid.className}, child ${i} is beside another`, !i || top >= grid.children[i - 1].getBoundingClientRect().bottom);
         check(`${grid.className}, child ${i} is ${own} wide, of ${width}`, own >= 0.9 * width);
     });
+    const one = id => document.getElementById(id), rest = () => new Promise(good => setTimeout(good, 500));
+    const step = () => Number(document.querySelector("#status .num").dataset.value), look = () => one("look-at").textContent;
+    const numbers = () => [...section.querySelectorAll(".xor .num, .digits .num")].map(number => number.dataset.value).join();
+    const runs = () => /pause/.test(one("play").textContent);
+    await rest();
+    check("it is paused at first", step() === 0 && !runs());
+    check("axes are labelled", [...section.querySelectorAll(".plot .title")].every(title => title.textContent));
+    const first = numbers(), said = look();
+    one("step").click();
+    check("a step is one", step() === 1);
+    check("a step moves the numbers", numbers() !== first);
+    check("there is something else to look at", look() !== said && look().length > 80);
+    await rest();
+    check("it waits after a step", step() === 1);
+    one("play").click();
+    await rest();
+    check("it runs", runs() && step() > 2);
+    one("play").click();
+    const at = step();
+    await rest();
+    check("it pauses", !runs() && step() === at);
+    one("speed").value = 0;
+    one("speed").dispatchEvent(new Event("input"));
+    one("play").click();
+    await rest();
+    check(`at a step per second it is at ${step()} after ${at}`, step() === at + 1);
+    one("reset").click();
+    check("it is reset", step() === 0 && !runs() && numbers() === first && look() === said);
+    await rest();
+    check("it is paused after a reset", step() === 0);
     parent.postMessage(faults.concat("seen").join("; "), "*");
 });
 </script>
 END
 for name in xor digits; do
-    sed "/<head>/r $folder/narrow" "$folder/pages/$name.html" > "$folder/pages/narrow.html"
-    echo '<!DOCTYPE html><iframe src="pages/narrow.html?steps=12" style="width: 360px; height: 1500px; border: 0"></iframe>
+    sed "/<head>/r $folder/narrow" "$folder/demo/$name.html" > "$folder/demo/narrow.html"
+    echo '<!DOCTYPE html><iframe src="demo/narrow.html" style="width: 360px; height: 1500px; border: 0"></iframe>
         <script>addEventListener("message", event => document.body.append(Object.assign(document.createElement("pre"), {
             id: "faults", textContent: event.data })));</script>' > "$folder/phone.html"
     dom phone.html
@@ -185,4 +217,27 @@ dom alone.html
 if grep -q 'class="play"' "$folder/dom" && ! grep -q 'class="lesson"\|CONSOLE' "$folder/dom" "$folder/said"; then pass; else
     fail "a lesson alone"
 fi
+
+# `make pages`: every link leads to a file of the folder, nothing in it names another host or a folder of this machine, and open in
+# a browser no page asks for anything but the pictures beside it.
+if sh tools/pages/pages.sh "$3" "$4" "$folder/pages" 2 > "$folder/said" 2>&1; then pass; else fail "$(cat "$folder/said")"; fi
+( cd "$folder/pages" && grep -oE '(href|src)"?[=:]"[^"]*"|url\([^)]*\)' ./* | sed 's/[^:]*://; s/^[a-z"]*[=:(]*"*//; s/[")]*$//' |
+    grep -v -e '^#' -e '^data:' | sort -u > ../links
+  while read -r link; do [ -f "$link" ] || echo "$link"; done < ../links > ../why )
+if [ "$(wc -l < "$folder/links")" -ge 8 ] && [ ! -s "$folder/why" ]; then pass; else
+    fail "links of pages: $(wc -l < "$folder/links"), which lead to nothing: $(cat "$folder/why")"
+fi
+if grep -oE "[a-z]+://[^\"<>) ]+|$PWD[^\" ]*|$folder[^\" ]*|\"/[a-z]+/[^\" ]*" "$folder"/pages/* | grep -v '://www\.w3\.org/'
+then fail "pages name other hosts or places"; else pass; fi
+for path in "$folder"/pages/*.html; do
+    { cat "$path"; echo '<script>setTimeout(() => parent.postMessage(JSON.stringify(performance.getEntriesByType("resource").map(
+        entry => entry.name).filter(name => !name.startsWith(new URL(".", location)))), "*"), 3000)</script>'; } > "$path.asked"
+    mv "$path.asked" "$path"
+    echo "<iframe src=\"pages/${path##*/}\"></iframe>"
+done > "$folder/all.html"
+echo '<pre id="asked"></pre><script>onmessage = event => document.getElementById("asked").append(event.data, " ")</script>' \
+    >> "$folder/all.html"
+dom all.html
+asked=$(sed -n 's/.*<pre id="asked">\(.*\)<\/pre>.*/\1/p' "$folder/dom")
+if [ "$asked" = "[] [] [] [] [] [] " ] && ! grep 'CONSOLE' "$folder/said"; then pass; else fail "pages asked for $asked"; fi
 finish

@@ -1040,24 +1040,28 @@ TEST(bands_fit_their_axes)
     }
 }
 
-/* A legend is where no series is; where every corner is taken it is outside; it does not repeat the title. */
+/* A legend is where no series is; where every corner is taken it is outside, or above bars; it does not repeat the title. Bars
+   that leave a corner free give it no room above them. */
 TEST(legends_hide_nothing)
 {
     double    free_corner[40], busy[40];
     tn_image_series s[1];
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < 5; kind++) {
         tni_plot p = ZERO;
-        for (int i = 0; i < 40; i++) { free_corner[i] = -i; busy[i] = i % 2; }
-        s[0] = series_of(NULL, kind == 1 ? busy : free_corner, 40, TN_IMAGE_SERIES_LINE);
+        for (int i = 0; i < 40; i++) { free_corner[i] = kind == 3 ? 40 - i : -i; busy[i] = i % 2; }
+        s[0] = series_of(NULL, kind == 1 || kind == 4 ? busy : free_corner, 40, kind > 2 ? TN_IMAGE_SERIES_BARS : TN_IMAGE_SERIES_LINE);
         s[0].name = "Loss";
         p.series = s;
         p.count = 1;
+        p.upright = kind > 2;
         p.f.scale = 1;
         if (kind == 2) p.d.title = "loss";
         tni_plot_plan(&p);
         CHECK_INT(p.lines, kind == 2 ? 0 : 1);
         CHECK_INT(p.outside, kind == 1);
-        if (kind == 0) {
+        CHECK_INT(p.above > 0, kind == 4);
+        if (kind == 3) CHECK(p.y.high < 45);
+        if (kind == 0 || kind > 2) {
             double low[2], high[2];
             low[0] = p.legend_x; low[1] = p.legend_y;
             high[0] = low[0] + p.legend_width; high[1] = low[1] + tni_legend_height(&p);

@@ -302,13 +302,12 @@ static void draw(tn_ctx *ctx, const char *folder, const double *by_hand, const d
         .captions = gate_name, .cell = 28, .x_names = inputs, .y_names = inputs, .numbers = true,
         .title = "The sixteen gates as interaction matrices on [a b 1]", .scale = 2 }), folder, "gates");
     save_image(ctx, tn_image_tiles(ctx, three, 3, 3, 3, &(tn_image_tiles_desc){ .rows = 1, .columns = 3, .captions = ways,
-        .cell = 44,
-        .x_names = inputs, .y_names = inputs, .numbers = true,
+        .cell = 52, .x_names = inputs, .y_names = inputs, .numbers = true,
         .title = "a xor b: three matrices, one gate, because a\xC2\xB2 = a", .scale = 2 }), folder, "xor");
     save_image(ctx, tn_image_matrix(ctx, abc, 16, 16, &(tn_image_matrix_desc){
         .title = "The coefficient of abc in the 256 gates of three bits",
-        .caption = "White: one layer holds the gate exactly. All others by sign, but for a xor b xor c\n"
-                   "and its complement, at 4 and \xE2\x88\x92" "4.",
+        .caption = "White fields: one layer represents the gate exactly. Of all others but 4 and \xE2\x88\x92" "4, which\n"
+                   "are a xor b xor c and its complement, it gives the right sign.",
         .x_names = digits, .y_names = digits, .x_title = "low digit of the gate's number", .y_title = "high digit", .cell = 26,
         .numbers = true, .scale = 2 }), folder, "three");
 }

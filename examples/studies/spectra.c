@@ -100,23 +100,29 @@ typedef struct measure {            /* of one network */
     double  accuracy, rank_hidden, rank_pixels, smoothness;
     double  value[CLASSES * SHOWN]; /* by class: TOP positive eigenvalues, then TOP negative ones; 0 where there are fewer   */
     double *vector;                 /* [CLASSES,SHOWN,PIXELS] their eigenvectors                                             */
-    double *falling[2];             /* [count] mean over classes of |l_i| / |l_0|: embedding, pixels; NULL unless asked for  */
+    double *falling[2];             /* [3,count] mean, least and most of the classes' |l_i| / |l_0|: embedding, pixels; NULL
+                                       unless asked for                                                                        */
     int64_t count[2];
     tn_cp  *pixels;                 /* the operator on pixels, where it is kept                                              */
 } measure;
 
-/* The mean of classes' effective ranks; the mean of their falling |eigenvalues|, each class against its largest. */
+/* The mean of classes' effective ranks; mean, least and most of their falling |eigenvalues|, each class against its largest. */
 static double read_spectrum(const tn_tensor *values, double **falling, int64_t *count)
 {
     int64_t n = values->shape[1];
     double *v = doubles(CLASSES * n), rank = 0;
     tn_read(values, TN_F64, v, CLASSES * n);
-    *falling = doubles(n);
+    double *mean = *falling = doubles(3 * n), *low = mean + n, *high = low + n;
     *count = n;
     for (int64_t c = 0; c < CLASSES; c++) {
         double *own = v + c * n, first = fabs(own[0]);
         rank += tn_effective_rank(own, n) / CLASSES;
-        for (int64_t i = 0; i < n && first > 0; i++) (*falling)[i] += fabs(own[i]) / first / CLASSES;
+        for (int64_t i = 0; i < n && first > 0; i++) {
+            const double share = fabs(own[i]) / first;
+            mean[i] += share / CLASSES;
+            low[i] = c ? fmin(low[i], share) : share;
+            high[i] = fmax(high[i], share);
+        }
     }
     free(v);
     return rank;
@@ -389,15 +395,15 @@ static mask_result try_masks(tn_ctx *ctx, const tn_cp *cp, const image_set *test
 
 /* ---- pictures ------------------------------------------------------------------- */
 
-/* of[0]: before training, then one per regularisation. The line is the mean over all seeds, the band reaches from the lowest
-   of them to the highest. */
+/* of[0]: before training, then one per regularisation. The line is the mean over all seeds and classes, the band reaches from
+   the lowest class to the highest. */
 static void draw_spectra(tn_ctx *ctx, const measure *const *of, const options *o, int space)
 {
     static const char *const names[KINDS + 1] = {"before training", "no regularisation", "weight decay", "input noise"};
     static const char *const titles[2] = {"Spectra in the space of the embedding", "Spectra in the space of pixels"};
     static double mean[KINDS + 1][WIDTH], low[KINDS + 1][WIDTH], high[KINDS + 1][WIDTH];
     tn_image_series series[2 * (KINDS + 1)];
-    char      caption[96] = "means over classes";
+    char      caption[128];
     for (int k = 0; k <= KINDS; k++) {
         int64_t count = WIDTH;
         for (int64_t s = 0; s < o->seeds; s++) if (of[k][s].count[space] < count) count = of[k][s].count[space];
@@ -405,18 +411,18 @@ static void draw_spectra(tn_ctx *ctx, const measure *const *of, const options *o
             low[k][i] = HUGE_VAL;
             mean[k][i] = high[k][i] = 0;
             for (int64_t s = 0; s < o->seeds; s++) {
-                double v = of[k][s].falling[space][i];
-                mean[k][i] += v / (double)o->seeds;
-                low[k][i] = fmin(low[k][i], v);
-                high[k][i] = fmax(high[k][i], v);
+                const int64_t n = of[k][s].count[space];
+                const double *v = of[k][s].falling[space] + i;
+                mean[k][i] += v[0] / (double)o->seeds;
+                low[k][i] = fmin(low[k][i], v[n]);
+                high[k][i] = fmax(high[k][i], v[2 * n]);
             }
         }
         series[k] = (tn_image_series){ .y = high[k], .low = low[k], .count = count, .kind = TN_IMAGE_SERIES_BAND, .colour = k + 1 };
         series[KINDS + 1 + k] = (tn_image_series){ .name = names[k], .y = mean[k], .count = count, .colour = k + 1 };
     }
-    if (o->seeds > 1)
-        snprintf(caption, sizeof caption, "means over classes and %lld seeds; bands: the range of the seeds",
-                 (long long)o->seeds);
+    snprintf(caption, sizeof caption, "lines: means over ten classes and %lld seed%s; bands: from the lowest class to the highest",
+             (long long)o->seeds, o->seeds == 1 ? "" : "s");
     save_image(ctx, tn_image_plot(ctx, series, 2 * (KINDS + 1), &(tn_image_plot_desc){ .title = titles[space], .x_title = "rank",
         .y_title = "|eigenvalue| / the largest", .caption = caption, .log_y = true, .y_low = 1e-5, .y_high = 1.2,
         .width = 680, .scale = 2 }), o->out, space ? "spectra_pixels" : "spectra_embedding");

@@ -207,7 +207,7 @@ static void draw_sentence(const tn_tt *tt, const options *o, const double *all, 
         &(tn_image_plot_desc){ .title = "Entropy of each cut of a sentence, by the letters that are free",
                          .caption = "Letters that are not free are those of the sentence.",
                          .y_title = "nats", .x_names = names, .x_name_count = n, .x_low = -0.5, .x_high = (double)n - 0.5,
-                         .width = 840, .height = 360, .scale = 2 }), o->out, file);
+                         .width = 680, .scale = 2 }), o->out, file);
 }
 
 /* Cuts within words, and those beside a space: mean entropies over MEASURED held-out windows, one letter free

@@ -23,14 +23,14 @@ static void xor_lesson(int steps)
     static const float bits[8] = {0, 0, 0, 1, 1, 0, 1, 1}, wanted[4] = {0, 1, 1, 0};
     double             loss = 0;
     if (train_begin(bits, 8, wanted, 4, 4, 1, 0, 4, 1) < 0) stop(wasm_words());
-    for (int i = 0; i < steps; i++) {
-        if (train_steps(1, 4, 0.1, 0) < 0) stop(wasm_words());
-        loss = numbers[0];
-    }
+    for (int i = 0; i < steps; i++) if (train_steps(1, 4, 0.1, 0) < 0) stop(wasm_words());
+    if (train_answers(bits, 8) < 0) stop(wasm_words());
+    for (int i = 0; i < 4; i++) loss += (numbers[i] - (double)wanted[i]) * (numbers[i] - (double)wanted[i]) / 4;
     printf("%d\n%.17g\n", steps, loss);
+    print(train_answers(bits, 8), 0, 4, 1);
+    for (int which = 0; which < 3; which++) print(train_weights(which), 0, which < 2 ? 8 : 4, 1);
     print(train_matrix(0), 0, 4, 1);
     print(train_eigenvectors(0, 3), 0, 2, 1);
-    print(train_answers(bits, 8), 0, 4, 1);
 }
 
 static void digits_lesson(int steps)
@@ -53,8 +53,9 @@ static void digits_lesson(int steps)
         loss = numbers[0];
     }
     printf("%d\n%.17g\n", steps, loss);
+    print(train_held_out(), 0, 1, 1);
     print(train_held_out(), 1, 1, 100);
-    print(train_eigenvectors(3, 8), 0, 8, 1);
+    print(train_eigenvectors(3, 6), 0, 6, 1);
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,9 @@
-/* lesson.js - what both lessons share: the program in WebAssembly, play, pause, step, restart, learning rate and seed, and the
-   curve of the loss. A lesson is { begin(call, seed, choice), frame(call, rate) -> losses, draw(call), ... }. */
+/* lesson.js - what both lessons share: the program in WebAssembly, run and pause, one step, reset, speed, learning rate, seed,
+   what to look at in the present stage, and the curves of the loss. A lesson is paused until its reader runs it. It is
+       { rate, rates, speed, piece, most,       of learning; steps per second; most steps of a call of train; steps in all
+         curves, ylabel, stages, view, tools,   names; stages are { name, reached(state), text() }, the last one reached counts
+         begin(call, seed), train(call, rate, steps) -> loss, losses(call, trained) -> a number for each curve,
+         draw(call), says(losses) -> parts of the line below the buttons, state() -> what the stages ask for } */
 const words = section => (section.paragraphs || []).map(text => tn.h("p", { class: "prose" }, tn.h("bdi", { text })));
 tn.sections.words = (section, box) => box.append(...words(section));
 tn.sections.links = (section, box) => box.append(tn.h("div", { class: "lessons" }, section.links.map(link =>
@@ -8,93 +12,120 @@ tn.sections.links = (section, box) => box.append(tn.h("div", { class: "lessons" 
 /* The sections of a lesson come before those that the page has already: the links. */
 tn.teach = (...sections) => tn.page.sections.unshift(...sections);
 
-const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-
-/* The mean loss of a step, thinned so that a long run stays a short curve. */
-const history = () => {
-    let every = 1;
-    const curve = { x: [], y: [], add(step, loss) {
-        if (step % every) return;
+/* Curves over the steps, thinned so that a long run has short ones. */
+const history = count => {
+    let apart = 1;
+    const curve = { x: [], y: Array.from({ length: count }, () => []), add(step, losses) {
+        if (step - curve.x[curve.x.length - 1] < apart) return;
         curve.x.push(step);
-        curve.y.push(loss);
+        losses.forEach((loss, i) => curve.y[i].push(loss));
         if (curve.x.length < 600) return;
-        every *= 2;
-        for (const name of ["x", "y"]) curve[name] = curve[name].filter((_, i) => curve.x.length === 600 || i % 2 === 0);
+        apart *= 2;
+        const thin = list => list.filter((_, i) => i % 2 === 0);
+        curve.x = thin(curve.x);
+        curve.y = curve.y.map(thin);
     } };
     return curve;
 };
 
+/* The names of the stages, and what to look at in the present one. */
+const guide = stages => {
+    const names = stages.map(stage => tn.h("li", { text: stage.name }));
+    const text = tn.h("p", { "aria-live": "polite", id: "look-at" });
+    const show = state => {
+        const at = stages.reduce((last, stage, i) => stage.reached(state) ? i : last, 0), say = stages[at].text();
+        names.forEach((name, i) => i === at ? name.setAttribute("aria-current", "step") : name.removeAttribute("aria-current"));
+        if (text.textContent !== say) text.textContent = say;
+    };
+    return { element: tn.h("div", { class: "look-at" }, tn.h("ol", { "aria-label": "stages" }, names), text), show };
+};
+
 const controls = (lesson, box, call) => {
-    let playing = false, step = 0, seed = 1, rate = lesson.rate, curve = history();
-    const status = tn.h("output", { class: "status", id: "status" });
-    const plot = tn.plot({ series: [{ name: "loss", x: [0], y: [1] }], xlabel: "step", ylabel: "", logY: true, least: 1e-14,
-        height: 210, label: "the loss by step" });
+    let running = false, step = 0, seed = 1, rate = lesson.rate, speed = lesson.speed, curve, losses, due = 0, before = 0;
+    const status = tn.h("output", { class: "status", id: "status" }), look = guide(lesson.stages);
+    const plot = tn.plot({ series: [], xlabel: "step", ylabel: lesson.ylabel, logY: true, least: 1e-14, height: 230,
+        label: "the loss by step" });
     const show = () => {
         lesson.draw(call);
-        plot.update({ series: [{ name: "loss", x: curve.x, y: curve.y }] });
-        status.replaceChildren("step ", tn.number(step), " · loss ", tn.number(curve.y[curve.y.length - 1], 3),
-            ...(lesson.says ? lesson.says() : []));
+        plot.update({ series: lesson.curves.map((name, i) => ({ name, x: curve.x, y: curve.y[i] })) });
+        status.replaceChildren("step ", tn.number(step), ...lesson.says(losses));
+        look.show({ step, losses, ...lesson.state() });
     };
     /* Whether the numbers are still finite. */
-    const learn = frames => {
-        for (let i = 0; i < frames; i++) {
-            const loss = lesson.frame(call, rate);
-            step += lesson.steps;
-            if (!Number.isFinite(loss)) {
+    const learn = count => {
+        for (let left = count; left > 0;) {
+            const some = Math.min(left, lesson.piece);
+            losses = lesson.losses(call, lesson.train(call, rate, some));
+            left -= some;
+            step += some;
+            if (!losses.every(Number.isFinite)) {
                 pause();
                 status.textContent = `After step ${step} the numbers are no longer finite: the learning rate is too large. ` +
-                    "Lower it, and restart.";
+                    "Lower it, and reset.";
                 return false;
             }
-            curve.add(step, loss);
+            curve.add(step, losses);
         }
         show();
         return true;
     };
-    const play = tn.h("button", { type: "button", class: "play", id: "play", onclick: () => playing ? pause() : start() });
+    const play = tn.h("button", { type: "button", class: "play", id: "play", onclick: () => running ? pause() : start() });
     const name = () => {
-        play.textContent = playing ? "❚❚ pause" : "▶ play";
-        status.setAttribute("aria-live", playing ? "off" : "polite");       /* playing, each step would be read out */
+        play.textContent = running ? "❚❚ pause" : "▶ run";
+        status.setAttribute("aria-live", running ? "off" : "polite");       /* running, each step would be read out */
     };
-    const pause = () => { playing = false; name(); };
-    const start = () => {
-        playing = true;
-        name();
-        requestAnimationFrame(turn);
-    };
-    const turn = () => {
-        if (!playing) return;
-        if (!learn(1)) return;
+    const pause = () => { running = false; name(); };
+    const turn = now => {
+        if (!running) return;
+        due += Math.min(0.25, Math.max(0, now - before) / 1000) * speed;
+        before = now;
+        const count = Math.min(Math.floor(due), lesson.most - step);
+        due -= Math.floor(due);
+        if (count > 0 && !learn(count)) return;
         if (step >= lesson.most) pause();
         else requestAnimationFrame(turn);
     };
-    const restart = () => {
+    const start = () => {
+        running = true;
+        due = 1;
+        before = performance.now();
+        name();
+        requestAnimationFrame(turn);
+    };
+    const reset = () => {
+        pause();
         step = 0;
-        curve = history();
+        curve = history(lesson.curves.length);
         lesson.begin(call, seed);
-        curve.add(0, lesson.loss(call));
+        losses = lesson.losses(call, NaN);
+        curve.add(0, losses);
         show();
     };
-    const power = v => 10 ** v;
-    const slider = tn.slider("learning rate", { min: lesson.rates[0], max: lesson.rates[1], step: 0.05, value: Math.log10(rate),
-        format: v => tn.format(power(v), 2) }, v => { rate = power(v); });
-    slider.input.id = "rate";
-    slider.element.querySelector("label").htmlFor = "rate";
+    const range = (id, label, options, onchange) => {
+        const { element, input } = tn.slider(label, options, onchange);
+        input.id = id;
+        element.querySelector("label").htmlFor = id;
+        return element;
+    };
     const seeds = tn.h("input", { type: "number", id: "seed", min: 0, max: 9999, value: seed, oninput: event => {
         seed = Math.max(0, Math.min(9999, Math.floor(Number(event.target.value) || 0)));
-        restart();
+        reset();
     } });
     name();
     box.append(tn.h("div", { class: "tools" }, play,
-        tn.h("button", { type: "button", id: "step", text: "step", onclick: () => { pause(); learn(1); } }),
-        tn.h("button", { type: "button", id: "restart", text: "restart", onclick: () => restart() }),
-        slider.element, tn.h("div", { class: "group" }, tn.h("label", { for: "seed", class: "small soft", text: "seed" }), seeds),
-        lesson.tools ? lesson.tools(restart, show) : null), status, lesson.view, tn.h("h4", { text: "Loss" }), plot.element);
-    restart();
+        tn.h("button", { type: "button", id: "step", text: "one step", onclick: () => { pause(); learn(1); } }),
+        tn.h("button", { type: "button", id: "reset", text: "reset", onclick: reset }),
+        range("speed", "speed", { min: 0, max: 8, value: Math.log2(speed), format: v => `${2 ** v} steps/s` },
+            v => { speed = 2 ** v; }),
+        range("rate", "learning rate", { min: lesson.rates[0], max: lesson.rates[1], step: 0.05, value: Math.log10(rate),
+            format: v => tn.format(10 ** v, 2) }, v => { rate = 10 ** v; }),
+        tn.h("div", { class: "group" }, tn.h("label", { for: "seed", class: "small soft", text: "seed" }), seeds),
+        lesson.tools ? lesson.tools(reset, show) : null),
+        status, look.element, lesson.view, tn.h("h4", { text: "Loss" }), plot.element);
+    reset();
     /* ?steps=300 shows the lesson as it is after 300 steps. */
     const wanted = Number(new URLSearchParams(location.search).get("steps"));
-    if (wanted > 0) learn(Math.min(5000, wanted) / lesson.steps);
-    else if (!calm()) start();
+    if (wanted > 0) learn(Math.min(5000, Math.floor(wanted)));
 };
 
 tn.lesson = lesson => (section, box) => {
@@ -115,13 +146,27 @@ tn.lesson = lesson => (section, box) => {
     });
 };
 
-/* A small matrix with its numbers. */
-tn.numbers = (values, names, label) => {
-    const n = names.length, limit = tn.largest(values) || 1;
+/* A small matrix [rows,columns] with its numbers; their names, or null for the rows'. */
+tn.numbers = (values, rows, columns, label) => {
+    const limit = tn.largest(values) || 1, named = rows.some(Boolean);
     const cell = x => tn.h("td", { class: "num", style: tn.shade(x / limit), "data-value": String(x),
         text: (x < 0 ? "−" : "") + Math.abs(x).toFixed(2) });
     return tn.h("table", { class: "numbers", "aria-label": label },
-        tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), names.map(name => tn.h("th", { scope: "col", text: name })))),
-        tn.h("tbody", {}, names.map((name, i) => tn.h("tr", {}, tn.h("th", { scope: "row", text: name }),
-            names.map((_, j) => cell(values[i * n + j]))))));
+        tn.h("thead", {}, tn.h("tr", {}, named ? tn.h("td") : null,
+            columns.map(name => tn.h("th", { scope: "col", text: name })))),
+        tn.h("tbody", {}, rows.map((name, i) => tn.h("tr", {}, named ? tn.h("th", { scope: "row", text: name }) : null,
+            columns.map((_, j) => cell(values[i * columns.length + j]))))));
 };
+
+/* Weights 0 (W), 1 (V) or 2 (P) of the layer, the biases as a last column: { rows, columns, values }. */
+tn.weights = (call, which, bias) => {
+    const { count: rows, numbers } = call("train_weights", which), columns = numbers.length / rows, n = columns - bias;
+    const values = Float32Array.from({ length: numbers.length }, (_, i) => i % columns < n
+        ? numbers[Math.floor(i / columns) * n + i % columns] : numbers[rows * n + Math.floor(i / columns)]);
+    return { rows, columns, values };
+};
+
+/* What the colours of a picture mean: numbers from -limit to limit. */
+tn.scale = (limit, text) => tn.h("div", { class: "scale soft" }, tn.h("span", { text: tn.format(-limit) }),
+    tn.picture(Float32Array.from({ length: 65 }, (_, i) => i / 32 - 1), 65, 1, { limit: 1, label: "the scale of colours" }),
+    tn.h("span", { text: tn.format(limit) }), tn.h("span", { text }));

@@ -161,3 +161,17 @@ int EXPORT(train_eigenvectors)(int output, int most)
     tn_cp_destroy(cp);
     return end(count);
 }
+
+/* The weights of an encoder, 0 for W and 1 for V, or 2 for P, [rows,columns]; where there are biases, [rows] of them follow.
+   Returns the rows. */
+int EXPORT(train_weights)(int which)
+{
+    tn_tensor *w = !params ? NULL : which < 2 ? tn_mlp_encoder(&layer, which) : layer.p;
+    tn_tensor *b = !w ? NULL : which == 2 ? layer.pb : layer.b ? tn_slice(layer.b, 0, which, which + 1) : NULL;
+    if (!w) return refuse("nothing has begun");
+    const int64_t rows = w->shape[0], count = rows * w->shape[1];
+    if (!begin(count + (b ? rows : 0))) return end(-1);
+    tn_read(w, TN_F64, numbers, count);
+    if (b) tn_read(b, TN_F64, numbers + count, rows);
+    return end(rows);
+}
