@@ -51102,6 +51102,7 @@ typedef struct tni_plot {
     int64_t          lines;             /* of the legend                                              */
     bool             outside;           /* it is right of the axes: no corner is free, or many lines  */
     double           legend_width, legend_x, legend_y;
+    double           above;             /* room above the data for the legend, as a share of their height */
     double           last_width;        /* room for the last values of lines                          */
     double           turned;            /* height of the names below the axis if they are turned, or 0 */
     tni_figure       f;
@@ -51173,7 +51174,7 @@ static double tni_series_spacing(const tni_plot *p, const tn_image_series *s)
 /* The ends of one axis: the data with a margin. Bars and stems begin at zero, with half a place at the sides. */
 static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low, double *high)
 {
-    double margin, x, y, side = 0, top = across ? 0.015 : 0.05;
+    double margin, x, y, side = 0, top = across ? 0.015 : 0.05 + p->above;
     bool   from_zero = p->upright > 0 && !across && !log;
     *low = HUGE_VAL;
     *high = -HUGE_VAL;
@@ -51194,11 +51195,9 @@ static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low
         *high += margin;
         return;
     }
-    if (p->upright > 0 && !across && !p->outside)
-        top += fmin((double)p->lines * tni_legend_line * p->f.scale / p->f.body_height, 0.4);
     margin = *high - *low;
     if (!(from_zero && *low == 0)) *low -= fmax(margin * (across ? 0.015 : 0.05), side);
-    if (!(from_zero && *high == 0) || p->lines > 0) *high += fmax(margin * top, side);
+    if (!(from_zero && *high == 0) || (!across && p->above > 0)) *high += fmax(margin * top, side);
 }
 
 static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double wanted)
@@ -51665,8 +51664,17 @@ static void tni_plot_rotate_names(tni_plot *p)
     tni_plot_axes(p);
 }
 
+/* Rulers and names for a legend in a corner; above: the room that it gets above the data. Returns whether it hides nothing. */
+static bool tni_plot_with_legend(tni_plot *p, double above)
+{
+    p->above = above;
+    tni_plot_axes(p);
+    tni_plot_rotate_names(p);
+    return p->lines < 1 || p->outside || tni_legend_corner(p) == 0;
+}
+
 /* Everything except title and caption is inside width x height; each side leaves the other its space. A legend that fits
-   no corner is put outside, if that leaves the axes most of the width. */
+   no corner gets room above bars and stems, or is put outside, if that leaves the axes most of the width. */
 static void tni_plot_plan(tni_plot *p)
 {
     tni_figure *f = &p->f;
@@ -51680,12 +51688,11 @@ static void tni_plot_plan(tni_plot *p)
                           - (2 * tni_pad + (f->title ? 27 : 6)) * u, 60 * u);
     tni_legend_plan(p);
     p->last_width = tni_last_width(p);
-    tni_plot_axes(p);
-    tni_plot_rotate_names(p);
-    if (p->lines < 1 || p->outside || tni_legend_corner(p) == 0 || p->legend_width > 0.4 * f->body_width) return;
-    p->outside = true;
-    tni_plot_axes(p);
-    tni_plot_rotate_names(p);
+    if (tni_plot_with_legend(p, 0)) return;
+    double room = (tni_legend_height(p) + 12 * u) / f->body_height;
+    if (p->upright > 0 && room < 0.4 && tni_plot_with_legend(p, room / (1 - room))) return;
+    p->outside = p->legend_width <= 0.4 * f->body_width;
+    tni_plot_with_legend(p, 0);
 }
 
 /* Places the axes, when the space for title and caption is known. */
