@@ -1929,7 +1929,7 @@ static inline void build_attention(setting *s)
     d.row_length = draw(s, 0, 3);
     d.scale = s->round % 2 ? 0 : 0.5;
     d.rope_base = s->round % 2 ? 0 : 100;
-    d.qk_norm_eps = s->round % 2 ? 0 : 0.05;
+    d.qk_norm_eps = s->round % 2 ? 0 : 1e-3;
     d.depth = draw(s, 0, 3);
     d.bias = d.out_bias = (kind & ATTENTION_BIAS) != 0;
     d.qk_norm = d.head_norm = (kind & ATTENTION_NORM) != 0;
