@@ -49,7 +49,7 @@ const patternOf = (head, text, place) => {
     const show = (values, tokens) => {
         const t = tokens.length;
         if (!t || values.length !== t * t) { place.replaceChildren(); return; }
-        const dense = { of: "dense", values, causal: true, rownames: tokens, colnames: tokens, row_label: "from",
+        const dense = { of: "dense", values, causal: tn.isCausal(values, t), rownames: tokens, colnames: tokens, row_label: "from",
             column_label: "to" };
         place.classList.remove("old");
         place.replaceChildren(tn.h("p", { class: "soft small", text: "Where the chosen token looks; point at another one." }),
@@ -61,8 +61,8 @@ const patternOf = (head, text, place) => {
     live.patterns(head.layer).then(({ count, numbers }) => {
         if (live !== tn.answer) return;
         const n = numbers.length / count, values = numbers.slice(head.head * n, (head.head + 1) * n);
-        values.shape = [live.tokens.length, live.tokens.length];
-        show(values, live.tokens);
+        values.shape = [live.all.length, live.all.length];
+        show(values, live.all);
     }).catch(error => place.replaceChildren(tn.h("p", { class: "alarm" }, tn.h("bdi", { text: error.message }))));
 };
 

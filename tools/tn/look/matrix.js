@@ -356,7 +356,7 @@ tn.matrix = matrix => {
     stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows
         * stretchOf(columns, rows, tallest() - side.top)) + "px";
     tell();
-    return { set: picker.set, output: () => output, source, element: tn.h("div", { class: "matrix" },
+    return { set: picker.set, output: () => output, source, arrange, element: tn.h("div", { class: "matrix" },
         tn.h("div", { class: "tools" }, picker.element, tn.h("div", { class: "group" },
             button("−", "zoom out", () => zoomKey(1 / 1.5)),
             button("+", "zoom in", () => zoomKey(1.5)), button("⤢", "show all", keys["0"])), contrasts.element),
