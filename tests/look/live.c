@@ -427,9 +427,9 @@ static void print_language(const char *folder)
     for (int k = 0; k < 32; k++) along[k] *= 5;
     print("stream", live_stream(1), 5);
     print("steer", live_steer(1, along, 32), 0);
+    print("parts.steered", live_parts(7), 20);      /* the first question of another model, as of a worker */
     print("next.steered", live_next(), 10);
     print("losses.steered", live_losses(), 8);
-    print("parts.steered", live_parts(7), 20);
     print("paths.steered", live_paths(7, 200, 10), 13);
     print("restore", live_restore(), 0);
     if (live_ablate(2, 0, 1) != -1 || live_see(NULL, 0) != -1 || live_vectors(2, 0) != -1 || live_patterns(2) != -1

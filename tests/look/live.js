@@ -58,9 +58,9 @@ const run = async () => {
     print("direction", direction, 10);
     print("stream", call("live_stream", 1), 5);
     print("steer", call("live_steer", 1, direction.numbers.map(x => 5 * x)), 0);
+    print("parts.steered", call("live_parts", 7), 20);
     print("next.steered", call("live_next"), 10);
     print("losses.steered", call("live_losses"), 8);
-    print("parts.steered", call("live_parts", 7), 20);
     print("paths.steered", call("live_paths", 7, 200, 10), 13);
     print("restore", call("live_restore"), 0);
     refused("live_ablate", 2, 0, 1);

@@ -418,9 +418,10 @@ int EXPORT(live_losses)(void)
    Returns the number of parts; numbers: one per part; words: their names. */
 int EXPORT(live_parts)(int token)
 {
+    const bool    same_model = length && as_ablated();      /* steering is a part, too */
     const int64_t parts = tn_transformer_parts(&net, NULL, 0);
     tn_point     *list = (tn_point *)malloc((size_t)(parts ? parts : 1) * sizeof *list);
-    const bool    made = length && list && as_ablated() && begin(parts);
+    const bool    made = same_model && list && begin(parts);
     if (made) {
         int32_t same[MOST_TOKENS];
         for (int64_t i = 0; i < asked; i++) same[i] = token;
