@@ -320,6 +320,7 @@ static void check_ablated(const tn_transformer_desc *desc)
     size_t          bytes[2];
     tn_transformer  model;
     taken           t;
+    forget();                                   /* what is of the context before */
     if (!new_context(3)) stop(wasm_words());
     tn_params *params = tn_params_create(ctx);
     tn_transformer_init(params, "", desc, &model);
