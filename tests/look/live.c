@@ -176,6 +176,21 @@ static void check_vectors(void)
     free(one);
 }
 
+/* Losses are kept for the tokens before the first that changed. */
+static void check_losses(const char *before, const char *after)
+{
+    if (live_text(before, strlen(before)) < 0 || live_losses() < 0 || live_text(after, strlen(after)) < 0 || live_losses() < 0)
+        stop(wasm_words());
+    double *kept = copy_of_numbers();
+    live_ablate(0, 0, 1);
+    live_losses();
+    if (numbers[0] == kept[0]) stop("a loss is that of another model");
+    live_ablate(0, 0, 0);
+    live_losses();
+    for (size_t i = 0; i < numbers_used; i++) near("a loss after another text", kept[i], numbers[i]);
+    free(kept);
+}
+
 /* ---- the model without what is ablated, computed by the library from the whole model ---------------------------------- */
 
 /* What taps take out of a run: head 1 of block 0, the MLP of block 0 if `mlp`, and from what the MLP of block 1 reads the part
@@ -276,6 +291,7 @@ static void compare_with(taken *t, const char *what)
     }
     if (live_paths(token, 200, 10) < 0) stop(wasm_words());
     near("the logit of the paths", numbers[0], wanted[token]);
+    near("the sum of the paths", numbers[1] + numbers[2], wanted[token]);
     if ((count = live_vectors(1, token)) < 0) stop(wasm_words());
     near("what the MLP adds by its eigenvectors", numbers[7 * count], part);
     free(all);
@@ -304,7 +320,7 @@ static void check_steered(taken *t, const double *vector)
     tn_circuit_steering_destroy(&steering_of);
     if (live_next() != V) stop(wasm_words());
     for (int64_t k = 0; k < V; k++) near("steered alone", numbers[k], wanted[k] + wanted[V + k]);
-    live_steer(0, NULL, 0);
+    live_restore();
     live_next();
     for (int64_t k = 0; k < V; k++) near("not steered any more", numbers[k], wanted[k]);
     t->added = NULL;
@@ -397,6 +413,9 @@ static void print_language(const char *folder)
     char               *weights = read_file(folder, "model.safetensors", &bytes[0]);
     char               *config = read_file(folder, "config.json", &bytes[1]);
     char               *tokens = read_file(folder, "tokenizer.json", &bytes[2]);
+    if (live_language(weights, bytes[0], config, bytes[1], tokens, bytes[2]) < 0) stop(wasm_words());
+    check_losses(once, "Once upon a dog there");
+    check_losses("Once upon a dog there", "Once there");
     print("language", live_language(weights, bytes[0], config, bytes[1], tokens, bytes[2]), 10);
     print("text", live_text(once, strlen(once)), 10);
     print("next", live_next(), 10);
