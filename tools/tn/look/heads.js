@@ -44,6 +44,14 @@ const lookingAt = (pattern, text) => {
     return tn.h("div", {}, line, readout);
 };
 
+/* The element of the one matrix that is shown. */
+let shown = null;
+const alone = matrix => {
+    if (shown) shown.end();
+    shown = tn.matrix(matrix);
+    return shown.element;
+};
+
 /* The pattern of a head, on the text that is typed if that or the model is another one than at first. */
 const patternOf = (head, text, place) => {
     const show = (values, tokens) => {
@@ -53,7 +61,7 @@ const patternOf = (head, text, place) => {
             column_label: "to" };
         place.classList.remove("old");
         place.replaceChildren(tn.h("p", { class: "soft small", text: "Where the chosen token looks; point at another one." }),
-            lookingAt(values, tokens), tn.matrix(dense).element);
+            lookingAt(values, tokens), alone(dense));
     };
     const live = tn.answer;
     if (!live) { show(tn.array(head.pattern), text); return; }
@@ -79,10 +87,10 @@ tn.sections.heads = (section, box) => {
         head.qk ? ["QK", () => gone(head) ? nothing() : [tn.h("p",
             { class: "soft small", text: "How strongly a query token (row) asks for a key token (column)" +
                 (head.qk.centred ? ", beside the mean of its row, which softmax ignores." : ".") }),
-            tn.matrix(head.qk).element]] : null,
+            alone(head.qk)]] : null,
         head.ov ? ["OV", () => gone(head) ? nothing() : [tn.h("p",
             { class: "soft small", text: "What looking at a token (column) adds to the logit of a token (row)." }),
-            tn.matrix(head.ov).element]] : null,
+            alone(head.ov)]] : null,
     ].filter(Boolean);
     let wanted = 0, chosen = 0;
     const show = i => {

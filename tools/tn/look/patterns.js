@@ -7,7 +7,7 @@ tn.isCausal = (values, t) => {
 
 tn.patterns = (layers, heads) => {
     const smalls = new Map(), large = tn.h("div", { class: "large-pattern" }), title = tn.h("h5", {});
-    let names = [], chosen = "0.0";
+    let names = [], chosen = "0.0", matrix = null;
     const key = (block, head) => `${block}.${head}`, gone = (block, head) => tn.gone.has(`blocks.${block}.attn.${head}`);
     const button = (block, head) => tn.h("button", { type: "button", class: "small-pattern", role: "radio",
         "data-head": key(block, head), onclick: () => choose(block, head) });
@@ -41,7 +41,8 @@ tn.patterns = (layers, heads) => {
         values.shape = [t, t];
         title.replaceChildren(`Head ${head} of block ${block}`, gone(block, head) ? tn.h("span", { class: "soft",
             text: " (ablated: where it would look)" }) : "");
-        const matrix = tn.matrix({ of: "dense", values, causal: tn.isCausal(values, t), rownames: names, colnames: names,
+        if (matrix) matrix.end();
+        matrix = tn.matrix({ of: "dense", values, causal: tn.isCausal(values, t), rownames: names, colnames: names,
             row_label: "from", column_label: "to" });
         large.replaceChildren(matrix.element);
         matrix.arrange();
