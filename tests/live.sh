@@ -62,7 +62,7 @@ if [ "$(tail -n 1 "$folder/browser")" = done ]; then pass; else
     fail "no answer of $chromium: $(sed -n 's/.*<pre id="values">//p' "$folder/dom"; tail -n 3 "$folder/said")"
     finish
 fi
-if [ "$(grep -c '^refused: .' "$folder/browser")" = 10 ]; then pass; else
+if [ "$(grep -c '^refused: .' "$folder/browser")" = 12 ]; then pass; else
     fail "wrong arguments: $(grep refused "$folder/browser")"
 fi
 grep -v -e '^refused' -e '^done' "$folder/browser" > "$folder/values"
@@ -109,8 +109,8 @@ language() { printf ', "config": "%s", "tokenizer": "%s"' "$(json "$folder/confi
 # With a tokenizer that puts no mark before a text, for which a token named [BOS] is enough.
 sed -e '/^  "post_processor": {/,/^  }/c\
   "post_processor": null,' -e 's/\[BOS\]/[BAS]/' "$folder/tokenizer.json" > "$folder/bare.json"
-live language model.safetensors "$(language bare.json)" 21 "$ending"
-live language model.safetensors "$(language tokenizer.json)" 21 "$none"
+live language model.safetensors "$(language bare.json)" 31 "$ending"
+live language model.safetensors "$(language tokenizer.json)" 31 "$none"
 
 # The same page with its worker, in the time of the clock. What it says goes to a file of its own: the first look at it may come
 # before the browser has opened it.
@@ -121,7 +121,7 @@ tries=0
 until grep -qs 'CONSOLE.*pressed' "$folder/worked" || [ $tries = 600 ]; do sleep 0.1; tries=$((tries + 1)); done
 kill $browser
 wait $browser 2> /dev/null
-if grep -q 'CONSOLE.*"pressed 21"' "$folder/worked"; then pass; else
+if grep -q 'CONSOLE.*"pressed 31"' "$folder/worked"; then pass; else
     fail "the live part with a worker, after $tries tenths of a second: $(grep CONSOLE "$folder/worked" | head -n 3)"
 fi
 

@@ -128,6 +128,7 @@ said='the </script> cat saw "so" the'
             printf "%s%s", w[1 + int(s / 65536 * 12)], (i % 9 == 8 ? ".\n" : " ")
         } }' > text
     trained run --layers 2 --steps 12 --weights-every 6 && trained deep --layers 4 --steps 4 --weights-every 2 &&
+        "$tn" look run --no-data --text "$said" --out bare.html && echo 0 > bare.json &&
         "$fixture" network network.safetensors pictures.npy network.json &&
         "$tn" look network.safetensors --data pictures.npy --out network.html &&
         "$tn" look run --against run/weights-00000006.safetensors --no-data --out compare.html &&
@@ -147,6 +148,8 @@ for kind in run deep compare layer network; do
     framed "$folder/$kind-checked.html" 360 > "$folder/phone.html"
     check "$kind, 360 pixels" "$folder/phone.html" --window-size=1280,1600
 done
+with_checks bare "$folder/bare.html" > "$folder/bare-checked.html"
+check "without its run" "$folder/bare-checked.html" --window-size=1280,900
 sed "s/<head>/<head><script>delete globalThis.WebAssembly<\/script>/" "$folder/images.html" > "$folder/old.html"
 if headless --dump-dom "file://$folder/old.html" | grep -q 'There is no live part here: this browser has no WebAssembly'
 then pass; else fail "without WebAssembly the page does not say why it has no live part"; fi

@@ -330,13 +330,17 @@ static void write_language(void)
     double *wide = (double *)malloc(2 * TERMS * TOKENS * sizeof *wide), pattern[TEXT][TEXT], sum = 0,
         values[4] = {2.5, -1.75, 0.5, -0.25};
     static const int text[TEXT] = {37, 38, 39, 0, 1, 3, 5, 7, 34};
+    static const double sentence[6] = {37, 38, 39, 7, 1, 34};
     int     i, h;
     need(wide != NULL, "no memory");
 
     head("language", "Stories");
     say("\"names\": {\"tokens\": [");
     for (i = 0; i < TOKENS; i++) { if (i) say(", "); name(i); }
-    say("], \"outputs\": [\" the\", \" dog\", \"\\u003c/script>\"]}, \"notes\": [],\n\"sections\": [\n");
+    say("], \"outputs\": [\" the\", \" dog\", \"\\u003c/script>\"]}, \"notes\": [],\n\"evidence\": {\"source\": \"a text\", "
+        "\"ids\": ");
+    f64(sentence, 6, 0, 0);
+    say("},\n\"sections\": [\n");
 
     say("{\"type\": \"eigen\", \"id\": \"eigen\", \"title\": \"Eigenvectors as tokens\", \"text\": \"The nearest tokens of each "
         "eigenvector.\", \"outputs\": [");
@@ -353,7 +357,9 @@ static void write_language(void)
             }
             say("]");
         }
-        say(", \"contexts\": [[\"once upon a time\", \"\\u202ethe cat\"], [], [], []]}");
+        say(", \"sentences\": [[{\"first\": 2, \"values\": ");
+        f64(values, 4, 0, 0);
+        say("}], [], [], []]}");
     }
     say("]},\n{\"type\": \"matrix\", \"id\": \"matrix\", \"title\": \"Interactions of tokens\", \"text\": \"What two tokens add "
         "together.\", \"of\": \"factors\", "

@@ -24,8 +24,10 @@ whenFilled({
         press(input, "Enter");
         equal("eigen: a token", one("#eigen .tokens .token").textContent, "␣the");
         near("eigen: its value", valueOf("#eigen .tokens .num"), 1 / 1.5, 0);
-        check("eigen: contexts", one("#eigen .contexts").textContent.includes("U+202Ethe cat"),
-            one("#eigen .contexts").textContent);
+        const sentence = all("#eigen .sentence .token"), strengths = [2.5, -1.75, 0.5, -0.25];
+        equal("eigen: a sentence", one("#eigen .sentence").textContent, "␣timeU+202Egnihtyna␣cat.");
+        sentence.forEach((token, i) => near(`eigen: strength ${i}`, Number(token.dataset.value), strengths[i], 0));
+        equal("eigen: its strongest token", sentence[0].style.background, tn.css(tn.colour(1)).replaceAll(/(\d) /g, "$1, "));
     },
     matrix() {
         const stage = one("#matrix .stage");

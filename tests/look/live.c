@@ -176,11 +176,31 @@ static void check_vectors(void)
     free(one);
 }
 
+/* Losses are kept for the tokens before the first that changed. */
+static void check_losses(const char *before, const char *after)
+{
+    if (live_text(before, strlen(before)) < 0 || live_losses() < 0 || live_text(after, strlen(after)) < 0 || live_losses() < 0)
+        stop(wasm_words());
+    double *kept = copy_of_numbers();
+    live_ablate(0, 0, 1);
+    live_losses();
+    if (numbers[0] == kept[0]) stop("a loss is that of another model");
+    live_ablate(0, 0, 0);
+    live_losses();
+    for (size_t i = 0; i < numbers_used; i++) near("a loss after another text", kept[i], numbers[i]);
+    free(kept);
+}
+
 /* ---- the model without what is ablated, computed by the library from the whole model ---------------------------------- */
 
 /* What taps take out of a run: head 1 of block 0, the MLP of block 0 if `mlp`, and from what the MLP of block 1 reads the part
-   along a vector [dim + 1], whose last number is that of the constant. */
-typedef struct taken { const tn_transformer *model; bool mlp; const double *vector; tn_tensor *middle, *scale; } taken;
+   along a vector [dim + 1], whose last number is that of the constant. What they add to the stream of block 0: `added` [dim]. */
+typedef struct taken {
+    const tn_transformer *model;
+    bool                  mlp;
+    const double         *vector, *added;
+    tn_tensor            *middle, *scale;
+} taken;
 
 static tn_tensor *without_vector(tn_ctx *c, const taken *t)
 {
@@ -215,20 +235,29 @@ static tn_tensor *take(tn_ctx *c, void *user, const char *name, tn_tensor *x)
     if (!strcmp(name, "blocks.0.attn.z")) return tn_tap_edit(c, &edit, name, x);
     edit.head = edit.heads = 0;
     if (!strcmp(name, "blocks.0.mlp")) return t->mlp ? tn_tap_edit(c, &edit, name, x) : x;
+    if (!strcmp(name, "blocks.0.middle") && t->added) {
+        edit.keep = 1;
+        edit.value = tn_tensor_nd(c, TN_REAL, 1, &t->model->desc.dim);
+        tn_write(edit.value, TN_F64, t->added, t->model->desc.dim);
+        return tn_tap_edit(c, &edit, name, x);
+    }
     if (!strcmp(name, "blocks.1.middle")) t->middle = x;
     if (!strcmp(name, "blocks.1.norm2.scale")) t->scale = x;
     return !strcmp(name, "blocks.1.mlp") && t->vector ? without_vector(c, t) : x;
 }
 
-/* Logits after the text of the whole model, with the taps: [vocab], a new list. */
-static double *logits_with(taken *t)
+/* Logits at each position of the text of the whole model, with the taps, [length,vocab], a new list; *loss: their mean loss. */
+static double *logits_with(taken *t, double *loss)
 {
-    static const char *const points[] = {"blocks.0.attn.z", "blocks.*.mlp", "blocks.1.middle", "blocks.1.norm2.scale"};
-    tn_tap  taps[4];
-    double *to = (double *)malloc((size_t)net.desc.vocab * sizeof *to);
-    for (int k = 0; k < 4; k++) taps[k].points = points[k], taps[k].fn = take, taps[k].user = t;
-    tn_tensor *y = tn_transformer_run(ctx, t->model, ids_tensor(text), taps, 4);
-    if (tn_read(tn_slice(y, 1, length - 1, length), TN_F64, to, net.desc.vocab) != TN_OK) stop(tn_ctx_error(ctx));
+    static const char *const points[] = {"blocks.0.attn.z", "blocks.*.mlp", "blocks.0.middle", "blocks.1.middle",
+                                         "blocks.1.norm2.scale"};
+    tn_tap  taps[5];
+    double *to = (double *)malloc((size_t)(length * net.desc.vocab) * sizeof *to);
+    for (int k = 0; k < 5; k++) taps[k].points = points[k], taps[k].fn = take, taps[k].user = t;
+    tn_tensor *y = tn_transformer_run(ctx, t->model, ids_tensor(text, length), taps, 5);
+    tn_tensor *targets = tn_slice(ids_tensor(text, length), 1, 1, length);
+    if (tn_read(y, TN_F64, to, length * net.desc.vocab) != TN_OK) stop(tn_ctx_error(ctx));
+    *loss = tn_item(tn_cross_entropy(ctx, tn_copy(ctx, tn_slice(y, 1, 0, length - 1)), tn_copy(ctx, targets)));
     tn_ctx_reset(ctx);
     return to;
 }
@@ -236,11 +265,18 @@ static double *logits_with(taken *t)
 /* All that is asked about the model: its logits are the library's, and what explains one of them adds up to it. */
 static void compare_with(taken *t, const char *what)
 {
-    double *wanted = logits_with(t), sum = 0, part = NAN;
-    int     count = live_next(), k;
-    const int token = 9;
-    for (k = 0; k < count; k++) near(what, numbers[k], wanted[k]);
-    if (count != net.desc.vocab) stop(wasm_words());
+    double        loss, *all = logits_with(t, &loss), *wanted = all + (length - 1) * net.desc.vocab, sum = 0, part = NAN;
+    int           count, k;
+    const int     token = 9;
+    for (int at = (int)length - 1; at >= 0; at -= (int)length - 3) {        /* the last position, and that of token 2 */
+        if (live_at(at) != at + 1 || (count = live_next()) != net.desc.vocab) stop(wasm_words());
+        for (k = 0; k < count; k++) near(what, numbers[k], all[at * count + k]);
+    }
+    if ((count = live_losses()) != length - 1) stop(wasm_words());
+    for (k = 0; k < count; k++) sum += numbers[k] / count;
+    near("the mean loss", sum, loss);
+    live_at((int)length - 1);
+    sum = 0;
     if ((count = live_parts(token)) < 0) stop(wasm_words());
     for (k = 0; k < count; k++) {
         sum += numbers[k];
@@ -250,13 +286,46 @@ static void compare_with(taken *t, const char *what)
     }
     near("the sum of the parts", sum, wanted[token]);
     if (t->model->desc.norm_place == TN_PLACE_SANDWICH) {           /* which has neither paths nor eigenvectors */
-        free(wanted);
+        free(all);
         return;
     }
     if (live_paths(token, 200, 10) < 0) stop(wasm_words());
     near("the logit of the paths", numbers[0], wanted[token]);
+    near("the sum of the paths", numbers[1] + numbers[2], wanted[token]);
     if ((count = live_vectors(1, token)) < 0) stop(wasm_words());
     near("what the MLP adds by its eigenvectors", numbers[7 * count], part);
+    free(all);
+}
+
+/* Steering: the page's logits are those of a run whose stream is edited, and its change is what tn_circuit_steering_of has. */
+static void check_steered(taken *t, const double *vector)
+{
+    tn_circuit_steering_desc desc;
+    tn_circuit_steering      steering_of;
+    const int64_t            V = net.desc.vocab;
+    double                  *wanted = (double *)malloc((size_t)(2 * V) * sizeof *wanted);
+    if (live_stream(0) != length || live_steer(0, vector, (size_t)net.desc.dim) < 0) stop(wasm_words());
+    t->added = vector;
+    compare_with(t, "steered");
+    live_ablate(0, 1, 0);
+    live_ablate(0, (int)net.desc.heads, 0);
+    memset(&desc, 0, sizeof desc);
+    desc.point = "blocks.0.middle";
+    desc.edit.keep = 1;
+    desc.edit.value = tn_tensor_nd(ctx, TN_REAL, 1, &net.desc.dim);
+    tn_write(desc.edit.value, TN_F64, vector, net.desc.dim);
+    if (tn_circuit_steering_of(ctx, t->model, ids_tensor(text, length), &desc, &steering_of) != TN_OK) stop(tn_ctx_error(ctx));
+    tn_read(tn_slice(steering_of.logits, 1, length - 1, length), TN_F64, wanted, V);
+    tn_read(tn_slice(steering_of.measured, 1, length - 1, length), TN_F64, wanted + V, V);
+    tn_circuit_steering_destroy(&steering_of);
+    if (live_next() != V) stop(wasm_words());
+    for (int64_t k = 0; k < V; k++) near("steered alone", numbers[k], wanted[k] + wanted[V + k]);
+    live_restore();
+    live_next();
+    for (int64_t k = 0; k < V; k++) near("not steered any more", numbers[k], wanted[k]);
+    t->added = NULL;
+    live_ablate(0, 1, 1);
+    live_ablate(0, (int)net.desc.heads, 1);
     free(wanted);
 }
 
@@ -267,6 +336,7 @@ static void check_ablated(const tn_transformer_desc *desc)
     size_t          bytes[2];
     tn_transformer  model;
     taken           t;
+    forget();                                   /* what is of the context before */
     if (!new_context(3)) stop(wasm_words());
     tn_params *params = tn_params_create(ctx);
     tn_transformer_init(params, "", desc, &model);
@@ -288,6 +358,8 @@ static void check_ablated(const tn_transformer_desc *desc)
     live_ablate(0, (int)desc->heads, 1);
     t.mlp = true;
     compare_with(&t, "without a head and an MLP");
+    for (int64_t k = 0; k < desc->dim; k++) vector[k] = (double)(k * 7 % 5 - 2) / 2;
+    check_steered(&t, vector);
     if (desc->norm_place == TN_PLACE_SANDWICH) return;
     if (live_vectors(1, 9) < 0) stop(wasm_words());
     const int64_t count = vector_list[1].count, n = vector_list[1].n;
@@ -336,13 +408,21 @@ static void print_language(const char *folder)
 {
     static const char   once[] = "Once upon a time";
     static const double other[32] = {1};
+    double              along[32];
     size_t              bytes[3];
     char               *weights = read_file(folder, "model.safetensors", &bytes[0]);
     char               *config = read_file(folder, "config.json", &bytes[1]);
     char               *tokens = read_file(folder, "tokenizer.json", &bytes[2]);
+    if (live_language(weights, bytes[0], config, bytes[1], tokens, bytes[2]) < 0) stop(wasm_words());
+    check_losses(once, "Once upon a dog there");
+    check_losses("Once upon a dog there", "Once there");
     print("language", live_language(weights, bytes[0], config, bytes[1], tokens, bytes[2]), 10);
     print("text", live_text(once, strlen(once)), 10);
     print("next", live_next(), 10);
+    print("losses", live_losses(), 8);
+    print("at", live_at(1), 0);
+    print("next.second", live_next(), 10);
+    print("at", live_at((int)length - 1), 0);
     print("parts", live_parts(7), 20);
     print("paths", live_paths(7, 200, 10), 13);
     print("ablate", live_ablate(0, 2, 1), 0);
@@ -362,8 +442,19 @@ static void print_language(const char *folder)
     print("vectors.hidden", live_vectors(1, 7), 70);
     print("restore", live_restore(), 0);
     print("next.shown", live_next(), 10);
+    print("direction", live_direction(9), 10);
+    memcpy(along, numbers, sizeof along);
+    for (int k = 0; k < 32; k++) along[k] *= 5;
+    print("stream", live_stream(1), 5);
+    print("steer", live_steer(1, along, 32), 0);
+    print("parts.steered", live_parts(7), 20);      /* the first question of another model, as of a worker */
+    print("next.steered", live_next(), 10);
+    print("losses.steered", live_losses(), 8);
+    print("paths.steered", live_paths(7, 200, 10), 13);
+    print("restore", live_restore(), 0);
     if (live_ablate(2, 0, 1) != -1 || live_see(NULL, 0) != -1 || live_vectors(2, 0) != -1 || live_patterns(2) != -1
-        || live_vectors(0, -1) != -1
+        || live_vectors(0, -1) != -1 || live_at((int)length) != -1 || live_steer(2, other, 32) != -1
+        || live_steer(0, other, 3) != -1
         || live_hide(0, 0, 0, other, 3) != -1 || live_hide(0, 0, -1, other, 32) != -1) stop("a wrong argument was accepted");
     free(weights);
     free(config);

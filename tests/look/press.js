@@ -31,7 +31,7 @@ document.addEventListener("tn-live", () => {
         new MutationObserver((_, observer) => {
             if (!section.querySelector(".part[data-value]")) return;
             observer.disconnect();
-            section.querySelector('.choices [aria-checked="false"]').click();
+            section.querySelector('#live-eigen .choices [aria-checked="false"]').click();
         }).observe(section.querySelector("#live-parts"), { childList: true });
         document.addEventListener("tn-explained", () => {
             check("parts and paths follow", numbers("live-paths").length > 4 && section.querySelectorAll(".part").length === 10);
@@ -42,10 +42,43 @@ document.addEventListener("tn-live", () => {
             check("eigenvectors spoke", parts === 24 && near(sum(shares) + vectors[parts], vectors[parts + 1]));
             const part = Number(section.querySelector(`[data-part="blocks.${checked()}.mlp"]`).dataset.value);
             check("they add up to what the MLP adds", near(part, vectors[parts + 1]));
+            check("each head has a picture", section.querySelectorAll(".small-pattern canvas").length === 8);
+            positions(section.querySelectorAll("#live-tokens .said"));
+            steered();
             ablate('[data-part="blocks.1.mlp"]', "live-scores");
             ablate("#live-vectors .ablate", "live-scores");
             emptied(text, marks);
         }, { once: true });
+    };
+    /* Each token but the first has a loss; the table at its place has its probability. */
+    const positions = said => {
+        const scores = numbers("live-scores"), losses = numbers("live-tokens");
+        check("each token but the first has a loss", losses.length === said.length - 1 && losses.every(loss => loss > 0));
+        said[2].click();
+        check("another position, another prediction", !close(numbers("live-scores"), scores));
+        const rows = [...section.querySelectorAll("#live-scores tbody tr")];
+        const follows = rows.find(row => row.textContent.includes("follows in the text"));
+        check("its token in the text has the probability of its loss", near(Math.exp(-losses[2]),
+            Number(follows.querySelector("data").value)));
+        const line = section.querySelector("#live-tokens");
+        line.children[2].dispatchEvent(new KeyboardEvent("keydown", { key: "End", bubbles: true, cancelable: true }));
+        check("the last position by a key", close(numbers("live-scores"), scores));
+    };
+    const steered = () => {
+        const scores = numbers("live-scores"), slider = section.querySelector("#live-steer input[type=range]");
+        slider.value = 1;
+        slider.dispatchEvent(new Event("input"));
+        check("steering changes the prediction", !close(numbers("live-scores").filter((_, i) => i % 3 < 2), scores));
+        const bar = document.getElementById("ablated");
+        check("which the page says", !bar.hidden && bar.textContent.startsWith("With ") && bar.textContent.includes("in block 1"));
+        named("reset").click();
+        check("and a reset takes back", bar.hidden && close(numbers("live-scores"), scores));
+        section.querySelector("#live-vectors .steer").click();
+        slider.value = -1;
+        slider.dispatchEvent(new Event("input"));
+        check("an eigenvector steers", !close(numbers("live-scores").filter((_, i) => i % 3 < 2), scores));
+        named("restore all").click();
+        check("restored", bar.hidden && slider.value === "0" && close(numbers("live-scores"), scores));
     };
     /* A text is typed, and emptied before it is explained. With a mark of a beginning the mark alone is explained; else nothing
        is, whatever is pressed, and what is shown is marked as old. */
@@ -57,7 +90,7 @@ document.addEventListener("tn-live", () => {
             text.dispatchEvent(new Event("input"));
         }
         if (!marks) {
-            section.querySelector('.choices [aria-checked="false"]').click();
+            section.querySelector('#live-eigen .choices [aria-checked="false"]').click();
             section.querySelector("#live-scores button").click();
             section.querySelector("#live-parts .ablate").click();
             named("restore all").click();
@@ -74,7 +107,8 @@ document.addEventListener("tn-live", () => {
         }, 2000);
     };
     const sum = values => values.reduce((total, x) => total + x, 0), near = (a, b) => Math.abs(a - b) <= 1e-4 * (1 + Math.abs(b));
-    const checked = () => [...section.querySelectorAll(".choices [aria-checked]")].findIndex(one => one.ariaChecked === "true");
+    const checked = () => [...section.querySelectorAll("#live-eigen .choices [aria-checked]")].findIndex(one =>
+        one.ariaChecked === "true");
     const images = () => {
         const pad = section.querySelector(".pad"), before = numbers("live-scores");
         const press = key => pad.dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true }));

@@ -35,6 +35,21 @@ whenFilled({
                 near(`run: copying of head ${head} at place ${step}`, shown[i], copying, 1e-9));
         }
     },
+    /* The patterns of the text as the page's program has them are those of the command. */
+    async patterns() {
+        const { heads, tokens } = tn.page.sections.find(section => section.type === "heads");
+        while (all("#live-patterns canvas.picture").length < heads.length) await rest(50);
+        heads.forEach(({ layer, head, pattern }) => {
+            one(`[data-head="${layer}.${head}"]`).click();
+            const stage = one("#live-patterns .stage"), last = tokens.length - 1;
+            pressMany(stage, "ArrowDown", last);
+            for (let k = 0; k < 3; k++, press(stage, "ArrowRight")) near(`run: pattern of head ${layer}.${head}, token ${k}`,
+                valueOf("#live-patterns .readout.cell .num"), tn.array(pattern)[last * tokens.length + k], 1e-5);
+            pressMany(stage, "ArrowUp", last);
+            press(stage, "End");
+            equal("run: a masked cell", all("#live-patterns .readout.cell .num").length, 0);
+        });
+    },
     live() {
         for (let i = 0; i < 3; i++) all("#live-parts tbody tr:first-child .ablate")[i].click();
         equal("run: parts are ablated", all("#live-parts .gone").length, 3);

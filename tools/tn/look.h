@@ -1,5 +1,6 @@
 /* look.h - what the files of `tn look` share: look_page.c, which `tn demo` uses as well (demo.c), look_operator.c, look_images.c,
-   look_tensor.c, look_learnt.c, look_language.c, and look.c, which has the options. tn.h says which of them calls which. */
+   look_tensor.c, look_learnt.c, look_blocks.c, look_course.c, look_language.c, and look.c, which has the options. tn.h says
+   which of them calls which. */
 #ifndef TN_LOOK_H
 #define TN_LOOK_H
 
@@ -113,6 +114,24 @@ int32_t *whole_words(const subject *s, int64_t most, int64_t *count);
 /* The section of a language model that comes first. ids: a text of T tokens. */
 void     learnt_section(page *p, const subject *s, const int32_t *ids, int64_t T);
 void     learnt_of_two(page *p, const subject *s, const subject *other, const int32_t *ids, int64_t T);
+
+/* ---- look_blocks.c ----------------------------------------------------------------------------------------------------- */
+
+/* Adds a note for an error of the context, which is cleared. Returns whether there was one. */
+bool     note_refusal(const subject *s, const char *what);
+/* All that is shown of the MLPs. ids: a text of T tokens; *pairs: the rows of a section that comes later. */
+void     block_sections(page *p, const subject *s, const int32_t *ids, int64_t T, buffer *pairs);
+void     pairs_section(page *p, const buffer *rows);
+/* The text whose sentences are shown: of the run, or that of T tokens. */
+void     put_evidence(page *p, const subject *s, const int32_t *ids, int64_t T);
+
+/* ---- look_course.c ----------------------------------------------------------------------------------------------------- */
+
+/* The model at earlier steps, if the run kept several: the copying scores of heads, their strongest composition, the loss on a
+   part of the held-out text, and the spectrum of a token in each block. At the end the model is that of the page again. */
+void     time_section(page *p, subject *s);
+/* The model beside another one, whose path is given. */
+void     compare_models(page *p, const subject *s, const model *b, const char *path);
 
 /* ---- look_language.c --------------------------------------------------------------------------------------------------- */
 

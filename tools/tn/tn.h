@@ -39,7 +39,9 @@
        look_tensor.c              arrays, and tensors that are no known layer
        look_images.c              networks of bilinear layers
        look_learnt.c              words, blocks and outputs of language models; what one has learnt
-       look_language.c            language models
+       look_blocks.c              what the MLPs of language models do
+       look_course.c              language models over their training, and two of them
+       look_language.c            the page of a language model
        look.c                     its options
        demo.c                     tn demo: pages that teach
        tn.c                       main: finds the subcommand

@@ -8,7 +8,7 @@ build/demo_assets.h: $(wildcard tools/tn/demo/*) tools/tn/look/embed.sh build/tr
 	sh tools/tn/look/embed.sh $@ demo_wasm=build/train.wasm demo_style=tools/tn/demo/lesson.css \
 	    $(foreach name,lesson index xor digits,demo_$(name)=tools/tn/demo/$(name).js) \
 	    demo_images=examples/data/digits-images-idx3-ubyte demo_labels=examples/data/digits-labels-idx1-ubyte
-build/live.wasm: tools/tn/look/live.c
+build/live.wasm: tools/tn/look/live.c $(wildcard tools/tn/look/*.inl)
 build/train.wasm: tools/tn/demo/train.c
 build/live.wasm build/train.wasm: tools/tn/look/wasm.h tools/tn/look/wasm.sh tensornet.h
 	@mkdir -p $(@D)

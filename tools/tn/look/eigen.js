@@ -36,14 +36,14 @@ const tokenList = (tokens, title) => {
                 tn.number(value, 3)))));
 };
 
-/* What is known of eigenvector k of an output: {value, share, vector?, tokens?, opposite?, contexts?}; shares are of those that
+/* What is known of eigenvector k of an output: {value, share, vector?, tokens?, opposite?, sentences?}; shares are of those that
    are not gone. */
 tn.eigenvectors = (output, gone = () => false) => {
     const values = tn.array(output.values), vectors = output.vectors && tn.array(output.vectors);
     const total = values.reduce((sum, value, k) => sum + (gone(k) ? 0 : Math.abs(value)), 0) || 1;
     return Array.from(values, (value, k) => ({ k, value, share: Math.abs(value) / total, vector: vectors && k < vectors.shape[0]
         ? tn.row(vectors, k) : null,
-        tokens: (output.tokens || [])[k], opposite: (output.opposite || [])[k], contexts: (output.contexts || [])[k] }));
+        tokens: (output.tokens || [])[k], opposite: (output.opposite || [])[k], sentences: (output.sentences || [])[k] }));
 };
 
 const card = (one, pick, gone) => tn.h("button", { type: "button", role: "radio", class: "vector " + (one.value < 0 ? "below"
@@ -63,10 +63,7 @@ const detail = (one, name, gone) => tn.h("div", { class: "detail" },
                 " of the sum of magnitudes shown")),
         one.tokens ? tn.h("div", { class: "columns" }, tokenList(one.tokens, one.opposite ? "nearest tokens" : null),
             one.opposite ? tokenList(one.opposite, "at the other end") : null) : null,
-        one.contexts && one.contexts.length ? [tn.h("h4", { text: "where it is most active" }), tn.h("ul", { class: "contexts" },
-            one.contexts.map(text =>
-            tn.h("li", {}, typeof text === "string" ? tn.token(text) : [tn.token(text.text), " ", tn.number(text.value, 3)])))]
-                : null));
+        one.sentences && one.sentences.length ? tn.evidence(one.sentences) : null));
 
 /* Both rows of cards are one group: arrow keys go through all. */
 const gallery = (all, name, isGone = () => false) => {

@@ -44,16 +44,24 @@ const lookingAt = (pattern, text) => {
     return tn.h("div", {}, line, readout);
 };
 
+/* The element of the one matrix that is shown. */
+let shown = null;
+const alone = matrix => {
+    if (shown) shown.end();
+    shown = tn.matrix(matrix);
+    return shown.element;
+};
+
 /* The pattern of a head, on the text that is typed if that or the model is another one than at first. */
 const patternOf = (head, text, place) => {
     const show = (values, tokens) => {
         const t = tokens.length;
         if (!t || values.length !== t * t) { place.replaceChildren(); return; }
-        const dense = { of: "dense", values, causal: true, rownames: tokens, colnames: tokens, row_label: "from",
+        const dense = { of: "dense", values, causal: tn.isCausal(values, t), rownames: tokens, colnames: tokens, row_label: "from",
             column_label: "to" };
         place.classList.remove("old");
         place.replaceChildren(tn.h("p", { class: "soft small", text: "Where the chosen token looks; point at another one." }),
-            lookingAt(values, tokens), tn.matrix(dense).element);
+            lookingAt(values, tokens), alone(dense));
     };
     const live = tn.answer;
     if (!live) { show(tn.array(head.pattern), text); return; }
@@ -61,8 +69,8 @@ const patternOf = (head, text, place) => {
     live.patterns(head.layer).then(({ count, numbers }) => {
         if (live !== tn.answer) return;
         const n = numbers.length / count, values = numbers.slice(head.head * n, (head.head + 1) * n);
-        values.shape = [live.tokens.length, live.tokens.length];
-        show(values, live.tokens);
+        values.shape = [live.all.length, live.all.length];
+        show(values, live.all);
     }).catch(error => place.replaceChildren(tn.h("p", { class: "alarm" }, tn.h("bdi", { text: error.message }))));
 };
 
@@ -79,10 +87,10 @@ tn.sections.heads = (section, box) => {
         head.qk ? ["QK", () => gone(head) ? nothing() : [tn.h("p",
             { class: "soft small", text: "How strongly a query token (row) asks for a key token (column)" +
                 (head.qk.centred ? ", beside the mean of its row, which softmax ignores." : ".") }),
-            tn.matrix(head.qk).element]] : null,
+            alone(head.qk)]] : null,
         head.ov ? ["OV", () => gone(head) ? nothing() : [tn.h("p",
             { class: "soft small", text: "What looking at a token (column) adds to the logit of a token (row)." }),
-            tn.matrix(head.ov).element]] : null,
+            alone(head.ov)]] : null,
     ].filter(Boolean);
     let wanted = 0, chosen = 0;
     const show = i => {

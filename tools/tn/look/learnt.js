@@ -88,6 +88,7 @@ const language = (section, box) => {
                 tn.h("i", { text: " × " }),
                 tn.token(row.second), tn.h("i", { text: " → " }), tn.token(row.output)) })))));
     if (words) left.push(words);
+    left.push(tn.ofWhole());
     box.append(tn.h("div", { class: "two even" }, tn.h("div", {}, left, some.length ? pairs : null), example));
 };
 

@@ -207,9 +207,10 @@ const images = (call, live, box) => {
     origin.hidden = false;
 };
 
-/* ---- language: the next token, the heads and MLPs that wrote it, eigenvectors, paths; a click takes one out. What is typed is
-   answered at once; what explains the answer is computed beside the page, when the typing pauses. Both are told what is ablated
-   with every question, so that they answer for the same model. */
+/* ---- language: the tokens and their losses, the next token at any position, the heads and MLPs that wrote it, patterns,
+   eigenvectors, paths; a click takes one out, or adds a direction. What is typed is answered at once; what explains the answer is
+   computed beside the page, when the typing pauses. Both are told what is ablated and added with every question, so that they
+   answer for the same model. */
 const language = (call, live, box) => {
     const files = [tn.array(live.weights), live.config, live.tokenizer || ""];
     const model = call("live_language", ...files), [, layers, heads] = model.numbers;
@@ -218,13 +219,14 @@ const language = (call, live, box) => {
     const ask = tn.aside(tn.bytes("tn-wasm"), call, ["live_language", ...files]);
     const names = (tn.page.names || {}).tokens || model.words;
     const status = tn.h("output", { class: "status" }), answer = answering(status);
-    let length = 0, token = -1, before = null, waiting = 0, turn = 0;
+    let length = 0, position = 0, token = -1, before = null, waiting = 0, turn = 0;
     let values = new Map(), why = "", block = 0, picked = false, spoke = null;
     let unfinished = false;                     /* whether all of an explanation is still asked for */
     const answered = { ids: [], next: [] };     /* the tokens of the text, and what follows: [id, probability]... */
-    const tokens = tn.h("p", { class: "words", id: "live-tokens", "aria-label": "the tokens of the text" });
+    let patternsOf = "";                        /* the text and the model whose patterns are shown */
+    const typed = tn.typed(names, at => goTo(at)), patterns = tn.patterns(layers, heads);
     const scores = tn.h("div", { id: "live-scores" }), parts = tn.h("div", { id: "live-parts" });
-    const vectors = tn.h("div", {}), paths = tn.h("div", { id: "live-paths" });
+    const vectors = tn.h("div", { id: "live-eigen" }), paths = tn.h("div", { id: "live-paths" });
     const text = tn.h("textarea", { id: "live-text", rows: 2, spellcheck: "false", dir: "auto", "aria-label": "text",
         oninput: () => read() });
     const beginning = text.value = live.prompt || "Once upon a time";
@@ -236,31 +238,51 @@ const language = (call, live, box) => {
         call(...(out ? on : off));
         if (out) calls.set(key, on); else calls.delete(key);
     });
-    /* What the whole model says after the same text. */
+    /* The losses of the tokens; null: tokens of this model see those after them. */
+    const lossesOf = () => { try { return call("live_losses").numbers; } catch { return null; } };
+    /* What the whole model says of the same text. */
     const whole = () => {
         call("live_restore");
-        const answer = call("live_next").numbers;
+        const answer = { next: call("live_next").numbers, losses: lossesOf() };
         for (const one of calls.values()) call(...one);
         return answer;
     };
     const showNext = () => {
         const { count, numbers } = call("live_next"), chances = numbers.subarray(count);
         const order = Array.from({ length: count }, (_, i) => i).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
+        const losses = lossesOf(), follows = position + 1 < length ? answered.ids[position + 1] : -1;
         if (!tn.gone.size) before = null;
         else if (!before) before = whole();
         if (token < 0) token = order[0];
         answered.next = order.slice(0, 5).map(id => [id, chances[id]]);
         const row = id => ({ value: chances[id], text: tn.chance(chances[id]), class: id === token ? "best" : "",
             label: tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token, title: "explain this token",
-                onclick: () => { token = id; question(); } }, tn.token(names[id])),
+                onclick: () => { token = id; question(); } }, tn.token(names[id]),
+                id === follows ? [tn.h("span", { class: "spoken", text: " follows in the text" }), tn.h("span",
+                    { "aria-hidden": true, text: " ✓" })] : null),
             notes: [tn.number(numbers[id], 4), ...(before
-                ? [tn.number(before[count + id], 3, tn.chance(before[count + id]))] : [])] });
-        scores.replaceChildren(tn.h("h4", { text: "Next token" }),
-            tn.bars(order.map(row), { head: ["token", "", "probability", "logit", ...(before ? ["was"] : [])] }));
+                ? [tn.number(before.next[count + id], 3, tn.chance(before.next[count + id]))] : [])] });
+        typed.show(answered.ids, losses, before && before.losses, position);
+        scores.replaceChildren(tn.h("h4", {}, "Next token after ", quoted(answered.ids[position])),
+            tn.bars((follows < 0 || order.includes(follows) ? order : [...order, follows]).map(row),
+                { head: ["token", "", "probability", "logit", ...(before ? ["was"] : [])] }),
+            follows < 0 ? "" : tn.h("p", { class: "soft small", text: "✓ follows in the text" }));
+    };
+    /* Another position of the text: its prediction, and what explains it. */
+    const goTo = at => {
+        if (!length || at === position) return;
+        position = at;
+        token = -1;
+        before = null;
+        call("live_at", position);
+        question();
     };
 
     const quoted = id => tn.token(names[id], { class: "token piece" });
     const partOf = (block, head) => head < heads ? `blocks.${block}.attn.${head}` : `blocks.${block}.mlp`;
+    /* Of the constants of the block that is steered. */
+    const steeredPart = () => calls.has("steering") ? `blocks.${calls.get("steering")[1]}.attn.bias` : "";
+    const added = () => values.get(steeredPart());
     const showParts = () => {
         const limit = Math.max(1e-9, ...[...values.values()].map(Math.abs));
         const cell = (block, head) => {
@@ -278,6 +300,8 @@ const language = (call, live, box) => {
                 tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), columns.map(text => tn.h("th", { scope: "col", text })))),
                 tn.h("tbody", {}, Array.from({ length: layers }, (_, block) => tn.h("tr", {},
                     tn.h("th", { scope: "row", text: "block " + block }), columns.map((_, head) => cell(block, head))))))),
+            added() ? tn.h("p", { class: "soft small" }, "The vector that is added adds ", tn.number(added(), 3),
+                " to this logit by itself.") : "",
             why ? tn.h("p", { class: "soft small", text: "The parts cannot be told apart in this model, because the norms of " +
                 "later blocks change what earlier ones have written." }) : "");
     };
@@ -303,8 +327,9 @@ const language = (call, live, box) => {
         const nearest = ids => [...ids].filter(id => id >= 0).map(id => [tn.token(names[id]), " "]);
         const row = ({ k, numbers: [value, activation, part, ...ids] }) => ({ value: part,
             notes: [tn.number(value, 3), tn.number(activation, 3)],
-            label: ablation(false, `eigenvector ${k} of block ${spoke.block}`, () => hide(k),
-                { class: "plain ablate", "data-k": k }, nearest(ids)) });
+            label: tn.h("span", {}, ablation(false, `eigenvector ${k} of block ${spoke.block}`, () => hide(k),
+                { class: "plain ablate", "data-k": k }, nearest(ids)), tn.h("button", { type: "button", class: "plain steer",
+                title: `steer by eigenvector ${k}`, text: "steer", onclick: () => along(k) })) });
         const gone = one => ({ value: 0, class: "gone", notes: [tn.number(one.numbers[0], 3), tn.number(0)],
             label: ablation(true, `eigenvector ${one.k} of block ${spoke.block}`, () => show(one),
                 { class: "plain ablate" }, nearest(one.numbers.slice(3))) });
@@ -324,25 +349,46 @@ const language = (call, live, box) => {
                 { label: "all other paths", value: rest, class: "rest" }])),
             tn.h("p", { class: "total" }, "logit ", tn.number(numbers[0], 5)));
     };
+    const along = k => {
+        const { answer: { count, numbers }, block, token } = spoke, n = (numbers.length - 1) / count - each;
+        const from = each * count + 1 + k * n;
+        steering.along(numbers.slice(from, from + model.numbers[3]), () => [`eigenvector ${k} of `, quoted(token)], block);
+    };
+    /* Whether all that is shown is what the page was made with. */
+    const asMade = () => !tn.gone.size && text.value === beginning && position === length - 1;
     /* The rest of the page that is of a text: sections that show the text of the page, until it or the model is another one. */
     const tell = found => {
-        const same = !tn.gone.size && text.value === beginning;
-        const ids = [...answered.ids];
-        tn.answer = same ? null : { tokens: ids.map(id => names[id]), next: answered.next.map(([id, chance]) =>
-            [names[id], chance]),
-            token: names[token], values: new Map(values), paths: found && { rows: Array.from({ length: found.count }, (_, i) =>
+        const all = Array.from(answered.ids, id => names[id]), steered = steeredPart();
+        const told = ([name, value]) => [name === steered ? `what is added in block ${name.split(".")[1]}` : name, value];
+        tn.answer = asMade() ? null : { all, tokens: all.slice(0, position + 1), token: names[token],
+            next: answered.next.map(([id, chance]) => [names[id], chance]), values: new Map([...values].map(told)),
+            paths: found && { rows: Array.from({ length: found.count }, (_, i) =>
                 ({ path: found.words[i].replace(/E\[(\d+)\]/g, (_, id) => `E[${names[id]}]`), value: found.numbers[3 + i] })),
                 exact: found.numbers[0] },
             patterns: block => ask(...state(), ["live_text", text.value], ["live_patterns", block]) };
         document.dispatchEvent(new Event("tn-answer"));
     };
 
-    /* Asks for all that explains `token` after the text. all: otherwise only for the eigenvectors. */
+    /* Those of all blocks, unless they are shown: another position, or token, has the same. */
+    const showPatterns = async (mine, current) => {
+        const wanted = JSON.stringify([text.value, [...calls].map(([key, [name, ...given]]) => [key, name, String(given)])]);
+        if (wanted === patternsOf) { patterns.element.classList.remove("old"); return; }
+        const tokens = Array.from(answered.ids, id => names[id]);
+        for (let block = 0; block < layers; block++) {
+            const answer = await current(["live_patterns", block]);
+            if (mine !== turn) return;
+            patterns.show(block, answer, tokens);
+        }
+        patternsOf = wanted;
+        patterns.element.classList.remove("old");
+    };
+    /* Asks for all that explains `token` after the position. all: otherwise only for the eigenvectors. */
     const explain = async (all = true) => {
         if (!length) return;
         unfinished = all;
         let found = null;
-        const mine = ++turn, asked = token, once = question => ask(...state(), ["live_text", text.value], question);
+        const mine = ++turn, asked = token, now = text.value, at = position;
+        const once = question => ask(...state(), ["live_text", now], ["live_at", at], question);
         /* Only about the text that is there: the page's program answers where there is no worker. */
         const current = question => once(question).catch(error => {
             if (mine !== turn || !error.ended) throw error;
@@ -372,6 +418,7 @@ const language = (call, live, box) => {
             why = message;
             showParts();
         });
+        if (all) await showPatterns(mine, current);
         const none = message => {
             spoke = null;
             vectorRows.replaceChildren(tn.h("p", { class: "soft small", title: message, text: tn.gone.has(partOf(block, heads))
@@ -402,8 +449,8 @@ const language = (call, live, box) => {
         clearTimeout(waiting);
         turn++;
         unfinished = false;
-        for (const one of [parts, vectors, paths]) one.classList.add("old");
-        if (tn.answer || tn.gone.size || text.value !== beginning) document.dispatchEvent(new Event("tn-asked"));
+        for (const one of [parts, patterns.element, vectors, paths]) one.classList.add("old");
+        if (tn.answer || !asMade()) document.dispatchEvent(new Event("tn-asked"));
     };
     const later = () => { outdate(); waiting = setTimeout(explain, 150); };
     const question = () => {
@@ -417,10 +464,10 @@ const language = (call, live, box) => {
         before = null;
         answer(() => {
             ids = call("live_text", text.value).numbers;
-            tokens.replaceChildren(...Array.from(ids, id => tn.token(names[id], { class: "token piece" })));
             length = ids.length;
+            position = length - 1;
             answered.ids = ids;
-            if (!length) return;
+            if (!length) { typed.show(ids); return; }
             token = -1;
             showNext();
         });
@@ -451,16 +498,20 @@ const language = (call, live, box) => {
             calls.delete(one.key);
         }));
     };
+    const steering = tn.steering({ names, layers, call, change: (key, name, on, off) => tn.add(key, name,
+        () => { call(...on); calls.set(key, on); }, () => { call(...off); calls.delete(key); }) });
     /* Another model: the prediction at once, and what explains it when it is computed. */
     document.addEventListener("tn-model", () => {
-        if (length) showNext();
+        if (length) answer(showNext);
         showParts();
         if (spoke) showVectors();
         if (length) later();
     });
-    box.append(text, tokens, status,
-        tn.h("div", { class: "two" }, scores, tn.h("div", {}, parts, restoring())), vectors, paths);
+    box.append(text, typed.element, status,
+        tn.h("div", { class: "two" }, scores, tn.h("div", {}, parts, restoring())), patterns.element, vectors, steering.element,
+        paths);
     read();
+    steering.begin(token);
     showParts();
 };
 

@@ -331,7 +331,8 @@ tn.matrix = matrix => {
         settle(whole ? { x: 0, y: 0, scale: 0 } : view);
         draw();
     };
-    /* What nobody sees is drawn when it comes near, or is printed. */
+    /* What nobody sees is drawn when it comes near, or is printed. end(): it is not in the page any more, and forgotten. */
+    const ended = new AbortController(), there = { signal: ended.signal };
     new IntersectionObserver(entries => {
         inView = entries[entries.length - 1].isIntersecting;
         if (inView) arrange();
@@ -343,7 +344,7 @@ tn.matrix = matrix => {
         if (!stage.isConnected) return;
         arrange();
         draw();
-    });
+    }, there);
     stage.addEventListener("focus", arrange);
     /* Another model: what is drawn, the scale and the cell are computed again. */
     document.addEventListener("tn-model", () => {
@@ -351,12 +352,13 @@ tn.matrix = matrix => {
         limitOf = "";
         if (inView) draw(); else stale = true;
         tell();
-    });
-    document.addEventListener("tn-theme", () => { if (inView) draw(); else stale = true; });
+    }, there);
+    document.addEventListener("tn-theme", () => { if (inView) draw(); else stale = true; }, there);
     stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows
         * stretchOf(columns, rows, tallest() - side.top)) + "px";
     tell();
-    return { set: picker.set, output: () => output, source, element: tn.h("div", { class: "matrix" },
+    return { set: picker.set, output: () => output, source, arrange, end: () => ended.abort(),
+        element: tn.h("div", { class: "matrix" },
         tn.h("div", { class: "tools" }, picker.element, tn.h("div", { class: "group" },
             button("−", "zoom out", () => zoomKey(1 / 1.5)),
             button("+", "zoom in", () => zoomKey(1.5)), button("⤢", "show all", keys["0"])), contrasts.element),

@@ -1,7 +1,7 @@
-/* state.js - the one state of the page: what of the model is ablated, and which output is chosen. Every panel is drawn from it,
-   so that no panel speaks of another model than the others: it asks `tn.gone`, and draws again at "tn-model". What cannot be
-   computed here says that it is of the whole model. */
-tn.gone = new Map();                    /* key -> { name, back }: what is ablated, and how it is restored */
+/* state.js - the one state of the page: what of the model is ablated, what is added to it, and which output is chosen. Every
+   panel is drawn from it, so that no panel speaks of another model than the others: it asks `tn.gone`, and draws again at
+   "tn-model". What cannot be computed here says that it is of the whole model. */
+tn.gone = new Map();        /* key -> { name, back, added }: what is ablated, or added, and how the model becomes whole again */
 const changed = () => {
     document.documentElement.classList.toggle("ablated", tn.gone.size > 0);
     document.dispatchEvent(new Event("tn-model"));
@@ -13,6 +13,18 @@ tn.ablate = (key, name, ask) => {
     ask(off);
     if (off) tn.gone.set(key, { name, back: () => ask(false) });
     else tn.gone.delete(key);
+    changed();
+};
+/* Adds something to the model, in place of what was added under this key: ask() tells the model, back() takes it away. */
+tn.add = (key, name, ask, back) => {
+    ask();
+    tn.gone.set(key, { name, back, added: true });
+    changed();
+};
+tn.takeBack = key => {
+    if (!tn.gone.has(key)) return;
+    tn.gone.get(key).back();
+    tn.gone.delete(key);
     changed();
 };
 tn.restore = () => {
@@ -61,15 +73,17 @@ tn.follow = (group, names, picker, set) => {
     };
 };
 
-/* ---- what is ablated, at the foot of the window wherever the page is scrolled to */
+/* ---- what is ablated and added, at the foot of the window wherever the page is scrolled to */
 const bar = tn.h("div", { id: "ablated", role: "status", hidden: true });
 document.body.append(bar);
 document.addEventListener("tn-model", () => {
-    bar.hidden = !tn.gone.size;
-    bar.replaceChildren(...(tn.gone.size ? [tn.h("span", { text: "Without " }),
-        ...[...tn.gone].map(([key, { name }]) => tn.h("span", { class: "chip" }, name)),
+    const all = [...tn.gone.values()], chips = (word, ones) => ones.length
+        ? [tn.h("span", { text: word }), ...ones.map(({ name }) => tn.h("span", { class: "chip" }, name))] : [];
+    bar.hidden = !all.length;
+    bar.replaceChildren(...(all.length ? [...chips("Without ", all.filter(one => !one.added)),
+        ...chips("With ", all.filter(one => one.added)),
         tn.h("button", { type: "button", text: "restore all", onclick: () => tn.restore() })] : []));
 });
-/* A line that is there while something is ablated, in a section that stays as it was. */
+/* A line that is there while something is ablated or added, in a section that stays as it was. */
 tn.ofWhole = () => tn.h("p", { class: "of-whole",
-    text: "Of the whole model: what is ablated is not taken out of these numbers." });
+    text: "Of the whole model: what is ablated or added changes none of these numbers." });

@@ -1,0 +1,45 @@
+/* tokens.js - the tokens of the text that is typed: how much each surprises the model, and after which of them it is asked. */
+tn.typed = (names, pick) => {
+    const full = Math.log(names.length);        /* the loss of a guess among all tokens: the colour is full */
+    const line = tn.h("div", { class: "typed", id: "live-tokens", role: "radiogroup", "aria-label": "tokens of the text",
+        onkeydown: event => {
+            const at = [...line.children].indexOf(event.target), to = tn.step(event.key, at, line.children.length);
+            if (at < 0 || to < 0) return;
+            event.preventDefault();
+            pick(to);
+            line.children[to].focus();
+        } });
+    const readout = tn.h("p", { class: "readout", id: "live-surprise", "aria-live": "polite" });
+    const mean = losses => losses.reduce((sum, loss) => sum + loss, 0) / losses.length;
+    const nats = (loss, more) => tn.number(loss, 3, loss.toFixed(2) + (more || ""));
+    const about = (id, loss, all) => {
+        if (loss === undefined) return ["Nothing is before ", tn.token(names[id]), ", so it has no loss"];
+        const apart = loss - mean(all);
+        return [tn.token(names[id]), " had the probability ", tn.number(Math.exp(-loss), 3, tn.chance(Math.exp(-loss))),
+            ": a loss of ", nats(loss, " nats"), `, ${Math.abs(apart).toFixed(2)} `, apart < 0 ? "below" : "above",
+            " the text’s mean"];
+    };
+    const tell = (id, losses, before, position) => readout.replaceChildren(...(!losses
+        ? ["A token of this model sees those after it, so that none has a loss."]
+        : [...about(id, position ? losses[position - 1] : undefined, losses), ...(losses.length ? [" · mean loss ",
+            tn.h("b", {}, nats(mean(losses))), " nats per token",
+            ...(before ? [", in the whole model ", nats(mean(before))] : [])] : [])]));
+    /* losses: of all tokens but the first, or null: they have none in this model; before: those of the whole model, or null. */
+    return { element: tn.h("div", {}, line, readout, tn.h("p", { class: "small soft" }, tn.h("span", { class: "surprise" }),
+                 "each token’s loss in nats: no colour for one that was expected, full colour for a guess among all ",
+                 `${tn.format(names.length)} tokens (${full.toFixed(1)} nats). A click or an arrow key chooses a token: what follows `,
+                 "is about the place after it.")),
+        show(ids, losses, before, position) {
+            const kept = line.contains(document.activeElement);
+            line.replaceChildren(...Array.from(ids, (id, i) => {
+                const loss = losses && i ? losses[i - 1] : undefined;
+                return tn.h("button", { type: "button", class: "said", role: "radio", "aria-checked": i === position,
+                    tabindex: i === position ? 0 : -1, onclick: () => { pick(i); line.children[i].focus(); },
+                    style: loss === undefined ? null : `--share: ${Math.min(1, loss / full)}` }, tn.token(names[id]),
+                    tn.h("span", { class: "nats" }, loss === undefined ? "–" : nats(loss)));
+            }));
+            if (!ids.length) { readout.replaceChildren(); return; }
+            if (kept) line.children[position].focus();
+            tell(ids[position], losses, before, position);
+        } };
+};
