@@ -195,6 +195,13 @@ const images = (call, live, box) => {
         const button = spoke.querySelector(`[data-k="${k}"]`);
         if (button) button.focus();
     };
+    tn.keepAblations(name => {
+        const [, c, k] = (name.match(/^eigenvector (\d{1,6}) (\d{1,6})$/) || []).map(Number);
+        if (!(c < classes) || k >= call("live_spoke", c).count) return false;
+        if (!tn.gone.has(name)) tn.ablate(name, ["eigenvector ", String(k), " of ", tn.token(names[c])],
+            off => call("live_ablate", c, k, off ? 1 : 0));
+        return true;
+    });
     const origin = tn.h("p", { class: "soft small", hidden: true });
     const pad = tn.pad(width, height, values => { origin.hidden = true; see(values); });
     document.addEventListener("tn-model", again);
@@ -232,10 +239,10 @@ const language = (call, live, box) => {
     /* The calls that make a whole model the present one. */
     const calls = new Map();
     const state = () => [marks, ["live_restore"], ...calls.values()];
-    const taken = (key, name, on, off) => tn.ablate(key, name, out => {
+    const taken = (key, name, on, off, link) => tn.ablate(key, name, out => {
         call(...(out ? on : off));
         if (out) calls.set(key, on); else calls.delete(key);
-    });
+    }, link);
     /* What the whole model says after the same text. */
     const whole = () => {
         call("live_restore");
@@ -252,7 +259,7 @@ const language = (call, live, box) => {
         answered.next = order.slice(0, 5).map(id => [id, chances[id]]);
         const row = id => ({ value: chances[id], text: tn.chance(chances[id]), class: id === token ? "best" : "",
             label: tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token, title: "explain this token",
-                onclick: () => { token = id; question(); } }, tn.token(names[id])),
+                onclick: () => { token = id; toldToken(names[id]); question(); } }, tn.token(names[id])),
             notes: [tn.number(numbers[id], 4), ...(before
                 ? [tn.number(before[count + id], 3, tn.chance(before[count + id]))] : [])] });
         scores.replaceChildren(tn.h("h4", { text: "Next token" }),
@@ -411,10 +418,19 @@ const language = (call, live, box) => {
         answer(showNext);
         later();
     };
+    const told = tn.keep("text", value => { text.value = value; read(); });
+    const toldToken = tn.keep("token", name => {
+        if (!length || !names.includes(name)) return false;
+        token = names.indexOf(name);
+        question();
+        return true;
+    });
     const read = () => {
         let ids = null;
         length = 0;
         before = null;
+        told(text.value === beginning ? null : text.value);
+        toldToken(null);
         answer(() => {
             ids = call("live_text", text.value).numbers;
             tokens.replaceChildren(...Array.from(ids, id => tn.token(names[id], { class: "token piece" })));
@@ -429,21 +445,36 @@ const language = (call, live, box) => {
         else outdate();
         if (ids && !length) status.replaceChildren("type something: the text has no tokens");
     };
+    const takePart = (name, block, head) => taken(name, head < heads ? `head ${head} of block ${block}`
+        : `the MLP of block ${block}`, ["live_ablate", block, head, 1], ["live_ablate", block, head, 0]);
     const ablate = (name, block, head) => {
         if (!length) return;
-        const what = head < heads ? `head ${head} of block ${block}` : `the MLP of block ${block}`;
-        answer(() => taken(name, what, ["live_ablate", block, head, 1], ["live_ablate", block, head, 0]));
+        answer(() => takePart(name, block, head));
         parts.querySelector(`[data-part="${name}"]`).focus();
     };
-    const hide = k => {
-        if (!length) return;
-        const { answer: { count, numbers }, block, token } = spoke, n = (numbers.length - 1) / count - each;
+    const takeVector = (found, block, token, k) => {
+        const { count, numbers } = found, n = (numbers.length - 1) / count - each;
         const from = each * count + 1 + k * n, id = hiddenEver++, key = `vector ${block} ${token} ${id}`;
-        hidden.set(key, { key, id, k, block, token, answer: spoke.answer, numbers: numbers.slice(each * k, each * k + each) });
-        answer(() => taken(key, ["an eigenvector of ", quoted(token), ` in block ${block}`],
-            ["live_hide", block, token, id, numbers.slice(from, from + n)], ["live_hide", block, token, id,
-                new Float64Array(0)]));
+        hidden.set(key, { key, id, k, block, token, answer: found, numbers: numbers.slice(each * k, each * k + each) });
+        taken(key, ["an eigenvector of ", quoted(token), ` in block ${block}`],
+            ["live_hide", block, token, id, numbers.slice(from, from + n)], ["live_hide", block, token, id, new Float64Array(0)],
+            `vector ${block} ${token} ${numbers[each * k]}`);
     };
+    const hide = k => { if (length) answer(() => takeVector(spoke.answer, spoke.block, spoke.token, k)); };
+    /* What an address calls an eigenvector: its block, its token and its eigenvalue. */
+    tn.keepAblations(name => {
+        const [, block, head] = (name.match(/^blocks\.(\d{1,6})\.(?:attn\.(\d{1,6})|mlp)$/) || []).map(Number);
+        const [, of, whose, value] = (name.match(/^vector (\d{1,6}) (\d{1,9}) (-?[\d.e+-]+)$/) || []).map(Number);
+        if (!length || tn.gone.has(name)) return length > 0;
+        if (block < layers && !(head >= heads)) takePart(name, block, name.endsWith(".mlp") ? heads : head);
+        else if (of < layers && whose < names.length) {
+            const found = call("live_vectors", of, whose), away = k => Math.abs(found.numbers[each * k] - value);
+            const k = tn.best(Array.from({ length: found.count }, (_, i) => -away(i)));
+            if (!(away(k) <= 1e-3 * Math.abs(value))) return false;
+            takeVector(found, of, whose, k);
+        } else return false;
+        return true;
+    });
     const show = one => {
         if (!length) return;
         answer(() => tn.ablate(one.key, "", () => {
