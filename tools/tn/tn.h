@@ -38,6 +38,7 @@
        look_operator.c            what an operator shows
        look_tensor.c              arrays, and tensors that are no known layer
        look_images.c              networks of bilinear layers
+       look_runs.c                several runs: their losses in one picture
        look_learnt.c              words, blocks and outputs of language models; what one has learnt
        look_language.c            language models
        look.c                     its options

@@ -10,7 +10,8 @@ set -eu
 folder=$(dirname "$0") out=$1
 shift
 # dom.js and data.js first, main.js last; each is a block, so that what a script does not put into `tn` is its own.
-scripts="dom data state save colour picker plot source matrix card spectra eigen learnt tensors heads pairs paths spoke compare run wasm live main"
+scripts="dom data state save colour picker plot source matrix card spectra eigen learnt tensors heads pairs paths spoke compare run runs
+    wasm live main"
 part=$(mktemp)
 trap 'rm -f "$part" "$out.part"' EXIT
 
