@@ -68,6 +68,11 @@ const standing = (section, box) => {
     if (!page.live) return;
     const mlp = `blocks.${section.block}.mlp`, line = tn.ofWhole(), removed = tn.h("p", { class: "soft", hidden: true,
         text: `The MLP of block ${section.block} is ablated, and adds nothing.` });
+    /* The sections of two models are computed before; what is ablated of one is seen in the live part. */
+    if (page.live.models) {
+        if (section.type !== "live" && section.type !== "notes") box.before(line);
+        return;
+    }
     if (section.block === undefined) {
         if (still.includes(section.type) || section.of_whole) box.before(line);
         return;
