@@ -107,7 +107,7 @@ case $fixture in /*) ;; *) fixture=$PWD/$fixture ;; esac
 trained() {   # NAME ARGUMENT...: a run, its page, and what `tn circuits` prints of it
     name=$1
     shift
-    "$tn" train text --out "$name" --width 16 --heads 2 --context 16 --batch 2 --vocab 60 --val-tokens 64 "$@" &&
+    "$tn" train text --out "$name" --width 16 --heads 2 --context 16 --batch 2 --vocab 60 --val-tokens 64 --val-every 2 "$@" &&
         "$tn" look "$name" --text "$said" --out "$name.html" && "$tn" circuits "$name" heads --json > heads.json &&
         "$tn" circuits "$name" history --json > history.json &&
         "$tn" circuits "$name" paths "$said" --top 40 --json > paths.json &&
@@ -132,6 +132,9 @@ said='the </script> cat saw "so" the'
         "$tn" look network.safetensors --data pictures.npy --out network.html &&
         "$tn" look run --against run/weights-00000006.safetensors --no-data --out compare.html &&
         "$tn" circuits run diff run/weights-00000006.safetensors --no-data --json > compare.json &&
+        "$fixture" tensors tensors.safetensors && echo '[]' > tensors.json && "$tn" look tensors.safetensors &&
+        "$tn" look deep run/ --out runs.html && { printf '{"deep":['; sed '$!s/$/,/' deep/log.jsonl
+            printf '], "run":['; sed '$!s/$/,/' run/log.jsonl; echo ']}'; } > runs.json &&
         "$tn" look run/model.safetensors --w blocks.0.mlp.w --p blocks.0.mlp.p --out layer.html &&
         for output in 0 1 2 3 4; do
             "$tn" draw run blocks.0.mlp --interaction $output --spectrum --out x.svg > drawn || exit 1
@@ -140,7 +143,7 @@ said='the </script> cat saw "so" the'
                 END { printf "}" }' drawn
         done > layer.json && echo ']' >> layer.json
 ) > "$folder/said" 2>&1 || fail "tn look: $(tail -n 2 "$folder/said")"
-for kind in run deep compare layer network; do
+for kind in run deep compare layer network tensors runs; do
     # The time of this browser runs ahead of workers, so that the page's own program answers.
     with_checks $kind "$folder/$kind.html" | sed "s/<head>/<head><script>delete globalThis.Worker<\/script>/" > "$folder/$kind-checked.html"
     check $kind "$folder/$kind-checked.html" --window-size=1280,900
