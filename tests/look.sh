@@ -158,7 +158,7 @@ then pass; else fail "without WebAssembly the page does not say why it has no li
 if grep -o '[a-z]*://[^"]*' "$folder/template.html" | grep -v '^http://www.w3.org/2000/svg$' > "$folder/why"
 then fail "the page names $(cat "$folder/why")"; else pass; fi
 # On paper: the style for it holds everywhere, in a window as wide as a page. Then a page is really printed.
-for kind in images run; do
+for kind in images run tensors; do
     { sed 's/@media print {/@media all {/' "$folder/$kind.html"
       echo '<script>'
       cat tests/look/check.js tests/look/printed.js

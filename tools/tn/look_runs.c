@@ -209,7 +209,7 @@ void look_at_runs(const char *const *paths, int64_t count, const char *title, co
     for (int64_t i = 0; i < count; i++) read_run(&runs[i], paths[i]);
     name_runs(runs, count);
     const one_run *best = best_run(runs, count);
-    char          *about = best ? format_text("The lowest held-out loss is %.4g nats per token, of %s.", best->best, best->name)
+    char          *about = best ? format_text("The run %s has reached the lowest held-out loss, %.4g nats per token.", best->name, best->best)
                                 : copy_text("No run has measured a held-out loss yet.");
     page_begin(&p, "look", "runs", title);
     page_text(&p, "about", about);

@@ -405,8 +405,9 @@ tn.matrix = matrix => {
 tn.rowOf = (name, pixel) => {
     const { width, height } = tn.page.pixels || {};
     for (const section of tn.page.sections.filter(one => one.type === "matrix")) {
-        const source = tn.without(section, tn.source(section)), o = tn.names(section.outputs || "outputs",
-            source.outputs).indexOf(name);
+        let source;
+        try { source = tn.without(section, tn.source(section)); } catch { continue; /* its own section says why */ }
+        const o = tn.names(section.outputs || "outputs", source.outputs).indexOf(name);
         if (o < 0 || source.rows !== width * height || source.columns !== source.rows) continue;
         const place = tn.h("div", { class: "rowof" }), show = i => {
             const row = source.grid(o, { first: i, step: 1, count: 1 }, { first: 0, step: 1, count: source.columns });

@@ -41,7 +41,7 @@ tn.openAddress = () => {
     const missing = [], section = place && document.getElementById(place);
     for (const key of [...early.filter(one => asked.has(one)), ...[...asked.keys()].filter(one => !early.includes(one))]) {
         let good = false;
-        try { good = kept.has(key) && kept.get(key)(asked.get(key)) !== false; } catch (error) { console.warn(error); }
+        try { good = kept.has(key) && kept.get(key)(asked.get(key)) !== false; } catch { /* what it asks for is no name */ }
         if (good) chosen.set(key, asked.get(key));
         else missing.push([key === "off" ? "ablation of" : key, " ", tn.token(asked.get(key).slice(0, 80))]);
     }

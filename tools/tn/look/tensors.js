@@ -29,11 +29,21 @@ const spectrumOf = one => {
     return [tn.h("div", { class: "tools" }, tn.toggle("logarithmic", false, on => { logY = on; plot.update(state()); }),
         picker.element), plot.element];
 };
+/* An array of few rows that may be square pictures: each row as one, on request. */
+const rowsAsPictures = one => {
+    const values = tn.array(one.values), [, rows, columns] = values.shape, side = Math.sqrt(columns);
+    if (values.shape[0] > 1 || rows > 64 || side < 5 || !Number.isInteger(side)) return null;
+    const limit = tn.largest(values), place = tn.h("div", { class: "row pictures" });
+    return [tn.h("div", { class: "tools" }, tn.toggle(`each row as ${side} × ${side} pixels`, false, on =>
+        place.replaceChildren(...(on ? Array.from({ length: rows }, (_, i) => tn.h("figure", { class: "vector" },
+            tn.picture(values.subarray(i * columns, (i + 1) * columns), side, side, { limit, label: `row ${i}` }),
+            tn.h("figcaption", { class: "caption", text: String(i) }))) : [])))), place];
+};
 const detail = one => [tn.h("h3", {}, tn.token(one.name), tn.h("span", { class: "soft" }, ` ${one.shape} ${one.kind || ""}`)),
     one.spectra ? spectrumOf(one) : null,
     one.values ? [tn.h("p", { class: "soft small", text: one.values.type === "q8" ? "The numbers, rounded to 8 bits in each row."
         : "The numbers, as they are." }), tn.matrix({ of: "dense", values: one.values, symmetric: false, alone: true,
-        what: one.name, row_label: "row", column_label: "column", output_label: "matrix" }).element]
+        what: one.name, row_label: "row", column_label: "column", output_label: "matrix" }).element, rowsAsPictures(one)]
         : tn.h("p", { class: "soft", text: "It has no numbers that could be shown." })];
 
 tn.sections.tensors = (section, box) => {
