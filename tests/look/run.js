@@ -123,6 +123,18 @@ whenFilled({
         type(one("#live-text"), said);
         await rest(700);
     },
+    /* Tables as files, as the page has their numbers. */
+    async saves() {
+        const paths = rowsOf((await saved(one("#paths"), "CSV")).text), { per_path, logit } = expected.paths;
+        per_path.forEach(({ value }, i) => near(`run: path ${i} in a file`, Number(paths[i + 1][1]), value, 1e-9));
+        near("run: their logit", Number(paths.at(-1)[1]), logit, 1e-9);
+        const heads = rowsOf((await saved(one("#heads"), "CSV")).text), copying = heads[0].findIndex(name =>
+            name.startsWith("copying"));
+        expected.heads.per_head.forEach((head, i) => near(`run: copying of head ${head.head} in a file`,
+            Number(heads[i + 1][copying]), head.copying, 1e-9));
+        const { rows } = tn.page.sections.find(section => section.type === "pairs") || { rows: [] };
+        if (rows.length) equal("run: all pairs", rowsOf((await saved(one("#pairs"), "CSV")).text).length, rows.length + 1);
+    },
     every_section() {
         for (const section of all("section.section"))
             check(`run: ${section.id} is shown`, !section.querySelector(".alarm")

@@ -9,7 +9,9 @@ tn.sections.compare = (section, box) => {
     if (section.rows && section.rows.length) box.append(tn.h("div", { class: "scroll" },
         tn.bars(section.rows.map(row => ({ label: row.name, value: row[main[0]],
         notes: others.map(([key]) => typeof row[key] === "number" ? tn.number(row[key], 3) : "–") })),
-        { limit: section.limit || 1, head: ["", "", ...columns.map(column => column[1])] })));
+        { limit: section.limit || 1, head: ["", "", ...columns.map(column => column[1])] })),
+        tn.saves(() => "table", { CSV: () => tn.csv([["", ...columns.map(column => column[1])], ...section.rows.map(row =>
+            [row.name, ...columns.map(([key]) => row[key])])]) }));
     if (!spectra.length) return;
     const live = tn.page.live && tn.page.live.kind === "two texts" && typeof WebAssembly === "object"
         && document.getElementById("tn-wasm").textContent.trim();

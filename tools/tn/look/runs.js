@@ -53,7 +53,7 @@ const tableOf = (runs, dot) => {
         onclick: () => sort(k) })));
     const table = tn.h("table", { class: "facts" }, tn.h("thead", {}, tn.h("tr", {}, heads)), body);
     return [tn.h("div", { class: "scroll" }, table), keys.length ? null : tn.h("p", { class: "soft small",
-        text: "The runs do not differ in their settings." }), tn.saves(() => "table", { CSV: () => tn.tableCsv(table) })];
+        text: "The runs do not differ in their settings." }), tn.savesTable("table", table)];
 };
 
 tn.sections.runs = (section, box) => {

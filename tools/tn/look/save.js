@@ -33,8 +33,9 @@ tn.saves = (what, kinds) => {
 /* ---- the kinds */
 const cell = x => /[",\n\r]/.test(x) ? `"${x.replaceAll('"', '""')}"` : x;
 tn.csv = rows => rows.map(row => row.map(x => cell(x === null || x === undefined ? "" : String(x))).join(",") + "\n").join("");
-/* What a table shows, its numbers as they are. */
-tn.tableCsv = table => tn.csv([...table.querySelectorAll("tr")].map(row => [...row.cells].filter(one =>
+/* The button below a table: what it shows, its numbers as they are. */
+tn.savesTable = (what, table) => tn.saves(() => what, { CSV: () => tableCsv(table) });
+const tableCsv = table => tn.csv([...table.querySelectorAll("tr")].map(row => [...row.cells].filter(one =>
     !one.classList.contains("bar")).map(one => {
     const number = one.querySelector("[data-value]");
     return number && one.children.length === 1 && one.firstChild === number ? number.dataset.value : one.textContent.trim();
