@@ -63,7 +63,7 @@ const card = (one, pick, gone) => tn.h("button", { type: "button", role: "radio"
 
 /* The place of the row that a click on a pixel shows, if the page has the matrix of this output. */
 const rowsOf = name => {
-    const place = tn.h("div", {}), has = tn.page.pixels && tn.rowOf(name, 0);
+    const place = tn.h("div", {}), has = tn.page.pixels && tn.hasRows(name);
     if (has) place.append(tn.h("p", { class: "hint", text: "A click on a pixel shows its row of the interaction matrix." }));
     return { place, pick: has ? i => place.replaceChildren(tn.rowOf(name, i)) : undefined };
 };

@@ -400,25 +400,30 @@ tn.matrix = matrix => {
                 notes, saves))) };
 };
 
-/* A row of the interaction matrix of an output, by its name, as a large picture; null: the page has no such matrix. A click goes
-   on to the row of another pixel. */
-tn.rowOf = (name, pixel) => {
-    const { width, height } = tn.page.pixels || {};
-    for (const section of tn.page.sections.filter(one => one.type === "matrix")) {
-        let source;
-        try { source = tn.without(section, tn.source(section)); } catch { continue; /* its own section says why */ }
-        const o = tn.names(section.outputs || "outputs", source.outputs).indexOf(name);
-        if (o < 0 || source.rows !== width * height || source.columns !== source.rows) continue;
-        const place = tn.h("div", { class: "rowof" }), show = i => {
-            const row = source.grid(o, { first: i, step: 1, count: 1 }, { first: 0, step: 1, count: source.columns });
-            const at = `pixel (${Math.floor(i / width)}, ${i % width})`;
-            place.replaceChildren(tn.h("h4", {}, `What ${at} does with each other pixel for “`, tn.token(name), "”"),
-                tn.large(row, `row of ${at} for ${tn.plain(name)}`, show));
-        };
-        show(pixel);
-        return place;
+/* The section with the interaction matrix between pixels of an output, by its name, and the number of the output there. */
+const between = name => {
+    const { width, height } = tn.page.pixels || {}, is = n => n === width * height;
+    for (const section of tn.page.sections.filter(one => one.type === "matrix" && !one.embed)) {
+        const outputs = ((section.p || section.values).shape || []).at(section.p ? -2 : -3) || 1;
+        const sides = section.of === "factors" ? [section.w.shape[1], section.v.shape[1]] : (section.values.shape || []).slice(-2);
+        const output = tn.names(section.outputs || "outputs", outputs).indexOf(name);
+        if (output >= 0 && sides.length === 2 && sides.every(is)) return { section, output };
     }
     return null;
+};
+tn.hasRows = name => between(name) !== null;
+/* A row of that matrix as a large picture. A click goes on to the row of another pixel. */
+tn.rowOf = (name, pixel) => {
+    const { section, output } = between(name), { width } = tn.page.pixels;
+    const source = tn.without(section, tn.source(section)), place = tn.h("div", { class: "rowof" });
+    const show = i => {
+        const row = source.grid(output, { first: i, step: 1, count: 1 }, { first: 0, step: 1, count: source.columns });
+        const at = `pixel (${Math.floor(i / width)}, ${i % width})`;
+        place.replaceChildren(tn.h("h4", {}, `What ${at} does with each other pixel for “`, tn.token(name), "”"),
+            tn.large(row, `row of ${at} for ${tn.plain(name)}`, show));
+    };
+    show(pixel);
+    return place;
 };
 
 /* Few rows that are pictures are shown as pictures. */
