@@ -123,7 +123,8 @@ tn.sections.heads = (section, box) => {
     document.addEventListener("tn-asked", () => place.classList.add("old"));
     document.addEventListener("tn-answer", () => place.classList.remove("old"));
     sortable(table, columns, heads);
-    box.append(table.element, tn.savesTable("table", table.element), columns.some(column => column[2]) ? tn.h("details", { class: "words-of" },
+    box.append(table.element, tn.savesTable("table", table.element), columns.some(column => column[2]) ? tn.h("details",
+        { class: "words-of" },
         tn.h("summary", { text: "What the columns mean" }),
         tn.h("dl", {}, columns.filter(column => column[2]).map(([, label, explanation]) => [tn.h("dt", { text: label }),
             tn.h("dd", { text: explanation })]))) : null, place);

@@ -114,7 +114,7 @@ const numbersOf = plot => {
 };
 
 /* {series: [{name, y, x? ascending, kind: line, points or stems, signs?, dashed?, dash?, quiet?}], rules, xlabel, ylabel, logX,
-   logY, least, zero, also, height, label}; also: y that the axis has to reach. A quiet series is neither named nor read. update(changes) draws it again. */
+   logY, least, zero, height, label}. A quiet series is neither named nor read. update(changes) draws it again. */
 tn.plot = options => {
     let plot = { rules: [], height: 280, ...options }, at = -1, width = 0, x, y;
     const frame = tn.h("div", { class: "plot", tabindex: 0, role: "img" });
@@ -134,8 +134,11 @@ tn.plot = options => {
         const right = width - margin.right;
         x = ruler(all.map(p => p[0]), plot.logX, margin.left + 6, right - 6, Math.min(9, width / 70));
         if (plot.whole !== false) x.ticks = plot.logX ? x.ticks : x.ticks.filter(Number.isInteger);
+        /* Below the lowest line that has a name there is room for it. */
+        const high = all.reduce((most, p) => Math.max(most, p[1] || 0), 0);
+        const lines = plot.rules.filter(rule => rule.y > 0 && rule.label).map(rule => rule.y);
         y = ruler([...all.map(p => p[1]), ...plot.rules.filter(r => r.y !== undefined).map(r => r.y), ...(plot.zero && !plot.logY
-            ? [0] : []), ...(plot.also || [])],
+            ? [0] : []), ...lines.map(v => plot.logY ? 0.93 * v : v - 0.06 * Math.max(0, high - v))],
                   plot.logY, height - margin.bottom - 4, margin.top + 4, 5, plot.least);
         frame.replaceChildren(tn.s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" },
             axes(plot, x, y, width, height), plot.series.map((series, i) => drawSeries(series, i, x, y, plot)),

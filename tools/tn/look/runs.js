@@ -59,7 +59,8 @@ const tableOf = (runs, dot) => {
 tn.sections.runs = (section, box) => {
     const { runs } = section, off = new Set(), curves = runs.map(run => [tn.array(run.curve), tn.array(run.held)]);
     let x = 0, smooth = 0.6, logX = false, logY = false, training = true, held = curves.some(([, one]) => one.shape[1] > 0);
-    const ink = i => tn.ink(i), dash = i => dashes[Math.floor(i / 7) % dashes.length];
+    const ink = i => tn.ink(i), cycle = i => Math.floor(i / 7) % dashes.length, dash = i => dashes[cycle(i)];
+    const keyClass = i => ["key", "key dashed", "key dotted"][cycle(i)];
     const state = () => {
         const faint = [], series = [], label = `losses by ${axes[x][0]}`;
         for (const i of runs.keys()) {
@@ -75,15 +76,14 @@ tn.sections.runs = (section, box) => {
             if (held && other.shape[1]) series.push({ name: name("held out", training), x: at(other), y: loss(other), ink: ink(i),
                 class: "ring marked", dash: "4 4" });
         }
-        const rules = gramsOf(runs.filter((_, i) => !off.has(i)));
-        return { series: [...faint, ...series], logX, logY, label, legend: false, rules, xlabel: axes[x][0], whole: x !== 2,
-            also: logY ? [] : rules.map(({ y }) => y - 0.3) };
+        return { series: [...faint, ...series], logX, logY, label, legend: false, xlabel: axes[x][0], whole: x !== 2,
+            rules: gramsOf(runs.filter((_, i) => !off.has(i))) };
     };
     const plot = tn.plot({ ...state(), ylabel: "loss, nats per token", height: 380 });
     const update = () => plot.update(state());
     /* ---- the legend */
-    const key = i => tn.h("span", { class: "key", style: `--ink: ${ink(i)}` });
-    const buttons = runs.map((run, i) => tn.h("button", { type: "button", class: "run key", style: `--ink: ${ink(i)}`,
+    const key = i => tn.h("span", { class: keyClass(i), style: `--ink: ${ink(i)}` });
+    const buttons = runs.map((run, i) => tn.h("button", { type: "button", class: "run " + keyClass(i), style: `--ink: ${ink(i)}`,
         "aria-pressed": true, title: "switch this run off and on; Shift: this one alone", onclick: event => {
             if (event.shiftKey) runs.forEach((_, k) => { if (k === i) off.delete(k); else off.add(k); });
             else if (!off.delete(i)) off.add(i);
