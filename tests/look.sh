@@ -89,6 +89,8 @@ if [ "$faults" = planted ]; then
     planted images 1200 "an eigenvalue that is not squared" 'one.value \* activation \* activation' 'one.value * activation'
     planted images 1200 "a theme that changes nothing" 'root.data-theme="dark".' 'root[data-theme="none"]'
     planted images 360 "a paragraph wider than a phone" "max-width: 44rem" "min-width: 44rem"
+    planted images 1200 "rounded numbers in a file" ': String(x)))' ': tn.format(x)))'
+    planted images 1200 "the row of another pixel" '{ first: i, step: 1, count: 1 }' '{ first: 0, step: 1, count: 1 }'
     planted images 1200 "a key without an effect" '"+": () => zoomKey(1.5)' '"+": () => 0'
 fi
 [ -z "$only" ] || finish

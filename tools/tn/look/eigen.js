@@ -76,8 +76,10 @@ const detail = (one, name, gone, row = rowsOf(name)) => tn.h("div", { class: "de
                 tn.percent(one.share),
                 " of the sum of magnitudes shown")),
         one.vector && tn.page.pixels ? row.place : null,
-        one.tokens ? tn.h("div", { class: "columns" }, tokenList(one.tokens, one.opposite ? "nearest tokens" : null),
-            one.opposite ? tokenList(one.opposite, "at the other end") : null) : null,
+        one.tokens ? [tn.h("div", { class: "columns" }, tokenList(one.tokens, one.opposite ? "nearest tokens" : null),
+            one.opposite ? tokenList(one.opposite, "at the other end") : null),
+            tn.saves(() => `eigenvector ${one.k} of ${tn.plain(name)}`, { CSV: () => tn.csv([["token", "value"],
+                ...[...one.tokens, ...one.opposite || []].map(({ token, value }) => [token, value])]) })] : null,
         one.contexts && one.contexts.length ? [tn.h("h4", { text: "where it is most active" }), tn.h("ul", { class: "contexts" },
             one.contexts.map(text =>
             tn.h("li", {}, typeof text === "string" ? tn.token(text) : [tn.token(text.text), " ", tn.number(text.value, 3)])))]
