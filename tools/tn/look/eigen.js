@@ -93,7 +93,7 @@ const gallery = (all, name, told, isGone = () => false) => {
     const pick = (k, focus) => {
         cards.forEach(([one, button]) => { button.setAttribute("aria-checked", one.k === k); button.tabIndex = one.k === k ? 0
             : -1; if (focus && one.k === k) button.focus(); });
-        place.replaceChildren(detail(all[k], name, isGone(k)));
+        place.replaceChildren(detail(all.find(one => one.k === k), name, isGone(k)));
     };
     const draw = () => {
         cards = [];
@@ -121,7 +121,7 @@ const gallery = (all, name, told, isGone = () => false) => {
     draw();
     if (cards.length) pick(cards[0][0].k);
     return [rows, place, k => {
-        if (!all[k]) return false;
+        if (!all.some(one => one.k === k)) return false;
         if (!cards.some(([one]) => one.k === k)) { shown.above = shown.below = all.length; draw(); }
         pick(k);
         return true;
