@@ -89,6 +89,8 @@ if [ "$faults" = planted ]; then
     planted images 1200 "an eigenvalue that is not squared" 'one.value \* activation \* activation' 'one.value * activation'
     planted images 1200 "a theme that changes nothing" 'root.data-theme="dark".' 'root[data-theme="none"]'
     planted images 360 "a paragraph wider than a phone" "max-width: 44rem" "min-width: 44rem"
+    planted images 1200 "rounded numbers in a file" ': String(x)))' ': tn.format(x)))'
+    planted images 1200 "the row of another pixel" '{ first: i, step: 1, count: 1 }' '{ first: 0, step: 1, count: 1 }'
     planted images 1200 "a key without an effect" '"+": () => zoomKey(1.5)' '"+": () => 0'
 fi
 [ -z "$only" ] || finish
@@ -107,7 +109,7 @@ case $fixture in /*) ;; *) fixture=$PWD/$fixture ;; esac
 trained() {   # NAME ARGUMENT...: a run, its page, and what `tn circuits` prints of it
     name=$1
     shift
-    "$tn" train text --out "$name" --width 16 --heads 2 --context 16 --batch 2 --vocab 60 --val-tokens 64 "$@" &&
+    "$tn" train text --out "$name" --width 16 --heads 2 --context 16 --batch 2 --vocab 60 --val-tokens 64 --val-every 2 "$@" &&
         "$tn" look "$name" --text "$said" --out "$name.html" && "$tn" circuits "$name" heads --json > heads.json &&
         "$tn" circuits "$name" history --json > history.json &&
         "$tn" circuits "$name" paths "$said" --top 40 --json > paths.json &&
@@ -133,6 +135,9 @@ said='the </script> cat saw "so" the'
         "$tn" look network.safetensors --data pictures.npy --out network.html &&
         "$tn" look run --against run/weights-00000006.safetensors --no-data --out compare.html &&
         "$tn" circuits run diff run/weights-00000006.safetensors --no-data --json > compare.json &&
+        "$fixture" tensors tensors.safetensors && echo '[]' > tensors.json && "$tn" look tensors.safetensors &&
+        "$tn" look deep run/ --out runs.html && { printf '{"deep":['; sed '$!s/$/,/' deep/log.jsonl
+            printf '], "run":['; sed '$!s/$/,/' run/log.jsonl; echo ']}'; } > runs.json &&
         "$tn" look run/model.safetensors --w blocks.0.mlp.w --p blocks.0.mlp.p --out layer.html &&
         for output in 0 1 2 3 4; do
             "$tn" draw run blocks.0.mlp --interaction $output --spectrum --out x.svg > drawn || exit 1
@@ -141,7 +146,7 @@ said='the </script> cat saw "so" the'
                 END { printf "}" }' drawn
         done > layer.json && echo ']' >> layer.json
 ) > "$folder/said" 2>&1 || fail "tn look: $(tail -n 2 "$folder/said")"
-for kind in run deep compare layer network; do
+for kind in run deep compare layer network tensors runs; do
     # The time of this browser runs ahead of workers, so that the page's own program answers.
     with_checks $kind "$folder/$kind.html" | sed "s/<head>/<head><script>delete globalThis.Worker<\/script>/" > "$folder/$kind-checked.html"
     check $kind "$folder/$kind-checked.html" --window-size=1280,900
@@ -158,7 +163,7 @@ then pass; else fail "without WebAssembly the page does not say why it has no li
 if grep -o '[a-z]*://[^"]*' "$folder/template.html" | grep -v '^http://www.w3.org/2000/svg$' > "$folder/why"
 then fail "the page names $(cat "$folder/why")"; else pass; fi
 # On paper: the style for it holds everywhere, in a window as wide as a page. Then a page is really printed.
-for kind in images run; do
+for kind in images run tensors; do
     { sed 's/@media print {/@media all {/' "$folder/$kind.html"
       echo '<script>'
       cat tests/look/check.js tests/look/printed.js

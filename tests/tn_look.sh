@@ -219,6 +219,27 @@ if [ "$(id -u)" != 0 ]; then
     chmod u+w locked
 fi
 
+# ---- several runs in one picture --------------------------------------------------------------------------
+
+expect 0 "page: runs.html" look run gelu/
+is "runs by their names" "$(section runs.html runs | texts name | tr '\n' ' ')" "run gelu "
+holds "a page of runs has no message and no path" plain runs.html
+is "what they differ in" "$(section runs.html runs | grep -c -e '"mlp"' -e '"steps",' -e '"width"')" 4
+near "the lowest held-out loss" "$(section runs.html runs | values best | head -n 1)" \
+    "$(sed -n 's/.*"held":\([-+.e0-9]*\).*"all":false.*/\1/p' run/log.jsonl | sort -g | head -n 1)" 1e-12
+mkdir several && cp -r run several/b && cp -r gelu several/a
+expect 0 "page: several.html" look several
+is "a folder of runs" "$(section several.html runs | texts name | tr '\n' ' ')" "a b "
+printf '{"step":1,"loss":nan}\n{"step":1e300,"loss":2}\n{"step":3,"loss":"</script>"}\nno JSON\n{"held":' > several/a/log.jsonl
+expect 0 "page: several.html" look several
+expect 1 "run/model.safetensors has no log.jsonl, expected a run of tn train" look run run/model.safetensors
+expect 1 "missing: no such run or file" look run missing
+expect 2 "the run run/ is given twice" look run run/
+expect 2 "--text is given, expected none with several runs: it is for a language model" look run gelu --text x
+expect 2 "--against is given, expected none with several runs" look run gelu --against run
+: > several/a/log.jsonl
+expect 1 "several/a has no step in its log.jsonl, expected at least one" look several
+
 # ---- pages that teach: what they compute is in tests/live.sh ---------------------------------------------
 
 expect 2 "the lesson is \"xnor\", expected xor or digits" demo xnor

@@ -22,6 +22,32 @@ const press = (element, key, more = {}) => {
 const pressMany = (element, key, times) => { for (let i = 0; i < times; i++) press(element, key); };
 const rest = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
 const type = (input, text) => { input.focus(); input.value = text; input.dispatchEvent(new Event("input", { bubbles: true })); };
+/* What a button of the page saves: the name of the file, and its text, or the canvas that becomes a picture. What the browser would
+   do beside the page is done at once here, because the time of a test runs ahead of it. */
+const saved = async (what, kind) => {
+    const link = HTMLAnchorElement.prototype, canvas = HTMLCanvasElement.prototype, blob = Blob;
+    const [click, make, encode] = [link.click, URL.createObjectURL, canvas.toBlob], file = { name: "" };
+    link.click = function () { file.name = this.download; };
+    URL.createObjectURL = () => "#";
+    canvas.toBlob = function (done) { file.canvas = this; done(new blob([this.toDataURL()])); };
+    Blob = class extends blob { constructor(parts, options) { super(parts, options); file.text = parts.join(""); } };
+    one(`[aria-label="save as ${kind}"]`, what).click();
+    for (let i = 0; i < 20 && !file.name; i++) await rest(20);
+    [link.click, URL.createObjectURL, canvas.toBlob] = [click, make, encode];
+    Blob = blob;
+    if (!file.name) throw new Error(`no ${kind} is saved: ${one(".sorry", what).textContent}`);
+    return file;
+};
+/* Rows of a CSV file. */
+const rowsOf = text => text.trimEnd().split("\n").map(line => [...line.matchAll(/("(?:[^"]|"")*"|[^,]*)(?:,|$)/g)].slice(0, -1)
+    .concat(line.endsWith(",") ? [["", ""]] : []).map(([, cell]) => cell.startsWith('"') ? cell.slice(1, -1).replaceAll('""', '"')
+    : cell));
+/* Goes to an address of the page, and waits until it is written again. */
+const follow = async hash => {
+    location.hash = hash;
+    await rest(700);
+    return decodeURIComponent(location.hash);
+};
 
 const say = () => {
     const text = [...lines, "end of the checks"].join("\n");

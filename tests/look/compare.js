@@ -15,6 +15,28 @@ whenFilled({
         check("compare: another text", Math.abs(valueOf("#live .answer-of .num") - models[0].next[0][1]) > 1e-9,
             "the same answer");
     },
+    /* The spectra of any token, computed in the page, are those that were computed before; parts of either model are ablated. */
+    spectra() {
+        const { spectra, units } = tn.page.sections.find(section => section.type === "compare");
+        check("compare: several spectra", spectra.length > 4, spectra.length);
+        for (const { name, block, a, b } of spectra) {
+            const both = tn.spectraOfTwo(block, tn.page.names.tokens.indexOf(name), units);
+            [a, b].forEach((before, i) => Array.from(tn.array(before)).slice(0, 4).forEach((value, k) =>
+                near(`compare: value ${k} of ${name} in block ${block}, model ${i}`, both[i][k], value, 1e-5)));
+        }
+    },
+    ablated() {
+        const first = i => Number(one("tbody .num", all("#live .answer-of")[i]).dataset.value), before = [0, 1].map(first);
+        for (const [i, part] of [[0, "first blocks.0.attn.1"], [1, "other blocks.1.mlp"]]) {
+            one(`[data-part="${part}"]`).click();
+            check(`compare: ${part} is ablated`, first(i) !== before[i], before[i]);
+            equal(`compare: the other model is whole`, first(1 - i), before[1 - i]);
+            check("compare: what was computed before is of the whole",
+                getComputedStyle(one("#heads .of-whole")).display !== "none", "it does not say so");
+            all("#ablated button")[0].click();
+            equal(`compare: ${part} is restored`, first(i), before[i]);
+        }
+    },
     similarities() {
         const columns = all("#compare thead th").slice(2).map(heading => heading.textContent);
         const rows = all("#compare .bars tbody tr").map(row => [one("th", row).textContent,

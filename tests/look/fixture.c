@@ -1,5 +1,6 @@
 /* fixture.c - pages whose values are known: fixture KIND TEMPLATE PAGE EXPECTED, and a network whose values are: fixture network
    MODEL PICTURES EXPECTED, for a page that `tn look` makes of it. fixture zero FILE TENSOR FIRST LAST: these columns become 0.
+   fixture tensors FILE: a file of 300 tensors.
    KIND is images, language (with names that try to break out of the page), large (a language model of the size that pages are
    made for) or broken (arrays that are not there, types that do not exist). EXPECTED becomes JSON: what the page has to say,
    computed here from the formulas in double precision, by loops of its own. */
@@ -646,6 +647,29 @@ static void write_zeros(const char *path, const char *name, int first, int last)
     need(fclose(file) == 0, path);
 }
 
+/* ---- tensors: 300 of them in a safetensors file: [4,6] in F32, [6,4] in BF16 and [5] in F32 in turn */
+static void write_tensors(const char *path)
+{
+    static const int64_t shapes[3][2] = {{4, 6}, {6, 4}, {5, 0}};
+    static const char *const kinds[] = {"layer.%d.w", "layer.%d.v", "layer.%d.bias"};
+    static char     name[300][32];
+    tn_named_tensor list[300];
+    tn_ctx         *ctx;
+    char            why[TN_WHY];
+    need(tn_ctx_create(NULL, &ctx, why) == TN_OK, why);
+    for (int i = 0; i < 300; i++) {
+        float      v[24];
+        tn_tensor *t = tn_tensor_create(ctx, i % 3 == 1 ? TN_BF16 : TN_F32, i % 3 == 2 ? 1 : 2, shapes[i % 3]);
+        for (int k = 0; k < 24; k++) v[k] = (float)uniform();
+        need(t && tn_write(t, TN_F32, v, tn_tensor_count(t)) == TN_OK, "tensors");
+        snprintf(name[i], sizeof name[i], kinds[i % 3], i / 3);
+        list[i].name = name[i];
+        list[i].tensor = t;
+    }
+    need(tn_safetensors_write(ctx, tn_sink_path(path), list, 300, NULL, 0) == TN_OK, path);
+    tn_ctx_destroy(ctx);
+}
+
 static void base64(void)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -674,6 +698,10 @@ int main(int argc, char **argv)
     size_t      k = 0;
     if (argc == 6 && !strcmp(argv[1], "zero")) {
         write_zeros(argv[2], argv[3], atoi(argv[4]), atoi(argv[5]));
+        return 0;
+    }
+    if (argc == 3 && !strcmp(argv[1], "tensors")) {
+        write_tensors(argv[2]);
         return 0;
     }
     need(argc == 5, "usage: fixture KIND TEMPLATE PAGE EXPECTED");

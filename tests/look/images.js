@@ -111,6 +111,51 @@ whenFilled({
         check("matrix: contrast", cells.toDataURL() !== plain, "the picture is the same");
         check("matrix: picture of a row", one("#matrix .rowpicture canvas").width === 14, "no picture");
     },
+    /* Figures as files: the numbers of the page, unrounded, under names that say what they are. */
+    async saves() {
+        const values = Array.from(tn.array(tn.page.sections[1].groups[1].values)).sort((a, b) => Math.abs(b) - Math.abs(a));
+        const plot = one("#spectra .figure"), csv = await saved(plot, "CSV"), rows = rowsOf(csv.text);
+        equal("saves: name", csv.name, "Waves-b-a-bilinear-network-b-its-eigenvectors-Spectra-spectrum-of-output-1.csv");
+        equal("saves: head", rows[0].join(), "index, by size,output 1");
+        equal("saves: values", rows.slice(1).map(row => row[1]).join(), values.slice(0, rows.length - 1).join());
+        check("saves: many values", rows.length > 16, rows.length);
+        const svg = new DOMParser().parseFromString((await saved(plot, "SVG")).text, "image/svg+xml");
+        check("saves: a picture", !svg.querySelector("parsererror") && svg.querySelectorAll("circle, line").length > 16,
+            svg.documentElement.outerHTML.slice(0, 200));
+        check("saves: its colours", [...svg.querySelectorAll("circle")].some(dot => /^rgb/.test(dot.getAttribute("fill"))) &&
+            !svg.querySelector("[class], [style]"), "they are the page's");
+        const stage = one("#dense .stage");
+        press(stage, "PageDown");
+        const matrix = await saved(one("#dense"), "CSV"), dense = tn.row(tn.array(tn.page.sections.find(section =>
+            section.id === "dense").values), 1);
+        equal("saves: a matrix", rowsOf(matrix.text).slice(1).map(row => row.slice(1).join()).join(), dense.join());
+        check("saves: of this output", matrix.name.endsWith("A-dense-matrix-output-two.csv"), matrix.name);
+        const cells = one("#dense canvas.cells"), copy = (await saved(one("#dense"), "PNG")).canvas;
+        equal("saves: a picture of it", `${copy.width} ${copy.height}`, `${cells.width} ${cells.height}`);
+        const at = canvas => canvas.getContext("2d").getImageData(canvas.width * 0.9, canvas.height * 0.95, 1, 1).data.join();
+        equal("saves: its pixels", at(copy), at(cells));
+        const hostile = rowsOf(tn.csv([['a "b", c', 0.1 + 0.2, NaN, ""]]));
+        equal("saves: quotes", hostile[0].join("|"), 'a "b", c|0.30000000000000004|NaN|');
+    },
+    /* A click on a pixel shows its row, and one there that of another pixel. */
+    rows() {
+        const click = (canvas, i) => {
+            canvas.scrollIntoView();
+            const box = canvas.getBoundingClientRect(), { width, height } = canvas;
+            canvas.dispatchEvent(new MouseEvent("click", { bubbles: true, clientX: box.left + (i % width + 0.5) * box.width
+                / width, clientY: box.top + (Math.floor(i / width) + 0.5) * box.height / height }));
+        };
+        const stage = one("#matrix .stage"), middle = 7 * 14 + 7;
+        all("#eigen .choices [role=radio]")[0].click();
+        for (const pixel of [100, 33]) {
+            click(one(pixel === 100 ? "#eigen .detail .large canvas" : "#eigen .rowof canvas"), pixel);
+            goTo(stage, pixel, middle, 196);
+            near(`rows: pixel ${pixel}`, valueOf("#eigen .rowof .readout .num"), cellOf("matrix"));
+        }
+        goTo(stage, 100, 87, 196);
+        click(one("#matrix .rowpicture canvas"), 33);
+        equal("rows: in the matrix", one("#matrix .rowname").textContent, "(2, 5)");
+    },
     async dense() {
         const stage = one("#dense .stage"), cells = one("canvas.cells", stage);
         press(stage, "PageDown");

@@ -107,6 +107,20 @@ whenFilled({
             whole);
         all("#spoke .example")[0].click();
     },
+    async address() {
+        const { output, k, logits } = expected.without;
+        await follow(`#spectra?off=eigenvector ${output} ${k}&output=${output}&eigen=1&interactions=2,5`);
+        equal("address: its eigenvector is ablated", [...tn.gone.keys()].join(), `eigenvector ${output} ${k}`);
+        all("#live-scores tbody tr").forEach((row, o) => close(`address: live logit ${o}`, Number(all("data", row)[1].value),
+            logits[o]));
+        equal("address: its spectrum", all("#spectra .chooser tbody tr").findIndex(row => row.ariaSelected === "true"), output);
+        check("address: its eigenvector", one("#eigen .detail h3").textContent.startsWith("Eigenvector 1 "),
+            one("#eigen .detail h3").textContent);
+        close("address: its cell", valueOf("#interactions .readout.cell .num"), expected.without.element);
+        tn.restore();
+        await rest(400);
+        check("address: restored", !location.hash.includes("off="), location.hash);
+    },
     live() {
         const scores = () => all("#live-scores tbody tr").map(row => Number(all("data", row)[1].value));
         equal("network: outputs of the live part", scores().length, 10);

@@ -1,5 +1,6 @@
 /* run.js - a page that `tn look` made of a model, `expected` being what `tn circuits heads`, `history` and `paths` printed of it as
    JSON. */
+const said = tn.page.live.prompt;
 /* All but what knows the title, and that there are right-to-left names. */
 const { nothing_broke_out, right_to_left_is_isolated, ...ofThis } = everyPage;
 whenFilled({
@@ -101,6 +102,53 @@ whenFilled({
         const again = all("#paths .bars tbody tr").map(row => Number(one(".num", row).dataset.value));
         expected.paths.per_path.forEach(({ value }, i) => near(`ablated: path ${i} again`, again[i], value, 1e-9));
         equal("ablated: nothing", all("#heads .chooser tbody tr").filter(row => row.textContent.includes("ablated")).length, 0);
+    },
+    /* The address has the state of the page, and another page of the same model is opened in it. */
+    async address() {
+        const text = 'a #&=%+?\n\u{1f600} "the" cat', part = "blocks.0.attn.1";
+        type(one("#live-text"), text);
+        one(`[data-part="${part}"]`).click();
+        await rest(300);
+        const vector = one("#live-vectors .ablate");
+        if (vector) vector.click();
+        all("#heads .chooser tbody tr")[1].click();
+        await rest(700);
+        const hash = location.hash, gone = [...tn.gone.values()].map(one => one.link).join(), state = () => ({ ...tn.answer,
+            patterns: 0 });
+        equal("address: text", new URLSearchParams(hash.split("?")[1]).get("text"), text);
+        equal("address: two are ablated", gone.split(",").length, 2);
+        const before = JSON.stringify(state());
+        tn.restore();
+        type(one("#live-text"), "the");
+        all("#heads .chooser tbody tr")[0].click();
+        await rest(700);
+        check("address: another one", location.hash !== hash && tn.gone.size === 0, location.hash);
+        await follow(hash);
+        equal("address: the same again", location.hash.split("?")[1], hash.split("?")[1]);
+        equal("address: the text", one("#live-text").value, text);
+        equal("address: what is ablated", [...tn.gone.values()].map(one => one.link).join(), gone);
+        equal("address: the answer", JSON.stringify(state()), before);
+        equal("address: the head", all("#heads [aria-selected=true] th")[0].textContent, "0.1");
+        check("address: nothing is missing", one("#address").hidden, one("#address").textContent);
+        await follow("#%E0%A4%A?head=9.9&off=blocks.0.attn.1,__proto__&constructor=1&output=\u202e&interactions-0=1");
+        for (const word of ["%E0%A4%A", "head 9.9", "__proto__", "constructor", "U+202E", "interactions-0 1"])
+            check(`address: it says ${word}`, one("#address").textContent.includes(word), one("#address").textContent);
+        equal("address: the text is as it was", one("#live-text").value, text);
+        tn.restore();
+        type(one("#live-text"), said);
+        await rest(700);
+    },
+    /* Tables as files, as the page has their numbers. */
+    async saves() {
+        const paths = rowsOf((await saved(one("#paths"), "CSV")).text), { per_path, logit } = expected.paths;
+        per_path.forEach(({ value }, i) => near(`run: path ${i} in a file`, Number(paths[i + 1][1]), value, 1e-9));
+        near("run: their logit", Number(paths.at(-1)[1]), logit, 1e-9);
+        const heads = rowsOf((await saved(one("#heads"), "CSV")).text), copying = heads[0].findIndex(name =>
+            name.startsWith("copying"));
+        expected.heads.per_head.forEach((head, i) => near(`run: copying of head ${head.head} in a file`,
+            Number(heads[i + 1][copying]), head.copying, 1e-9));
+        const { rows } = tn.page.sections.find(section => section.type === "pairs") || { rows: [] };
+        if (rows.length) equal("run: all pairs", rowsOf((await saved(one("#pairs"), "CSV")).text).length, rows.length + 1);
     },
     every_section() {
         for (const section of all("section.section"))

@@ -1,5 +1,6 @@
 /* look.c - tn look: one page that shows what a model has. The options */
 #include "look.h"
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@ look_options look_settings = { .vectors = 16, .examples = 20, .live = 1 };
 
 #define OURS(field) (&look_settings.field)
 static option options[] = {
-    TEXT_ROW("out", OURS(out), "FILE", "the page; the default is the model's name with .html", NEVER),
+    TEXT_ROW("out", OURS(out), "FILE", "the page; the default is the model's name with .html, of several runs runs.html", NEVER),
     TEXT_ROW("title", OURS(title), "TEXT", "its title; the default is the model's name", NEVER),
     COUNT_ROW("vectors", OURS(vectors), "eigenvectors of each output", 1, 1e5, NEVER),
     TEXT_ROW("outputs", OURS(outputs_text), "N|NAME,...", "how many outputs are shown, those with the largest interaction "
@@ -41,13 +42,15 @@ static option options[] = {
 #undef OURS
 
 const usage look_usage = {
-    "look", "RUN|FILE", "make a page that shows what a model has",
+    "look", "RUN|FILE [RUN ...]", "make a page that shows what a model has, or how runs went",
     "Makes one page of a run, a checkpoint, a safetensors file or a .npy file, for any browser, without a network: what it has "
-    "learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text.",
-    "Examples: tn look RUN --text \"once upon a time\". tn look out/model.safetensors --data "
-    "data/fashion/t10k-images-idx3-ubyte --labels data/fashion/t10k-labels-idx1-ubyte. tn look x.safetensors "
-    "--w enc.l --v enc.r --p dec.",
-    options, sizeof options / sizeof *options, 1, NULL
+    "learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text. Of "
+    "several runs, or of a folder of runs, the page has the losses in one picture and the settings in which the runs differ; "
+    "--against compares what two models have learnt.",
+    "Examples: tn look RUN --text \"once upon a time\". tn look RUN1 RUN2 RUN3. tn look RUN1 --against RUN2. tn look "
+    "out/model.safetensors --data data/fashion/t10k-images-idx3-ubyte --labels data/fashion/t10k-labels-idx1-ubyte. "
+    "tn look x.safetensors --w enc.l --v enc.r --p dec.",
+    options, sizeof options / sizeof *options, INT_MAX, NULL
 };
 
 /* What is given without the option that it belongs to. */
@@ -100,41 +103,54 @@ static void read_outputs(void)
     look_settings.outputs = (int64_t)n;
 }
 
-int look_main(int argc, char **argv)
+/* The model of one file or run, by what it holds. */
+static void look_at_one(const char *path, const char *title, const char *out)
 {
-    const int arguments = read_options(&look_usage, argc, argv);
-    tn_ctx   *ctx;
-    tn_desc   desc;
-    char      why[TN_WHY];
-    double    began = now();
-    check_pairs();
-    read_outputs();
-    if (!arguments) usage_error("no model is given, expected tn look %s", look_usage.arguments);
-    check_not_model("out", look_settings.out, "the model", argv[0]);
-    check_not_model("out", look_settings.out, "the model of --against", look_settings.against);
-    check_not_input("out", look_settings.out, "the tokenizer", circuit_settings.tokenizer);
-    check_not_input("out", look_settings.out, "--data", look_settings.data);
-    check_not_input("out", look_settings.out, "--labels", look_settings.labels);
-    report_begin(false);
-    char       *file = array_file(argv[0]), *base = base_name(argv[0]);
-    char       *other = look_settings.against ? base_name(look_settings.against) : NULL;
-    char       *both = other ? format_text("%s and %s", base, other) : NULL;
-    const char *title = look_settings.title ? look_settings.title : both ? both : base;
-    char       *out = look_settings.out ? copy_text(look_settings.out) : format_text("%s.html", base);
+    tn_ctx *ctx;
+    tn_desc desc;
+    char    why[TN_WHY], *file = array_file(path);
     memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
     desc.threads = (int)circuit_settings.threads;
     desc.log = show_log;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
     if (is_npy(file)) look_at_array(ctx, file, title, out);
-    else if (is_language(ctx, file)) look_at_model(argv[0], title, out);
+    else if (is_language(ctx, file)) look_at_model(path, title, out);
     else if (!look_at_layers(ctx, file, title, out)) look_at_tensors(ctx, file, title, out);
     tn_ctx_destroy(ctx);
+    free(file);
+}
+
+int look_main(int argc, char **argv)
+{
+    const int arguments = read_options(&look_usage, argc, argv);
+    double    began = now();
+    char    **below = NULL;
+    check_pairs();
+    read_outputs();
+    if (!arguments) usage_error("no model is given, expected tn look %s", look_usage.arguments);
+    const int64_t in_folder = arguments == 1 ? runs_below(argv[0], &below) : 0;
+    const bool    several = arguments > 1 || in_folder;
+    for (int k = 0; k < arguments; k++) check_not_model("out", look_settings.out, "the model", argv[k]);
+    check_not_model("out", look_settings.out, "the model of --against", look_settings.against);
+    check_not_input("out", look_settings.out, "the tokenizer", circuit_settings.tokenizer);
+    check_not_input("out", look_settings.out, "--data", look_settings.data);
+    check_not_input("out", look_settings.out, "--labels", look_settings.labels);
+    report_begin(false);
+    char       *base = several && !in_folder ? copy_text("runs") : base_name(argv[0]);
+    char       *other = look_settings.against ? base_name(look_settings.against) : NULL;
+    char       *both = other ? format_text("%s and %s", base, other) : NULL;
+    char       *many = several ? format_text("%lld runs", (long long)(in_folder ? in_folder : arguments)) : NULL;
+    const char *title = look_settings.title ? look_settings.title : many ? many : both ? both : base;
+    char       *out = look_settings.out ? copy_text(look_settings.out) : format_text("%s.html", base);
+    if (in_folder) look_at_runs((const char *const *)below, in_folder, title, out);
+    else if (several) look_at_runs((const char *const *)argv, arguments, title, out);
+    else look_at_one(argv[0], title, out);
     print("page: %s\nseconds: %.1f\n", out, now() - began);
     free(out);
+    free(many);
     free(both);
     free(other);
     free(base);
-    free(file);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* look.h - what the files of `tn look` share: look_page.c, which `tn demo` uses as well (demo.c), look_operator.c, look_images.c,
-   look_tensor.c, look_learnt.c, look_blocks.c, look_course.c, look_language.c, and look.c, which has the options. tn.h says
-   which of them calls which. */
+   look_tensor.c, look_runs.c, look_learnt.c, look_blocks.c, look_course.c, look_language.c, and look.c, which has the options.
+   tn.h says which of them calls which. */
 #ifndef TN_LOOK_H
 #define TN_LOOK_H
 
@@ -65,7 +65,7 @@ void page_section(page *p, const char *type, const char *id, const char *title, 
 void page_row(page *p, const char *label, const char *format, ...) PRINTF_LIKE(3, 4);
 
 /* What a page of tn look can be of, as bits. */
-enum { LOOK_ARRAY = 1, LOOK_LANGUAGE = 2, LOOK_LAYERS = 4, LOOK_TENSORS = 8 };
+enum { LOOK_ARRAY = 1, LOOK_LANGUAGE = 2, LOOK_LAYERS = 4, LOOK_TENSORS = 8, LOOK_RUNS = 16 };
 /* Fails if an option is given that pages of this are made without. */
 void look_is_of(int what);
 
@@ -95,6 +95,13 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
 /* The pages of a .npy file, and of a file of tensors whose names say nothing. */
 void look_at_array(tn_ctx *ctx, const char *path, const char *title, const char *out);
 void look_at_tensors(tn_ctx *ctx, const char *path, const char *title, const char *out);
+
+/* ---- look_runs.c ------------------------------------------------------------------------------------------------------- */
+
+/* The runs in a folder that is none itself, a new list in the order of their names; returns their number. */
+int64_t runs_below(const char *folder, char ***list);
+/* Writes the page of several runs: their losses in one picture. */
+void    look_at_runs(const char *const *paths, int64_t count, const char *title, const char *out);
 
 /* ---- look_learnt.c ----------------------------------------------------------------------------------------------------- */
 

@@ -159,16 +159,39 @@ static void compare_rows(page *p, const subject *s, const model *b, int64_t bloc
     }
 }
 
-void compare_models(page *p, const subject *s, const model *b, const char *path)
+/* The eigenvalues of both models in a block, for the tokens that the page shows of it. */
+static void compare_spectra(page *p, const subject *s, const subject *other, int64_t block)
 {
     enum { VALUES = 64 };
+    const uint64_t mark = tn_cp_mark(s->m.ctx);
+    int64_t        count = 0;
+    tn_cp         *cp = block_operator(s, block);
+    int64_t       *tokens = cp ? shown_tokens(s, cp, &count) : NULL;
+    tn_cp_release(s->m.ctx, mark, NULL);
+    for (int64_t k = 0; k < count; k++) {
+        double v[2][VALUES];
+        spectrum_of(s, block, tokens[k], v[0], VALUES);
+        spectrum_of(other, block, tokens[k], v[1], VALUES);
+        if (isnan(v[0][0]) || isnan(v[1][0])) continue;
+        page_open(p, NULL, '{');
+        page_text(p, "name", s->names[tokens[k]]);
+        page_number(p, "block", (double)block);
+        page_vector(p, "a", ARRAY_F64, VALUES, v[0]);
+        page_vector(p, "b", ARRAY_F64, VALUES, v[1]);
+        page_close(p, '}');
+    }
+    free(tokens);
+}
+
+void compare_models(page *p, const subject *s, const model *b, const char *path)
+{
     static const char *const columns[][3] = {
         {"similarity", "between tokens", "cosine through embedding and unembedding: of an MLP's operator, of a head's OV"},
         {"qk", "QK", "cosine of the scores of heads between tokens"},
         {"stream", "in the stream", "cosine between directions of the residual stream, which models share that have one origin"},
         {"units", "hidden units", "their mean cosine after alignment"}
     };
-    const int64_t blocks = b->desc.layers < s->m.desc.layers ? b->desc.layers : s->m.desc.layers, token = s->common[0];
+    const int64_t blocks = b->desc.layers < s->m.desc.layers ? b->desc.layers : s->m.desc.layers;
     subject       other = *s;
     other.m = *b;
     page_section(p, "compare", "compare", "Two models", "How similar the parts of the two models are: 1 for equal ones, 0 for "
@@ -186,20 +209,11 @@ void compare_models(page *p, const subject *s, const model *b, const char *path)
     compare_rows(p, s, b, blocks);
     page_close(p, ']');
     page_open(p, "spectra", '[');
-    for (int64_t l = 0; l < blocks; l++) {
-        double v[2][VALUES];
-        char  *name = format_text("block %lld, logit of %s", (long long)l, s->names[token]);
-        spectrum_of(s, l, token, v[0], VALUES);
-        spectrum_of(&other, l, token, v[1], VALUES);
-        if (!isnan(v[0][0]) && !isnan(v[1][0])) {
-            page_open(p, NULL, '{');
-            page_text(p, "name", name);
-            page_vector(p, "a", ARRAY_F64, VALUES, v[0]);
-            page_vector(p, "b", ARRAY_F64, VALUES, v[1]);
-            page_close(p, '}');
-        }
-        free(name);
-    }
+    for (int64_t l = 0; l < blocks; l++) compare_spectra(p, s, &other, l);
+    page_close(p, ']');
+    page_open(p, "units", '[');           /* what makes eigenvalues of the live part nats */
+    page_number(p, NULL, typical_unit(s));
+    page_number(p, NULL, typical_unit(&other));
     page_close(p, ']');
     page_close(p, '}');
 }

@@ -315,7 +315,7 @@ static const limited_option limited[] = {
 
 void look_is_of(int what)
 {
-    check_limited(&look_usage, limited, what, "a .npy file|a language model|a network of bilinear layers|a file of other tensors");
+    check_limited(&look_usage, limited, what, "a .npy file|a language model|a network of bilinear layers|a file of other tensors|several runs");
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------- */

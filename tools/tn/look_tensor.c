@@ -4,26 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXACT_NUMBERS = 1 << 16,         /* tables of more numbers are whole numbers of 8 bits    */
-       MOST_NUMBERS = 1 << 22,          /* and of more than these only the first rows            */
-       MOST_SIDE = 1024,                /* no singular values of matrices with two longer sides  */
-       MOST_SLICES = 16, MOST_TENSORS = 12 };
+enum { EXACT_NUMBERS = 1 << 16,         /* tables of more numbers are whole numbers of 8 bits         */
+       EXACT_IN_ALL = 1 << 19,          /* and so are the others, when those before have so many      */
+       MOST_NUMBERS = 6 << 20,          /* of all tables together: of larger ones the first rows      */
+       MOST_SIDE = 1024,                /* no singular values of matrices with two longer sides       */
+       MOST_SLICES = 16, MOST_TENSORS = 4096 };
+static const double most_work = 3e10;   /* products of all singular values; what follows has none     */
 
-/* A tensor as matrices [slices,rows,columns]. */
-typedef struct table { const char *name; tn_tensor *t; int64_t slices, rows, columns, bad; } table;
+/* A tensor as matrices [slices,rows,columns], and what the page says of it. */
+typedef struct table {
+    char         *name, *shape;
+    const char   *kind;                 /* of its numbers, as the file has them; NULL: unknown        */
+    int64_t       slices, rows, columns, bad;
+    double        low, high, norm;      /* of its finite numbers                                      */
+    double       *spectra;              /* [spectrum_count,values] singular values of the first slices, or NULL */
+    int64_t       spectrum_count, values;
+    stored        numbers;              /* [shown[0],shown[1],columns]; rank 0: none                  */
+} table;
 
-static table table_of(tn_tensor *t, const char *name)
-{
-    table x = {NULL, NULL, 1, 1, 1, 0};
-    x.name = name;
-    x.t = t;
-    if (t->rank > 0) x.columns = t->shape[t->rank - 1];
-    if (t->rank > 1) x.rows = t->shape[t->rank - 2];
-    for (int k = 0; k + 2 < t->rank; k++) x.slices *= t->shape[k];
-    x.bad = count_nonfinite(t);
-    if (x.bad) page_nonfinite(name, t, x.bad, "its singular values are left out");
-    return x;
-}
+/* What a page may hold: numbers of each table, numbers that are exact, products that remain. */
+typedef struct room { int64_t numbers, exact; double work; int64_t without; } room;
 
 static char *shape_text(const tn_tensor *t)
 {
@@ -34,170 +34,203 @@ static char *shape_text(const tn_tensor *t)
     return b.data;
 }
 
-/* Of its finite numbers: how many, the smallest, the largest, and the norm. */
-static void number_rows(page *p, const table *x)
+static void measure_numbers(table *x, const double *v, int64_t count)
 {
-    double *v = numbers_in(x->t), low = NAN, high = NAN, norm = 0;
-    char   *shape = shape_text(x->t);
-    for (int64_t i = 0; i < tn_tensor_count(x->t); i++) {
+    x->low = x->high = NAN;
+    for (int64_t i = 0; i < count; i++) {
         if (!isfinite(v[i])) continue;
-        if (!(v[i] >= low)) low = v[i];
-        if (!(v[i] <= high)) high = v[i];
-        norm = hypot(norm, v[i]);
-    }
-    page_row(p, x->name, "%s, %.6g to %.6g, norm %.6g", shape, low, high, norm);
-    free(shape);
-    free(v);
-}
-
-static void singular_values(page *p, tn_ctx *ctx, const table *x)
-{
-    const int64_t slices = x->slices < MOST_SLICES ? x->slices : MOST_SLICES;
-    tn_tensor    *all = tn_reshape_2d(x->t, x->slices * x->rows, x->columns);
-    for (int64_t s = 0; s < slices; s++) {
-        tn_svd_result r;
-        double        norm = 0;
-        char         *name = x->slices > 1 ? format_text("%s[%lld]", x->name, (long long)s) : copy_text(x->name);
-        tn_svd(ctx, tn_slice(all, 0, s * x->rows, (s + 1) * x->rows), NULL, &r);
-        check_ctx(ctx, "singular values");
-        double *v = numbers_in(r.s);
-        int64_t n = tn_tensor_count(r.s);
-        for (int64_t i = 0; i < n; i++) norm = hypot(norm, v[i]);
-        page_open(p, NULL, '{');
-        page_text(p, "name", name);
-        page_vector(p, "values", ARRAY_F64, n, v);
-        page_number(p, "effective_rank", tn_effective_rank(v, n));
-        page_number(p, "norm", norm);
-        page_close(p, '}');
-        tn_svd_destroy(&r);
-        free(v);
-        free(name);
+        if (!(v[i] >= x->low)) x->low = v[i];
+        if (!(v[i] <= x->high)) x->high = v[i];
+        x->norm = hypot(x->norm, v[i]);
     }
 }
 
-static bool has_singular_values(const table *x)
+static void find_spectra(table *x, tn_ctx *ctx, tn_tensor *t, room *left)
 {
     const int64_t side = x->rows < x->columns ? x->rows : x->columns;
-    return !x->bad && side > 1 && side <= MOST_SIDE && tn_tensor_count(x->t) > 0;
+    const double  work = (double)side * (double)x->rows * (double)x->columns;
+    const int64_t slices = x->slices < MOST_SLICES ? x->slices : MOST_SLICES;
+    if (x->bad || side < 2 || side > MOST_SIDE || !x->slices) return;
+    if (work * (double)slices > left->work) {
+        left->without++;
+        return;
+    }
+    left->work -= work * (double)slices;
+    tn_tensor *all = tn_reshape_2d(t, x->slices * x->rows, x->columns);
+    x->values = side;
+    x->spectra = (double *)allocate((size_t)(slices * side), sizeof *x->spectra);
+    for (; x->spectrum_count < slices; x->spectrum_count++) {
+        const int64_t first = x->spectrum_count * x->rows;
+        tn_svd_result r;
+        tn_svd(ctx, tn_slice(all, 0, first, first + x->rows), NULL, &r);
+        check_ctx(ctx, "singular values");
+        tn_read(r.s, TN_F64, x->spectra + x->spectrum_count * side, side);
+        tn_svd_destroy(&r);
+    }
 }
 
-static void spectra_of_tables(page *p, tn_ctx *ctx, const table *list, int64_t count)
+/* Of a table that is too large the first matrices, or the first rows of the first one. */
+static void store_numbers(page *p, table *x, const double *v, room *left)
 {
-    bool any = false;
-    for (int64_t i = 0; i < count; i++) any = any || has_singular_values(&list[i]);
-    if (!any) return;
-    page_section(p, "spectra", "spectra", "Singular values", "How strongly each matrix stretches its directions, the largest "
-                 "first. The effective rank counts those that matter.");
-    page_open(p, "groups", '[');
-    for (int64_t i = 0; i < count; i++) if (has_singular_values(&list[i])) singular_values(p, ctx, &list[i]);
-    page_close(p, ']');
-    page_close(p, '}');
-}
-
-static void matrix_of_table(page *p, const table *x, int64_t number)
-{
-    char   *id = format_text("matrix-%lld", (long long)number);
-    int64_t shape[3], most = x->columns ? MOST_NUMBERS / x->columns : 0;
-    double *v = numbers_in(x->t);
+    int64_t shape[3], most = x->columns ? left->numbers / x->columns : 0;
     shape[0] = x->slices, shape[1] = x->rows, shape[2] = x->columns;
     if (most < 1) most = 1;
     if (shape[1] > most) shape[0] = 1, shape[1] = most;
     else if (shape[0] * shape[1] > most) shape[0] = most / shape[1];
-    if (shape[0] < x->slices || shape[1] < x->rows)
-        page_note("%s is shown in part: the first %lld matrices of [%lld,%lld].", x->name, (long long)shape[0],
-                  (long long)shape[1], (long long)shape[2]);
-    if (shape[2] > MOST_NUMBERS) page_note("%s has a row of more numbers than a page can hold, and is not shown.", x->name);
-    else {
-        const bool exact = shape[0] * shape[1] * shape[2] <= EXACT_NUMBERS || x->bad;
-        page_section(p, "matrix", id, x->name,
-                     exact ? "The numbers, as they are." : "The numbers, rounded to 8 bits in each row.");
-        page_text(p, "of", "dense");
-        page_numbers(p, "values", exact ? ARRAY_F64 : ARRAY_Q8, 3, shape, v);
-        page_flag(p, "symmetric", false);
-        if (shape[0] > 1) {
-            page_open(p, "outputs", '[');
-            for (number = 0; number < shape[0]; number++) {
-                char *name = format_text("%lld", (long long)number);
-                page_text(p, NULL, name);
-                free(name);
-            }
-            page_close(p, ']');
-        }
-        page_text(p, "row_label", "row");
-        page_text(p, "column_label", "column");
-        page_close(p, '}');
+    if (shape[2] > MOST_NUMBERS) {
+        page_note("%s has a row of more numbers than a page can hold, and is not shown.", x->name);
+        return;
     }
+    if (shape[0] < x->slices || shape[1] < x->rows)
+        page_note("Of %s the first %lld matrices of [%lld,%lld] are shown.", x->name, (long long)shape[0], (long long)shape[1],
+                  (long long)shape[2]);
+    const int64_t count = shape[0] * shape[1] * shape[2];
+    const bool    exact = (count <= EXACT_NUMBERS && count <= left->exact) || x->bad;
+    if (exact) left->exact -= count;
+    if (count) x->numbers = page_store(p, exact ? ARRAY_F64 : ARRAY_Q8, 3, shape, v);
+}
+
+static void look_at_table(table *x, page *p, tn_ctx *ctx, tn_tensor *t, const char *name, const char *kind, room *left)
+{
+    double *v = numbers_in(t);
+    memset(x, 0, sizeof *x);
+    x->slices = x->rows = x->columns = 1;
+    x->name = copy_text(name);
+    x->shape = shape_text(t);
+    x->kind = kind;
+    if (t->rank > 0) x->columns = t->shape[t->rank - 1];
+    if (t->rank > 1) x->rows = t->shape[t->rank - 2];
+    for (int k = 0; k + 2 < t->rank; k++) x->slices *= t->shape[k];
+    x->bad = count_nonfinite(t);
+    if (x->bad) page_nonfinite(name, t, x->bad, "its singular values are left out");
+    measure_numbers(x, v, tn_tensor_count(t));
+    find_spectra(x, ctx, t, left);
+    store_numbers(p, x, v, left);
     free(v);
-    free(id);
 }
 
-static int64_t numbers_of(const table *list, int64_t count)
+/* ---- the page ---------------------------------------------------------------------------------------------------------- */
+
+static void put_spectra(page *p, const table *x)
 {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += tn_tensor_count(list[i].t);
-    return sum;
+    const int64_t shape[2] = {x->spectrum_count, x->values};
+    page_numbers(p, "spectra", ARRAY_F64, 2, shape, x->spectra);
+    page_open(p, "effective_rank", '[');
+    for (int64_t s = 0; s < x->spectrum_count; s++)
+        page_number(p, NULL, tn_effective_rank(x->spectra + s * x->values, x->values));
+    page_close(p, ']');
 }
 
-static void write_tables(tn_ctx *ctx, const char *path, const char *title, const char *out, const table *list, int64_t count)
+static void put_table(page *p, const table *x)
 {
-    page p;
-    page_begin(&p, "look", "tensor", title);
-    char *shape = shape_text(list[0].t);
-    char *about = count == 1 ? format_text("One array of %s.", shape)
-        : format_text("%lld tensors, with %lld numbers.", (long long)count, (long long)numbers_of(list, count));
-    page_text(&p, "about", about);
+    page_open(p, NULL, '{');
+    page_text(p, "name", x->name);
+    page_text(p, "shape", x->shape);
+    if (x->kind) page_text(p, "kind", x->kind);
+    page_number(p, "count", (double)(x->slices * x->rows * x->columns));
+    page_number(p, "smallest", x->low);
+    page_number(p, "largest", x->high);
+    page_number(p, "norm", x->norm);
+    if (x->spectra) put_spectra(p, x);
+    if (x->numbers.rank) page_array(p, "values", &x->numbers);
+    page_close(p, '}');
+}
+
+static void put_card(page *p, const char *path, const table *list, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += (double)(list[i].slices * list[i].rows * list[i].columns);
+    page_section(p, "card", "model", "The file", "What the file holds.");
+    page_open(p, "rows", '[');
+    page_row(p, "file", "%s", file_name(path));
+    page_row(p, "tensors", "%lld", (long long)count);
+    page_row(p, "numbers", "%.0f", sum);
+    page_close(p, ']');
+    page_close(p, '}');
+}
+
+static void write_tables(page *p, const char *path, const char *out, table *list, int64_t count, const room *left)
+{
+    char *about = count == 1 ? format_text("One array of %s.", list[0].shape)
+                             : format_text("%lld tensors.", (long long)count);
+    if (left->without)
+        page_note("The singular values of %lld tensors are left out, because those before them took as long as a page may take.",
+                  (long long)left->without);
+    page_text(p, "about", about);
+    page_open(p, "sections", '[');
+    page_section(p, "tensors", "tensors", "What is in it", "Each tensor by its singular values: few large ones mean that it "
+                 "looks for few patterns, a long flat row that it is like noise. A click on a row shows its numbers.");
+    page_open(p, "list", '[');
+    for (int64_t i = 0; i < count; i++) put_table(p, &list[i]);
+    page_close(p, ']');
+    page_close(p, '}');
+    put_card(p, path, list, count);
+    page_close(p, ']');
+    page_write(p, out, look_settings.out ? BY_USER : BY_NAME);
     free(about);
-    free(shape);
-    page_open(&p, "sections", '[');
-    page_section(&p, "learnt", "learnt", "What is in it", "Each tensor by its singular values: few large ones mean that it "
-                 "looks for few patterns, a long flat row that it is like noise.");
-    page_text(&p, "of", "tensors");
-    page_close(&p, '}');
-    page_section(&p, "card", "model", "The file", "What the file holds.");
-    page_open(&p, "rows", '[');
-    page_row(&p, "file", "%s", file_name(path));
-    for (int64_t i = 0; i < count; i++) number_rows(&p, &list[i]);
-    page_close(&p, ']');
-    page_close(&p, '}');
-    spectra_of_tables(&p, ctx, list, count);
-    for (int64_t i = 0; i < count; i++) if (tn_tensor_count(list[i].t)) matrix_of_table(&p, &list[i], i);
-    page_close(&p, ']');
-    page_write(&p, out, look_settings.out ? BY_USER : BY_NAME);
 }
 
 void look_at_array(tn_ctx *ctx, const char *path, const char *title, const char *out)
 {
     char      *name;
+    page       p;
+    table      x;
+    room       left = {MOST_NUMBERS, EXACT_IN_ALL, 0, 0};
     tn_tensor *t = read_array(ctx, path, NULL, "", false, &name);
-    table      x = table_of(t, name);
     look_is_of(LOOK_ARRAY);
-    write_tables(ctx, path, title, out, &x, 1);
+    left.work = most_work;
+    page_begin(&p, "look", "tensor", title);
+    look_at_table(&x, &p, ctx, t, name, NULL, &left);
+    write_tables(&p, path, out, &x, 1, &left);
     free(name);
+}
+
+/* How many numbers each tensor may have in the page, so that all together have MOST_NUMBERS. */
+static int64_t numbers_of_each(const tn_safetensors *file, int64_t count)
+{
+    int64_t low = 1, high = MOST_NUMBERS;
+    while (low < high) {
+        const int64_t each = low + (high - low + 1) / 2;
+        double        sum = 0;
+        for (int64_t i = 0; i < count; i++) {
+            const tn_safetensors_entry *e = tn_safetensors_at(file, i);
+            double                      n = 1;
+            for (int k = 0; k < e->rank; k++) n *= (double)e->shape[k];
+            sum += n < (double)each ? n : (double)each;
+        }
+        if (sum <= MOST_NUMBERS) low = each; else high = each - 1;
+    }
+    return low;
 }
 
 void look_at_tensors(tn_ctx *ctx, const char *path, const char *title, const char *out)
 {
+    page            p;
+    room            left = {0, EXACT_IN_ALL, 0, 0};
     tn_safetensors *file = tn_safetensors_open(ctx, tn_source_path(path));
-    int64_t         i, count = 0;
     check_ctx(ctx, path);
+    const int64_t   all = tn_safetensors_count(file), most = all < MOST_TENSORS ? all : MOST_TENSORS;
+    table          *list = (table *)allocate((size_t)most + 1, sizeof *list);
+    int64_t         count = 0;
     look_is_of(LOOK_TENSORS);
-    table *list = (table *)allocate(MOST_TENSORS, sizeof *list);
-    for (i = 0; i < tn_safetensors_count(file) && count < MOST_TENSORS; i++) {
+    left.numbers = numbers_of_each(file, most);
+    left.work = most_work;
+    page_begin(&p, "look", "tensor", title);
+    for (int64_t i = 0; i < most; i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(file, i);
         tn_tensor                  *t = tn_safetensors_read(file, e->name);
-        char                       *why = taken_error(ctx);
-        char *plain = why ? plain_reason(why) : NULL;
+        char                       *why = taken_error(ctx), *plain = why ? plain_reason(why) : NULL;
         if (why) page_note("%s is left out, because %s.", e->name, plain);
-        else list[count++] = table_of(t, e->name);
+        else look_at_table(&list[count++], &p, ctx, t, e->name, e->dtype, &left);
+        tn_tensor_destroy(t);
         free(why);
         free(plain);
     }
     if (!count) fail("%s has no tensor that could be shown", path);
     page_note("The names in this file are not those of a layer that this program knows, so its tensors are shown as they are. "
               "--w NAME, --v NAME and --p NAME say which of them make a bilinear layer.");
-    if (i < tn_safetensors_count(file))
-        page_note("Of %lld tensors the first %lld are shown.", (long long)tn_safetensors_count(file), (long long)i);
-    write_tables(ctx, path, title, out, list, count);
+    if (most < all) page_note("Of %lld tensors the first %lld are shown.", (long long)all, (long long)most);
+    write_tables(&p, path, out, list, count, &left);
     tn_safetensors_close(file);
     free(list);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Of the last change of the page's text. */
-#define PAGE_DATE "2026-11-23"
+#define PAGE_DATE "2026-11-29"
 
 enum { LINE = 78 };
 

@@ -38,6 +38,7 @@
        look_operator.c            what an operator shows
        look_tensor.c              arrays, and tensors that are no known layer
        look_images.c              networks of bilinear layers
+       look_runs.c                several runs: their losses in one picture
        look_learnt.c              words, blocks and outputs of language models; what one has learnt
        look_blocks.c              what the MLPs of language models do
        look_course.c              language models over their training, and two of them

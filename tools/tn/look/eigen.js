@@ -2,8 +2,15 @@
    positive eigenvalues above, negative below, largest first; the chosen card is shown large, with values under the cursor. */
 const first = 10;
 
-/* Values of a picture under the pointer, or moved by arrow keys. */
-tn.large = (values, label) => {
+/* The pixel of a picture that an event is at, or -1. */
+tn.pixelAt = (picture, event) => {
+    const { width, height } = picture, box = picture.getBoundingClientRect();
+    const x = Math.floor((event.clientX - box.left) / box.width * width),
+        y = Math.floor((event.clientY - box.top) / box.height * height);
+    return x >= 0 && y >= 0 && x < width && y < height ? y * width + x : -1;
+};
+/* Values of a picture under the pointer, or moved by arrow keys. pick(i): what a click on a pixel, or Enter, does. */
+tn.large = (values, label, pick) => {
     const { width, height } = tn.page.pixels, picture = tn.picture(values, width, height, { label });
     const readout = tn.h("p", { class: "readout", "aria-live": "polite" });
     let at = Math.floor(height / 2) * width + Math.floor(width / 2);
@@ -13,19 +20,20 @@ tn.large = (values, label) => {
     };
     picture.tabIndex = 0;
     picture.addEventListener("pointermove", event => {
-        const box = picture.getBoundingClientRect();
-        const x = Math.floor((event.clientX - box.left) / box.width * width),
-            y = Math.floor((event.clientY - box.top) / box.height * height);
-        if (x >= 0 && y >= 0 && x < width && y < height) tell(y * width + x);
+        const i = tn.pixelAt(picture, event);
+        if (i >= 0) tell(i);
     });
+    if (pick) picture.addEventListener("click", event => { const i = tn.pixelAt(picture, event); if (i >= 0) pick(i); });
     picture.addEventListener("keydown", event => {
         const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -width, ArrowDown: width }[event.key];
+        if (pick && event.key === "Enter") pick(at);
         if (!by) return;
         event.preventDefault();
         if (at + by >= 0 && at + by < width * height) tell(at + by);
     });
     tell(at);
-    return tn.h("div", { class: "large" }, picture, readout);
+    return tn.h("div", { class: "large" }, picture, readout, tn.saves(() => label, { CSV: () => tn.csv(Array.from({ length: height },
+        (_, y) => [...values.subarray(y * width, (y + 1) * width)])), PNG: () => tn.png(picture) }));
 };
 
 const tokenList = (tokens, title) => {
@@ -53,27 +61,36 @@ const card = (one, pick, gone) => tn.h("button", { type: "button", role: "radio"
     one.tokens ? tn.h("span", { class: "firsts" }, one.tokens.slice(0, 4).map(t => [tn.token(t.token), " "])) : null,
     tn.h("span", { class: "eigenvalue" }, gone ? "ablated" : [one.value > 0 ? "+" : "", tn.number(one.value, 3)]));
 
-const detail = (one, name, gone) => tn.h("div", { class: "detail" },
-    one.vector && tn.page.pixels ? tn.large(one.vector, `eigenvector ${one.k} of ${tn.plain(name)}, large`) : null,
+/* The place of the row that a click on a pixel shows, if the page has the matrix of this output. */
+const rowsOf = name => {
+    const place = tn.h("div", {}), has = tn.page.pixels && tn.hasRows(name);
+    if (has) place.append(tn.h("p", { class: "hint", text: "A click on a pixel shows its row of the interaction matrix." }));
+    return { place, pick: has ? i => place.replaceChildren(tn.rowOf(name, i)) : undefined };
+};
+const detail = (one, name, gone, row = rowsOf(name)) => tn.h("div", { class: "detail" },
+    one.vector && tn.page.pixels ? tn.large(one.vector, `eigenvector ${one.k} of ${tn.plain(name)}`, row.pick) : null,
     tn.h("div", { class: "facts" },
         tn.h("h3", {}, `Eigenvector ${one.k} for “`, tn.token(name), "”"),
         gone ? tn.h("p", { text: "It is ablated, and adds nothing." })
             : tn.h("p", {}, "eigenvalue ", tn.number(one.value, 6), tn.h("span", { class: "soft" }, " · ",
                 tn.percent(one.share),
                 " of the sum of magnitudes shown")),
-        one.tokens ? tn.h("div", { class: "columns" }, tokenList(one.tokens, one.opposite ? "nearest tokens" : null),
-            one.opposite ? tokenList(one.opposite, "at the other end") : null) : null,
+        one.vector && tn.page.pixels ? row.place : null,
+        one.tokens ? [tn.h("div", { class: "columns" }, tokenList(one.tokens, one.opposite ? "nearest tokens" : null),
+            one.opposite ? tokenList(one.opposite, "at the other end") : null),
+            tn.saves(() => `eigenvector ${one.k} of ${tn.plain(name)}`, { CSV: () => tn.csv([["token", "value"],
+                ...[...one.tokens, ...one.opposite || []].map(({ token, value }) => [token, value])]) })] : null,
         one.sentences && one.sentences.length ? tn.evidence(one.sentences) : null));
 
-/* Both rows of cards are one group: arrow keys go through all. */
-const gallery = (all, name, isGone = () => false) => {
+/* Both rows of cards are one group: arrow keys go through all. told(k): a reader has chosen; what is returned last chooses. */
+const gallery = (all, name, told, isGone = () => false) => {
     const place = tn.h("div", { class: "chosen", "aria-live": "polite" });
     const shown = { above: first, below: first }, rows = tn.h("div", { role: "radiogroup", "aria-label": "eigenvectors" });
     let cards = [];
     const pick = (k, focus) => {
         cards.forEach(([one, button]) => { button.setAttribute("aria-checked", one.k === k); button.tabIndex = one.k === k ? 0
             : -1; if (focus && one.k === k) button.focus(); });
-        place.replaceChildren(detail(all[k], name, isGone(k)));
+        place.replaceChildren(detail(all.find(one => one.k === k), name, isGone(k)));
     };
     const draw = () => {
         cards = [];
@@ -81,7 +98,7 @@ const gallery = (all, name, isGone = () => false) => {
             ["below", "negative", one => one.value < 0]].map(([sign, title, has]) => {
             const ones = all.filter(has).sort((a, b) => Math.abs(b.value) - Math.abs(a.value)), some = ones.slice(0, shown[sign]);
             if (!ones.length) return "";
-            const buttons = some.map(one => { const button = card(one, () => pick(one.k), isGone(one.k));
+            const buttons = some.map(one => { const button = card(one, () => { pick(one.k); told(one.k); }, isGone(one.k));
                 cards.push([one, button]);
                 return button; });
             return tn.h("div", { class: "vectors" }, tn.h("span", { class: "label", text: title }),
@@ -96,10 +113,16 @@ const gallery = (all, name, isGone = () => false) => {
         if (at < 0 || to < 0) return;
         event.preventDefault();
         pick(cards[to][0].k, true);
+        told(cards[to][0].k);
     });
     draw();
     if (cards.length) pick(cards[0][0].k);
-    return [rows, place];
+    return [rows, place, k => {
+        if (!all.some(one => one.k === k)) return false;
+        if (!cards.some(([one]) => one.k === k)) { shown.above = shown.below = all.length; draw(); }
+        pick(k);
+        return true;
+    }];
 };
 
 tn.sections.eigen = (section, box) => {
@@ -107,10 +130,15 @@ tn.sections.eigen = (section, box) => {
     const place = tn.h("div", { class: pictures ? "gallery pictures" : "gallery" });
     const names = section.outputs.map(output => output.name);
     const picker = tn.picker(section.output_label || "output", names, i => { show(i); follow(i); });
+    let choose = () => false;
+    const told = tn.keep(section.id, k => /^\d{1,9}$/.test(k) && choose(Number(k)));
     const show = i => {
         const all = tn.eigenvectors(section.outputs[i], tn.isMain(section) ? k => tn.isGone(i, k) : undefined);
-        place.replaceChildren(...(all.length ? gallery(all, names[i], tn.isMain(section) ? k => tn.isGone(i, k) : undefined)
-            : [tn.h("p", { class: "soft", text: "This output has no eigenvectors." })]));
+        const parts = all.length ? gallery(all, names[i], told, tn.isMain(section) ? k => tn.isGone(i, k) : undefined)
+            : [tn.h("p", { class: "soft", text: "This output has no eigenvectors." })];
+        choose = parts[2] || (() => false);
+        told(null);
+        place.replaceChildren(...parts.slice(0, 2));
     };
     const follow = tn.follow("output", names, picker, show);
     if (tn.isMain(section)) document.addEventListener("tn-model", () => show(picker.value));

@@ -10,7 +10,8 @@ set -eu
 folder=$(dirname "$0") out=$1
 shift
 # dom.js and data.js first, main.js last; each is a block, so that what a script does not put into `tn` is its own.
-scripts="dom data state colour picker plot source matrix card spectra eigen learnt evidence heads pairs paths spoke compare run wasm tokens patterns steer live main"
+scripts="dom data state save colour picker plot source matrix card spectra eigen learnt evidence tensors heads pairs paths spoke
+     compare run runs wasm tokens patterns steer live main"
 part=$(mktemp)
 trap 'rm -f "$part" "$out.part"' EXIT
 

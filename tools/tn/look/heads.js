@@ -58,7 +58,7 @@ const patternOf = (head, text, place) => {
         const t = tokens.length;
         if (!t || values.length !== t * t) { place.replaceChildren(); return; }
         const dense = { of: "dense", values, causal: tn.isCausal(values, t), rownames: tokens, colnames: tokens, row_label: "from",
-            column_label: "to" };
+            column_label: "to", what: `pattern of head ${head.layer}.${head.head}` };
         place.classList.remove("old");
         place.replaceChildren(tn.h("p", { class: "soft small", text: "Where the chosen token looks; point at another one." }),
             lookingAt(values, tokens), alone(dense));
@@ -87,17 +87,17 @@ tn.sections.heads = (section, box) => {
         head.qk ? ["QK", () => gone(head) ? nothing() : [tn.h("p",
             { class: "soft small", text: "How strongly a query token (row) asks for a key token (column)" +
                 (head.qk.centred ? ", beside the mean of its row, which softmax ignores." : ".") }),
-            alone(head.qk)]] : null,
+            alone({ ...head.qk, what: `QK of head ${head.layer}.${head.head}` })]] : null,
         head.ov ? ["OV", () => gone(head) ? nothing() : [tn.h("p",
             { class: "soft small", text: "What looking at a token (column) adds to the logit of a token (row)." }),
-            alone(head.ov)]] : null,
+            alone({ ...head.ov, what: `OV of head ${head.layer}.${head.head}` })]] : null,
     ].filter(Boolean);
     let wanted = 0, chosen = 0;
     const show = i => {
         chosen = i;
         const head = heads[i], all = views(head), body = tn.h("div", {});
         if (!all.length) { place.replaceChildren(); return; }
-        const open = k => { wanted = k; body.replaceChildren(...all[k][1]()); };
+        const open = k => { wanted = k; toldView(k ? all[k][0] : null); body.replaceChildren(...all[k][1]()); };
         const picker = tn.picker("view", all.map(view => view[0]), open, Math.min(wanted, all.length - 1));
         place.replaceChildren(tn.h("h3", { text: `Layer ${head.layer}, head ${head.head}` }), tn.h("div", { class: "tools" },
             picker.element), body);
@@ -106,7 +106,21 @@ tn.sections.heads = (section, box) => {
     const row = head => [`${head.layer}.${head.head}`, ...columns.map(([key]) => gone(head) ? "ablated"
         : key === "composition" && tn.gone.has(`blocks.${head.reads}`) ? null : head[key])];
     const table = tn.chooser("heads", [["head"], ...columns.map(([, label, explanation]) => [label, explanation])],
-        heads.map(row), show);
+        heads.map(row), (i, byReader) => {
+            if (byReader) told(`${heads[i].layer}.${heads[i].head}`);
+            show(i);
+        });
+    const told = tn.keep("head", name => {
+        const i = heads.findIndex(head => `${head.layer}.${head.head}` === name);
+        return i >= 0 && (table.set(i), true);
+    });
+    const toldView = tn.keep("view", name => {
+        const k = views(heads[chosen]).findIndex(view => view[0] === name);
+        if (k < 0) return false;
+        wanted = k;
+        show(chosen);
+        return true;
+    });
     /* The numbers of a head are those of its weights, so another one that is ablated leaves them as they are. */
     document.addEventListener("tn-model", () => heads.forEach((head, i) => table.fill(i, row(head))));
     let last = null;                            /* the answer that is shown; null: the page's own text */
@@ -117,7 +131,8 @@ tn.sections.heads = (section, box) => {
     document.addEventListener("tn-asked", () => place.classList.add("old"));
     document.addEventListener("tn-answer", () => place.classList.remove("old"));
     sortable(table, columns, heads);
-    box.append(table.element, columns.some(column => column[2]) ? tn.h("details", { class: "words-of" },
+    box.append(table.element, tn.savesTable("table", table.element), columns.some(column => column[2]) ? tn.h("details",
+        { class: "words-of" },
         tn.h("summary", { text: "What the columns mean" }),
         tn.h("dl", {}, columns.filter(column => column[2]).map(([, label, explanation]) => [tn.h("dt", { text: label }),
             tn.h("dd", { text: explanation })]))) : null, place);

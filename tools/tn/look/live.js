@@ -195,6 +195,13 @@ const images = (call, live, box) => {
         const button = spoke.querySelector(`[data-k="${k}"]`);
         if (button) button.focus();
     };
+    tn.keepAblations(name => {
+        const [, c, k] = (name.match(/^eigenvector (\d{1,6}) (\d{1,6})$/) || []).map(Number);
+        if (!(c < classes) || k >= call("live_spoke", c).count) return false;
+        if (!tn.gone.has(name)) tn.ablate(name, ["eigenvector ", String(k), " of ", tn.token(names[c])],
+            off => call("live_ablate", c, k, off ? 1 : 0));
+        return true;
+    });
     const origin = tn.h("p", { class: "soft small", hidden: true });
     const pad = tn.pad(width, height, values => { origin.hidden = true; see(values); });
     document.addEventListener("tn-model", again);
@@ -234,10 +241,10 @@ const language = (call, live, box) => {
     /* The calls that make a whole model the present one. */
     const calls = new Map();
     const state = () => [marks, ["live_restore"], ...calls.values()];
-    const taken = (key, name, on, off) => tn.ablate(key, name, out => {
+    const taken = (key, name, on, off, link) => tn.ablate(key, name, out => {
         call(...(out ? on : off));
         if (out) calls.set(key, on); else calls.delete(key);
-    });
+    }, link);
     /* The losses of the tokens; null: tokens of this model see those after them. */
     const lossesOf = () => { try { return call("live_losses").numbers; } catch { return null; } };
     /* What the whole model says of the same text. */
@@ -257,7 +264,7 @@ const language = (call, live, box) => {
         answered.next = order.slice(0, 5).map(id => [id, chances[id]]);
         const row = id => ({ value: chances[id], text: tn.chance(chances[id]), class: id === token ? "best" : "",
             label: tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token, title: "explain this token",
-                onclick: () => { token = id; question(); } }, tn.token(names[id]),
+                onclick: () => { token = id; toldToken(names[id]); question(); } }, tn.token(names[id]),
                 id === follows ? [tn.h("span", { class: "spoken", text: " follows in the text" }), tn.h("span",
                     { "aria-hidden": true, text: " ✓" })] : null),
             notes: [tn.number(numbers[id], 4), ...(before
@@ -272,7 +279,9 @@ const language = (call, live, box) => {
     const goTo = at => {
         if (!length || at === position) return;
         position = at;
+        toldPosition(at === length - 1 ? null : at);
         token = -1;
+        toldToken(null);
         before = null;
         call("live_at", position);
         question();
@@ -458,10 +467,25 @@ const language = (call, live, box) => {
         answer(showNext);
         later();
     };
+    const told = tn.keep("text", value => { text.value = value; read(); });
+    const toldPosition = tn.keep("position", value => {
+        if (!/^\d{1,6}$/.test(value) || !(value < length)) return false;
+        goTo(Number(value));
+        return true;
+    });
+    const toldToken = tn.keep("token", name => {
+        if (!length || !names.includes(name)) return false;
+        token = names.indexOf(name);
+        question();
+        return true;
+    });
     const read = () => {
         let ids = null;
         length = 0;
         before = null;
+        told(text.value === beginning ? null : text.value);
+        toldPosition(null);
+        toldToken(null);
         answer(() => {
             ids = call("live_text", text.value).numbers;
             length = ids.length;
@@ -476,21 +500,36 @@ const language = (call, live, box) => {
         else outdate();
         if (ids && !length) status.replaceChildren("type something: the text has no tokens");
     };
+    const takePart = (name, block, head) => taken(name, head < heads ? `head ${head} of block ${block}`
+        : `the MLP of block ${block}`, ["live_ablate", block, head, 1], ["live_ablate", block, head, 0]);
     const ablate = (name, block, head) => {
         if (!length) return;
-        const what = head < heads ? `head ${head} of block ${block}` : `the MLP of block ${block}`;
-        answer(() => taken(name, what, ["live_ablate", block, head, 1], ["live_ablate", block, head, 0]));
+        answer(() => takePart(name, block, head));
         parts.querySelector(`[data-part="${name}"]`).focus();
     };
-    const hide = k => {
-        if (!length) return;
-        const { answer: { count, numbers }, block, token } = spoke, n = (numbers.length - 1) / count - each;
+    const takeVector = (found, block, token, k) => {
+        const { count, numbers } = found, n = (numbers.length - 1) / count - each;
         const from = each * count + 1 + k * n, id = hiddenEver++, key = `vector ${block} ${token} ${id}`;
-        hidden.set(key, { key, id, k, block, token, answer: spoke.answer, numbers: numbers.slice(each * k, each * k + each) });
-        answer(() => taken(key, ["an eigenvector of ", quoted(token), ` in block ${block}`],
-            ["live_hide", block, token, id, numbers.slice(from, from + n)], ["live_hide", block, token, id,
-                new Float64Array(0)]));
+        hidden.set(key, { key, id, k, block, token, answer: found, numbers: numbers.slice(each * k, each * k + each) });
+        taken(key, ["an eigenvector of ", quoted(token), ` in block ${block}`],
+            ["live_hide", block, token, id, numbers.slice(from, from + n)], ["live_hide", block, token, id, new Float64Array(0)],
+            `vector ${block} ${token} ${numbers[each * k]}`);
     };
+    const hide = k => { if (length) answer(() => takeVector(spoke.answer, spoke.block, spoke.token, k)); };
+    /* What an address calls an eigenvector: its block, its token and its eigenvalue. */
+    tn.keepAblations(name => {
+        const [, block, head] = (name.match(/^blocks\.(\d{1,6})\.(?:attn\.(\d{1,6})|mlp)$/) || []).map(Number);
+        const [, of, whose, value] = (name.match(/^vector (\d{1,6}) (\d{1,9}) (-?[\d.e+-]+)$/) || []).map(Number);
+        if (!length || tn.gone.has(name)) return length > 0;
+        if (block < layers && !(head >= heads)) takePart(name, block, name.endsWith(".mlp") ? heads : head);
+        else if (of < layers && whose < names.length) {
+            const found = call("live_vectors", of, whose), away = k => Math.abs(found.numbers[each * k] - value);
+            const k = tn.best(Array.from({ length: found.count }, (_, i) => -away(i)));
+            if (!(away(k) <= 1e-3 * Math.abs(value))) return false;
+            takeVector(found, of, whose, k);
+        } else return false;
+        return true;
+    });
     const show = one => {
         if (!length) return;
         answer(() => tn.ablate(one.key, "", () => {
@@ -518,6 +557,8 @@ const language = (call, live, box) => {
 /* ---- two models on one input: a picture, or a text, and what each makes of it */
 const besides = (models, each) => tn.h("div", { class: "two even" }, models.map(({ name }, i) => tn.h("div", {},
     tn.h("h4", {}, tn.h("span", { class: "key", style: `--ink: var(--series-${i + 1})` }, tn.token(name))), each[i])));
+/* What is ablated has the model in its key. */
+const whose = ["first", "other"];
 const twoImages = (calls, models, box) => {
     const eigen = (tn.page.sections || []).filter(section => section.type === "eigen");
     const { classes, pixels, known } = calls.map((call, i) => opened(call, models[i], eigen[i]))[0];
@@ -530,6 +571,7 @@ const twoImages = (calls, models, box) => {
         if (picture.length) { chosen = tn.best(logits[0]); follow(chosen); }
         logits.forEach((of, i) => {
             const chances = tn.softmax(of), { count, numbers } = calls[i]("live_spoke", chosen);
+            const gone = k => tn.gone.has(key(i, chosen, k));
             const spoke = Array.from({ length: count }, (_, k) => ({ k, value: numbers[2 * k], part: numbers[2 * k + 1] }))
                 .sort((a, b) => Math.abs(b.part) - Math.abs(a.part)).slice(0, 6);
             places[i].replaceChildren(tn.bars(chances.map((value, c) => ({ value, text: tn.chance(value),
@@ -537,15 +579,26 @@ const twoImages = (calls, models, box) => {
                 label: tn.h("button", { type: "button", class: "plain", "aria-pressed": c === chosen, onclick: () =>
                     choose(c) },
                     tn.token(names[c])) })), { head: ["output", "", "probability", "logit"] }),
-                tn.h("h4", {}, "Eigenvectors that spoke for ", tn.token(names[chosen])),
-                tn.bars(spoke.map(({ k, value, part }) => ({ value: part, label: tn.h("span", { class: "spoke" },
-                    tn.picture(calls[i]("live_picture", chosen, k).numbers, width, height, { label: `eigenvector ${k}` }),
-                    tn.h("span", {}, tn.number(value, 3))) })), { head: ["eigenvalue", "", "contribution"] }));
+                tn.h("h4", {}, "Eigenvectors that spoke for ", tn.token(names[chosen]), " · click to ablate"),
+                tn.bars(spoke.map(({ k, value, part }) => ({ value: gone(k) ? 0 : part, class: gone(k) ? "gone" : "",
+                    label: ablation(gone(k), `eigenvector ${k}`, () => answer(() => ablate(i, chosen, k)),
+                        { class: "plain spoke ablate" }, tn.picture(calls[i]("live_picture", chosen, k).numbers, width, height),
+                        tn.h("span", {}, tn.number(value, 3))) })), { head: ["eigenvalue", "", "contribution"] }));
         });
     };
     const nothingNew = new Float32Array(0), again = () => answer(() => show(nothingNew));
     const choose = c => { chosen = c; again(); follow(c); };
     const follow = tn.follow("output", names, { get value() { return chosen; }, show(c) { chosen = c; } }, again);
+    const key = (i, c, k) => `${whose[i]} eigenvector ${c} ${k}`;
+    const ablate = (i, c, k) => tn.ablate(key(i, c, k), [`eigenvector ${k} of `, tn.token(names[c]), " in ",
+        tn.token(models[i].name)], off => calls[i]("live_ablate", c, k, off ? 1 : 0));
+    tn.keepAblations(name => {
+        const [, i, c, k] = name.match(/^(first|other) eigenvector (\d{1,6}) (\d{1,6})$/) || [];
+        if (!i || !(c < classes) || k >= calls[whose.indexOf(i)]("live_spoke", Number(c)).count) return false;
+        if (!tn.gone.has(name)) ablate(whose.indexOf(i), Number(c), Number(k));
+        return true;
+    });
+    document.addEventListener("tn-model", again);
     const pad = tn.pad(width, height, values => answer(() => show(values)));
     box.append(tn.h("div", { class: "beside-pad" }, pad.element, status), besides(models, places));
     const first = beginning(calls[0], known, pixels);
@@ -556,26 +609,77 @@ const twoTexts = (calls, models, box) => {
         models[i].tokenizer || ""));
     calls.forEach((call, i) => call("live_marks", models[i].marks === false ? 0 : 1));
     const names = (tn.page.names || {}).tokens || opened[0].words, places = calls.map(() =>
-        tn.h("div", { class: "answer-of" }));
+        tn.h("div", { class: "answer-of" })), parts = calls.map(() => tn.h("div", {}));
     const status = tn.h("output", { class: "status" }), answer = answering(status), tokens = tn.h("p", { class: "words" });
+    /* Parts that are ablated: of a model, its block and its head, or after its heads its MLP. */
+    const key = (i, block, head) => `${whose[i]} blocks.${block}.` + (head < opened[i].numbers[2] ? `attn.${head}` : "mlp");
+    const goneOf = i => [...tn.gone.keys()].filter(name => name.startsWith(whose[i] + " ")).map(partOf);
+    const partOf = name => {
+        const [, i, block, head] = name.match(/^(first|other) blocks\.(\d{1,6})\.(?:attn\.(\d{1,6})|mlp)$/) || [];
+        const at = whose.indexOf(i), [, layers, heads] = at < 0 ? [] : opened[at].numbers;
+        return at >= 0 && block < layers && !(head >= heads) && [at, Number(block), head === undefined ? heads : Number(head)];
+    };
+    /* The whole model is asked, and is then without what is ablated again. */
+    const ofWhole = (i, question) => {
+        calls[i]("live_restore");
+        try { return question(calls[i]); }
+        finally { for (const [, block, head] of goneOf(i)) calls[i]("live_ablate", block, head, 1); }
+    };
+    const show = i => {
+        const { count, numbers } = calls[i]("live_next"), chances = numbers.subarray(count);
+        const before = goneOf(i).length && ofWhole(i, call => call("live_next")).numbers.subarray(count);
+        const order = Array.from({ length: count }, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
+        places[i].replaceChildren(tn.bars(order.map((id, k) =>
+            ({ label: names[id], value: chances[id], text: tn.chance(chances[id]), class: k ? "" : "best",
+            notes: [tn.number(numbers[id], 4), ...(before ? [tn.number(before[id], 3, tn.chance(before[id]))] : [])] })),
+            { head: ["next token", "", "probability", "logit", ...(before ? ["was"] : [])] }));
+    };
+    const showParts = i => {
+        const [, layers, heads] = opened[i].numbers, columns = [...Array.from({ length: heads }, (_, h) => "head " + h), "MLP"];
+        const part = (block, head) => {
+            const name = key(i, block, head), off = tn.gone.has(name);
+            return tn.h("td", {}, ablation(off, name, () => answer(() => ablate(i, block, head)),
+                { class: "part ablate" + (off ? " gone" : ""), "data-part": name }, off ? "" : "·"));
+        };
+        parts[i].replaceChildren(tn.h("h4", { text: "Heads and MLPs · click to ablate" }), tn.h("div", { class: "scroll" },
+            tn.h("table", { class: "parts" }, tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), columns.map(text => tn.h("th",
+            { scope: "col", text })))), tn.h("tbody", {}, Array.from({ length: layers }, (_, block) => tn.h("tr", {},
+            tn.h("th", { scope: "row", text: "block " + block }), columns.map((_, head) => part(block, head))))))));
+    };
+    const ablate = (i, block, head) => {
+        const focus = document.activeElement && document.activeElement.dataset.part;
+        tn.ablate(key(i, block, head), [head < opened[i].numbers[2] ? `head ${head} of block ${block} in `
+            : `the MLP of block ${block} in `, tn.token(models[i].name)], off => calls[i]("live_ablate", block, head, off ? 1 : 0));
+        if (focus) box.querySelector(`[data-part="${focus}"]`).focus();
+    };
+    const told = tn.keep("text", value => { text.value = value; read(); });
+    tn.keepAblations(name => {
+        const part = partOf(name);
+        if (part && !tn.gone.has(name)) ablate(...part);
+        return part !== false;
+    });
     const read = () => answer(() => {
         const ids = calls.map(call => call("live_text", text.value).numbers);
+        told(text.value === beginning ? null : text.value);
         tokens.replaceChildren(...Array.from(ids[0], id => tn.token(names[id], { class: "token piece" })));
-        places.forEach((place, i) => {
-            if (!ids[i].length) { place.replaceChildren(); return; }
-            const { count, numbers } = calls[i]("live_next"), chances = numbers.subarray(count);
-            const order = Array.from({ length: count }, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
-            place.replaceChildren(tn.bars(order.map((id, k) =>
-                ({ label: names[id], value: chances[id], text: tn.chance(chances[id]),
-                class: k ? "" : "best", note: tn.number(numbers[id], 4) })),
-                    { head: ["next token", "", "probability", "logit"] }));
-        });
+        places.forEach((place, i) => { if (ids[i].length) show(i); else place.replaceChildren(); });
     });
     const text = tn.h("textarea", { id: "live-text", rows: 2, spellcheck: "false", dir: "auto", "aria-label": "text",
         oninput: read });
-    text.value = models[0].prompt || "Once upon a time";
-    box.append(text, tokens, status, besides(models, places));
+    const beginning = text.value = models[0].prompt || "Once upon a time";
+    document.addEventListener("tn-model", () => {
+        read();
+        parts.forEach((_, i) => showParts(i));
+    });
+    /* Eigenvalues of both models for the logit of a token, in nats, where both have that block. */
+    tn.spectraOfTwo = (block, token, units) => calls.map((call, i) => ofWhole(i, () => {
+        const { count, numbers } = call("live_vectors", block, token), each = 7;
+        return Float64Array.from({ length: count }, (_, k) => numbers[each * k] * units[i]);
+    }));
+    box.append(text, tokens, status, besides(models, places.map((place, i) => tn.h("div", {}, place, parts[i]))),
+        restoring());
     read();
+    parts.forEach((_, i) => showParts(i));
 };
 
 /* The live part of a page: page.live says which kind, and where its files are. */

@@ -42,12 +42,13 @@ const helpButton = tn.h("button", { type: "button", class: "theme", id: "help", 
     onclick: () => help.showModal() });
 
 /* ---- heading and sections */
-const kinds = { images: "an image model", language: "a language model", tensor: "tensors", comparison: "two models" };
+const kinds = { images: "an image model", language: "a language model", tensor: "tensors", comparison: "two models",
+    runs: "training runs" };
 content.append(tn.h("header", { class: "top" },
     tn.h("div", { class: "switches" }, themeButton, helpButton),
     tn.h("p", { class: "kind", text: kinds[page.kind] || page.kind }),
     tn.h("h1", {}, tn.token(page.title)),
-    page.about ? tn.h("p", { class: "about" }, tn.h("bdi", { text: page.about })) : null));
+    page.about ? tn.h("p", { class: "about" }, tn.h("bdi", { text: page.about })) : null, tn.addressNote));
 
 const complaint = error => tn.h("p", { class: "alarm", role: "alert" }, "This part cannot be shown: ",
     tn.h("bdi", { text: error.message }));
@@ -67,6 +68,11 @@ const standing = (section, box) => {
     if (!page.live) return;
     const mlp = `blocks.${section.block}.mlp`, line = tn.ofWhole(), removed = tn.h("p", { class: "soft", hidden: true,
         text: `The MLP of block ${section.block} is ablated, and adds nothing.` });
+    /* The sections of two models are computed before; what is ablated of one is seen in the live part. */
+    if (page.live.models) {
+        if (section.type !== "live" && section.type !== "notes") box.before(line);
+        return;
+    }
     if (section.block === undefined) {
         if (still.includes(section.type) || section.of_whole) box.before(line);
         return;
@@ -118,11 +124,16 @@ const mark = () => {
     links().forEach((link, i) => { if (i === at) link.setAttribute("aria-current", "true");
         else link.removeAttribute("aria-current"); });
 };
+document.addEventListener("tn-live", () => { tn.isLive = true; }, { once: true });
 let waiting = false;
 addEventListener("scroll", () => {
     if (waiting) return;
     waiting = true;
-    requestAnimationFrame(() => { waiting = false; mark(); });
+    requestAnimationFrame(() => {
+        waiting = false;
+        mark();
+        tn.reading(scrollY > 40 ? sectionsShown()[here()].id : "");
+    });
 }, { passive: true });
 const go = by => {
     const all = sectionsShown(), element = all[Math.max(0, Math.min(all.length - 1, (scrollY < 40 && by > 0 ? -1
@@ -155,8 +166,8 @@ mark();
 const next = () => {
     if (!places.length) {
         tn.filled = performance.now();
-        if (location.hash) { const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-            if (target) target.scrollIntoView(); }
+        if (!liveSection || withoutLive() || tn.isLive) tn.openAddress();
+        else document.addEventListener("tn-live", tn.openAddress, { once: true });
         document.dispatchEvent(new Event("tn-filled"));
         return;
     }

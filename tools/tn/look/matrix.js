@@ -107,11 +107,11 @@ tn.matrix = matrix => {
         down: blocks(view.y, view.y + (height - side.top) / highOf(), coarse * stepOf(highOf()), rows),
         across: blocks(view.x, view.x + (width - side.left) / wideOf(), coarse * stepOf(wideOf()), columns) });
     const finest = () => Math.min(stepOf(wideOf()), stepOf(highOf()));
-    const drawCells = () => {
+    const drawCells = whole => {
         const context = cells.getContext("2d"), mine = ++drawing;
         paper(cells, context);
         let coarse = 1, { down, across } = visible(coarse);
-        while (source.work(down.count, across.count) > quick && coarse < Math.max(rows, columns))
+        while (!whole && source.work(down.count, across.count) > quick && coarse < Math.max(rows, columns))
             ({ down, across } = visible(coarse *= 2));
         put(context, source.grid(output, down, across), down, across);
         const [m, n] = [stepOf(highOf()), stepOf(wideOf())];
@@ -203,11 +203,12 @@ tn.matrix = matrix => {
             context.strokeRect(px - w / 2 - grow, py - h / 2 - grow, w + 2 * grow, h + 2 * grow);
         }
     };
-    const draw = () => {
+    /* whole: in full resolution at once, however long that takes. */
+    const draw = whole => {
         if (!width) return;
         const scale = [output, finest()].join();
         if (limitOf !== scale) { limit = source.limit(output, finest()) || 1; limitOf = scale; }
-        drawCells();
+        drawCells(whole === true);
         drawNumbers();
         drawNames();
         drawCursor();
@@ -229,8 +230,13 @@ tn.matrix = matrix => {
                 empty ? tn.h("span", { class: "soft", text: "masked" }) : tn.number(value));
         if (!pixels) return;
         const row = source.grid(output, { first: cursor.i, step: 1, count: 1 }, { first: 0, step: 1, count: columns });
-        rowPicture.replaceChildren(tn.picture(row, pixels.width, pixels.height, { label: `row ${cursor.i} as a picture` }),
-            tn.h("span", { class: "soft", text: "this row, as a picture" }));
+        const picture = tn.picture(row, pixels.width, pixels.height, { label: `row ${cursor.i} as a picture` });
+        if (rows === columns) picture.addEventListener("click", event => {
+            move(tn.pixelAt(picture, event), cursor.j, true);
+            told(`${cursor.i},${cursor.j}`);
+        });
+        rowPicture.replaceChildren(picture, tn.h("span", { class: "soft", text: "this row, as a picture"
+            + (rows === columns ? "; a click on a pixel shows that pixel’s row" : "") }));
     };
     const move = (i, j, follow) => {
         cursor = { i: clamp(i, 0, rows - 1), j: clamp(j, 0, columns - 1) };
@@ -244,6 +250,12 @@ tn.matrix = matrix => {
     };
 
     /* ---- hands: keys, wheel, one finger or two */
+    const told = matrix.id ? tn.keep(matrix.id, cell => {
+        const [, i, j] = cell.match(/^(\d{1,9}),(\d{1,9})$/).map(Number);
+        if (i >= rows || j >= columns) return false;
+        move(i, j, true);
+        return true;
+    }) : () => {};
     const keys = {
         "+": () => zoomKey(1.5), "=": () => zoomKey(1.5), "-": () => zoomKey(1 / 1.5),
             "0": () => { settle({ x: 0, y: 0, scale: 0 }); draw(); },
@@ -259,6 +271,7 @@ tn.matrix = matrix => {
         event.preventDefault();
         if (event.shiftKey && pans[event.key]) pan(pans[event.key][0] * 60 / wideOf(), pans[event.key][1] * 60 / highOf());
         else keys[event.key](finest());
+        told(`${cursor.i},${cursor.j}`);
     });
     /* The wheel scrolls the page until the matrix has the focus, so that nobody is caught in it. */
     stage.addEventListener("wheel", event => {
@@ -286,6 +299,7 @@ tn.matrix = matrix => {
         if (event.isTrusted) stage.setPointerCapture(event.pointerId);
         stage.focus({ preventScroll: true });
         point(local(event));
+        told(`${cursor.i},${cursor.j}`);
     });
     stage.addEventListener("pointermove", event => {
         const now = local(event), before = fingers.get(event.pointerId);
@@ -298,6 +312,27 @@ tn.matrix = matrix => {
     for (const name of ["pointerup", "pointercancel"]) stage.addEventListener(name, event => fingers.delete(event.pointerId));
     stage.addEventListener("dblclick", event => { const { x, y } = local(event); zoom(2, x, y); });
 
+    /* ---- as a file: what is seen as PNG; all numbers of the output as CSV, or those that are seen where all are too many */
+    const what = () => [matrix.what, source.outputs > 1 && `${matrix.output_label || "output"} ${outputNames[output]}`].filter(
+        Boolean).join(" ");
+    const csv = () => {
+        const few = (m, n) => m * n <= 2e6 && m * n * source.cost <= 4e9, part = (first, end) => ({ first, step: 1,
+            count: end - first });
+        let down = part(0, rows), across = part(0, columns);
+        if (!few(rows, columns)) {
+            const top = Math.floor(view.y), left = Math.floor(view.x);
+            down = part(top, Math.min(rows, Math.ceil(view.y + (height - side.top) / highOf())));
+            across = part(left, Math.min(columns, Math.ceil(view.x + (width - side.left) / wideOf())));
+        }
+        if (!few(down.count, across.count)) throw new Error("these are too many numbers for one file: zoom in, and what is " +
+            "seen is saved");
+        const values = source.grid(output, down, across), names = (all, range) => Array.from({ length: range.count }, (_, k) =>
+            all[range.first + k]);
+        return tn.csv([[`${words.row} \\ ${words.column}`, ...names(columnNames, across)], ...names(rowNames, down).map((name, k) =>
+            [name, ...Array.from(values.subarray(k * across.count, (k + 1) * across.count), v => v === -Infinity ? "" : v)])]);
+    };
+    const saves = tn.saves(what, { CSV: csv, PNG: () => { arrange(); draw(true); return tn.png(cells); } });
+
     /* ---- around it */
     const show = o => {
         output = o;
@@ -306,7 +341,7 @@ tn.matrix = matrix => {
     };
     const picker = tn.picker(matrix.output_label || "output", outputNames, i => { show(i); follow(i); }, output);
     const later = o => { output = o; if (inView) draw(); else stale = true; tell(); };
-    const follow = source.outputs > 1 ? tn.follow("output", outputNames, picker, later) : () => {};
+    const follow = source.outputs > 1 && !matrix.alone ? tn.follow("output", outputNames, picker, later) : () => {};
     const contrasts = tn.slider("contrast", { min: 0, max: 6, step: 0.25, value: 0, format: v => "×" + tn.format(2 ** v, 3) },
                                 v => { contrast = 2 ** v; draw(); });
     const button = (text, label, onclick) => tn.h("button", { type: "button", class: "round", "aria-label": label, title: label,
@@ -364,7 +399,33 @@ tn.matrix = matrix => {
             button("+", "zoom in", () => zoomKey(1.5)), button("⤢", "show all", keys["0"])), contrasts.element),
         tn.h("div", { class: "area" }, stage,
             tn.h("div", { class: "beside" }, readout, rowPicture, tn.h("span", { class: "scale" }, scaleText, bar), status,
-                notes))) };
+                notes, saves))) };
+};
+
+/* The section with the interaction matrix between pixels of an output, by its name, and the number of the output there. */
+const between = name => {
+    const { width, height } = tn.page.pixels || {}, is = n => n === width * height;
+    for (const section of tn.page.sections.filter(one => one.type === "matrix" && !one.embed)) {
+        const outputs = ((section.p || section.values).shape || []).at(section.p ? -2 : -3) || 1;
+        const sides = section.of === "factors" ? [section.w.shape[1], section.v.shape[1]] : (section.values.shape || []).slice(-2);
+        const output = tn.names(section.outputs || "outputs", outputs).indexOf(name);
+        if (output >= 0 && sides.length === 2 && sides.every(is)) return { section, output };
+    }
+    return null;
+};
+tn.hasRows = name => between(name) !== null;
+/* A row of that matrix as a large picture. A click goes on to the row of another pixel. */
+tn.rowOf = (name, pixel) => {
+    const { section, output } = between(name), { width } = tn.page.pixels;
+    const source = tn.without(section, tn.source(section)), place = tn.h("div", { class: "rowof" });
+    const show = i => {
+        const row = source.grid(output, { first: i, step: 1, count: 1 }, { first: 0, step: 1, count: source.columns });
+        const at = `pixel (${Math.floor(i / width)}, ${i % width})`;
+        place.replaceChildren(tn.h("h4", {}, `What ${at} does with each other pixel for “`, tn.token(name), "”"),
+            tn.large(row, `row of ${at} for ${tn.plain(name)}`, show));
+    };
+    show(pixel);
+    return place;
 };
 
 /* Few rows that are pictures are shown as pictures. */

@@ -12,11 +12,11 @@ tn.sections.pairs = (section, box) => {
         placeholder: "a part of a name", oninput: () => { most = page; show(); } });
     const count = tn.h("span", { class: "soft", role: "status" }), place = tn.h("div", { class: "scroll" });
     const more = tn.h("button", { type: "button", text: "show more", onclick: () => { most += 4 * page; show(); } });
-    let most = page, sign = 0;
+    let most = page, sign = 0, found = [];
     const signs = tn.picker("sign", ["both", "positive", "negative"], i => { sign = [0, 1, -1][i]; most = page; show(); });
     const show = () => {
         const wanted = input.value.toLowerCase().trim();
-        const found = section.rows.filter((row, i) => !tn.gone.has(`blocks.${row.block}.mlp`) && texts[i].includes(wanted)
+        found = section.rows.filter((row, i) => !tn.gone.has(`blocks.${row.block}.mlp`) && texts[i].includes(wanted)
             && (!sign || row.value * sign > 0));
         count.textContent = found.length === section.rows.length ? `${found.length} pairs`
             : `${found.length} of ${section.rows.length} pairs`;
@@ -30,6 +30,8 @@ tn.sections.pairs = (section, box) => {
         more.hidden = found.length <= most;
     };
     box.append(tn.h("div", { class: "tools" }, tn.h("div", { class: "picker" },
-        tn.h("label", { class: "label", for: id, text: "search" }), input), signs.element, count), place, more);
+        tn.h("label", { class: "label", for: id, text: "search" }), input), signs.element, count), place, more,
+        tn.saves(() => input.value.trim(), { CSV: () => tn.csv([[labels.first, labels.second, labels.output, section.unit || "value"],
+            ...found.map(row => [row.first, row.second, row.output, row.value])]) }));
     tn.drawn(show);
 };

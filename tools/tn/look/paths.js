@@ -29,6 +29,9 @@ tn.sections.paths = (section, box) => {
     document.addEventListener("tn-answer", () => show(chosen));
     document.addEventListener("tn-asked", () => place.classList.add("old"));
     const picker = tn.picker("text", examples.map(example => example.tokens.join("") + " → " + example.token), show);
-    box.append(tn.h("div", { class: "tools" }, picker.element), place);
+    const csv = ({ rows, remainder, exact }) => tn.csv([["path", "value", "share"], ...rows.map(row => [row.path, row.value,
+        row.share]), ["remainder", remainder], ["the model itself", exact]].map(row => [...row, "", ""].slice(0, 3)));
+    box.append(tn.h("div", { class: "tools" }, picker.element), place, tn.saves(() => (live() || examples[chosen]).tokens.join(""),
+        { CSV: () => csv(live() || examples[chosen]) }));
     show(0);
 };

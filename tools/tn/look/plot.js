@@ -73,7 +73,7 @@ const drawSeries = (series, i, x, y, plot) => {
             "stroke-width": stem }));
     } else if (series.kind !== "points" && !crowded) {
         const path = places.map(([u, v], k) => (k ? "L" : "M") + u.toFixed(1) + " " + v.toFixed(1)).join("");
-        group.append(tn.s("path", { class: "line", d: path, "stroke-dasharray": series.dashed ? "5 4" : null }));
+        group.append(tn.s("path", { class: "line", d: path, "stroke-dasharray": series.dash || (series.dashed ? "5 4" : null) }));
     }
     if (series.kind === "points" || crowded || series.kind !== "stems" && places.length <= 40)
         for (const [u, v, k] of places) group.append(tn.s("circle", { class: "dot " + sign(k), cx: u, cy: v,
@@ -91,28 +91,60 @@ const drawRule = (rule, x, y, width, height, below) => {
                             : { x: v + 5, y: margin.top + 11, text: rule.label }));
 };
 
-/* {series: [{name, y, x?, kind: line, points or stems, signs?, dashed?}], rules, xlabel, ylabel, logX, logY, least, zero,
-   height, label}. update(changes) draws it again. */
+/* The index of the number of an ascending list that is nearest to x. */
+const nearest = (list, x) => {
+    let low = 0, high = list.length - 1;
+    while (low < high) {
+        const middle = (low + high) >> 1;
+        if (list[middle] < x) low = middle + 1; else high = middle;
+    }
+    return low > 0 && x - list[low - 1] <= list[low] - x ? low - 1 : low;
+};
+/* The numbers of a plot: each x once, and a column for each series. Names of places are written in their place. */
+const numbersOf = plot => {
+    const shown = plot.series.filter(series => !series.quiet), rows = new Map();
+    shown.forEach((series, k) => Array.from(series.y).forEach((y, i) => {
+        const u = series.x ? series.x[i] : i;
+        if (!rows.has(u)) rows.set(u, []);
+        rows.get(u)[k] = y;
+    }));
+    return tn.csv([[plot.xlabel || "x", ...shown.map(series => series.name || plot.ylabel || "y")],
+        ...[...rows].sort((a, b) => a[0] - b[0]).map(([u, row]) => [plot.xnames ? plot.xnames[u] : u,
+            ...shown.map((_, k) => row[k])])]);
+};
+
+/* {series: [{name, y, x? ascending, kind: line, points or stems, signs?, dashed?, dash?, quiet?}], rules, xlabel, ylabel, logX,
+   logY, least, zero, height, label}. A quiet series is neither named nor read. update(changes) draws it again. */
 tn.plot = options => {
     let plot = { rules: [], height: 280, ...options }, at = -1, width = 0, x, y;
     const frame = tn.h("div", { class: "plot", tabindex: 0, role: "img" });
     const legend = tn.h("div", { class: "legend" }), readout = tn.h("div", { class: "readout", "aria-live": "polite" });
-    const element = tn.h("figure", { class: "figure" }, frame, tn.h("figcaption", {}, legend, readout));
-    const cursor = tn.s("line", { class: "cursor" });
+    const what = () => plot.label || [plot.ylabel, plot.xlabel].filter(Boolean).join(" by ");
+    const named = () => plot.series.map((series, i) => [series, i]).filter(([series]) => !series.quiet);
+    const saves = tn.saves(what, { CSV: () => numbersOf(plot), SVG: () => {
+        const groups = frame.querySelectorAll("svg > .series"), some = named();
+        return tn.svg(frame.firstChild, some.length < 2 ? [] : some.map(([series, i]) => [series.name, groups[i]]), what());
+    } });
+    const element = tn.h("figure", { class: "figure" }, frame, tn.h("figcaption", {}, tn.h("div", { class: "ends" },
+        tn.h("div", {}, legend, readout), saves)));
+    const cursor = tn.s("line", { class: "cursor", "data-cursor": true });
 
     const draw = () => {
         const height = plot.height, all = plot.series.flatMap(series => pointsOf(series, plot.logY));
         const right = width - margin.right;
         x = ruler(all.map(p => p[0]), plot.logX, margin.left + 6, right - 6, Math.min(9, width / 70));
         if (plot.whole !== false) x.ticks = plot.logX ? x.ticks : x.ticks.filter(Number.isInteger);
+        /* Below the lowest line that has a name there is room for it. */
+        const high = all.reduce((most, p) => Math.max(most, p[1] || 0), 0);
+        const lines = plot.rules.filter(rule => rule.y > 0 && rule.label).map(rule => rule.y);
         y = ruler([...all.map(p => p[1]), ...plot.rules.filter(r => r.y !== undefined).map(r => r.y), ...(plot.zero && !plot.logY
-            ? [0] : [])],
+            ? [0] : []), ...lines.map(v => plot.logY ? 0.93 * v : v - 0.06 * Math.max(0, high - v))],
                   plot.logY, height - margin.bottom - 4, margin.top + 4, 5, plot.least);
         frame.replaceChildren(tn.s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" },
             axes(plot, x, y, width, height), plot.series.map((series, i) => drawSeries(series, i, x, y, plot)),
             plot.rules.map(rule => drawRule(rule, x, y, width, height, plot.rules.some(other => other.y > rule.y
                 && y.place(rule.y) - y.place(other.y) < 16))), cursor));
-        frame.setAttribute("aria-label", plot.label || [plot.ylabel, plot.xlabel].filter(Boolean).join(" by "));
+        frame.setAttribute("aria-label", what());
         read(at);
     };
     const read = i => {
@@ -125,14 +157,14 @@ tn.plot = options => {
             y2: plot.height - margin.bottom })) cursor.setAttribute(name, value);
         readout.replaceChildren(tn.h("span", { class: "where" }, (plot.xlabel || "x") + " ", plot.xnames
             ? tn.token(plot.xnames[u]) : tn.number(u)),
-            ...plot.series.filter(series => at < series.y.length && !series.quiet).slice(0, 8).map((series, k) =>
+            ...named().map(([series, k]) => [series, k, series.x ? nearest(series.x, u) : at]).filter(([series, , i]) =>
+                i < series.y.length).slice(0, 16).map(([series, k, i]) =>
                 tn.h("span", { class: "of", style: `--ink: ${series.ink || tn.ink(k)}` }, plot.series.length > 1 && series.name
-                    ? [tn.token(series.name), " "] : null, tn.number(series.y[at]))));
+                    ? [tn.token(series.name), " "] : null, tn.number(series.y[i]))));
         if (plot.onread) plot.onread(at);
     };
-    const explain = () => legend.replaceChildren(...(plot.series.filter(series => !series.quiet).length < 2 ? []
-        : plot.series.filter(series => !series.quiet)).map((series, i) =>
-        tn.h("span", { class: "key" + (series.dashed ? " dashed" : series.kind === "points" ? " points" : ""),
+    const explain = () => legend.replaceChildren(...(plot.legend === false || named().length < 2 ? [] : named()).map(([series,
+        i]) => tn.h("span", { class: "key" + (series.dashed ? " dashed" : series.kind === "points" ? " points" : ""),
             style: `--ink: ${series.ink || tn.ink(i)}` }, tn.token(series.name))));
 
     frame.addEventListener("keydown", event => {
@@ -142,14 +174,10 @@ tn.plot = options => {
         read(to);
     });
     frame.addEventListener("pointermove", event => {
-        const place = event.clientX - frame.getBoundingClientRect().left, series = plot.series[0];
-        if (!series || !x) return;
-        let nearest = 0, least = Infinity;
-        for (let i = 0; i < series.y.length; i++) {
-            const away = Math.abs(x.place(series.x ? series.x[i] : i) - place);
-            if (away < least) { least = away; nearest = i; }
-        }
-        read(nearest);
+        const place = event.clientX - frame.getBoundingClientRect().left;
+        if (!plot.series.length || !x) return;
+        const longest = plot.series.reduce((a, b) => b.y.length > a.y.length ? b : a);
+        read(nearest(Array.from(longest.y, (_, i) => x.place(longest.x ? longest.x[i] : i)), place));
     });
     tn.resized(frame, () => {
         const now = Math.floor(frame.clientWidth);

@@ -39,7 +39,8 @@ const vectorsOf = section => {
 const tablesOf = section => {
     const place = tn.h("div", {});
     const show = i => place.replaceChildren(...section.tables.map(table => tn.h("div", { class: "scroll" },
-        tn.h("table", {}, tn.h("caption", { text: table.name }),
+        tn.h("table", {}, tn.h("caption", {}, table.name, tn.saves(() => `${table.name} ${section.steps[i]}`, { CSV: () => tn.csv([
+            table.columns.map(([, label]) => label), ...table.rows[i].map(row => table.columns.map(([key]) => row[key]))]) })),
         tn.h("thead", {}, tn.h("tr", {}, table.columns.map(([, label], k) => tn.h("th", { scope: "col", class: k ? "right" : "",
             text: label })))),
         tn.h("tbody", {}, table.rows[i].map(row => tn.h("tr", {}, table.columns.map(([key], k) =>

@@ -79,6 +79,7 @@ tn.sections.spectra = (section, box) => {
     const signs = groups.some(group => group.y.some(v => v < 0));
     box.append(tn.h("div", { class: "tools" }, tn.toggle("logarithmic", true, on => { logY = on; plot.update(state()); }),
         rest, signs ? [key("positive", "above"), key("negative", "below")] : null,
-        groups.length > 1 ? key("the others", "faint") : null), plot.element, table.element);
+        groups.length > 1 ? key("the others", "faint") : null), plot.element, table.element,
+        tn.savesTable("table", table.element));
     table.set(0);
 };

@@ -1,17 +1,80 @@
-/* state.js - the one state of the page: what of the model is ablated, what is added to it, and which output is chosen. Every
-   panel is drawn from it, so that no panel speaks of another model than the others: it asks `tn.gone`, and draws again at
-   "tn-model". What cannot be computed here says that it is of the whole model. */
+/* state.js - the one state of the page: what of the model is ablated, what is added to it, which output is chosen, and what else
+   a reader has chosen. Every panel is drawn from it, so that no panel speaks of another model than the others: it asks `tn.gone`, and draws again at
+   "tn-model". What cannot be computed here says that it is of the whole model. All of it is in the address of the page, so that
+   a link opens the page as it is. */
+
+/* ---- the address: #SECTION?KEY=VALUE&... tn.keep(key, set) gives a function that a choice of the reader is told to (null: the
+   usual one). set(value) makes the choice that an address has; it returns false, or throws, if this page has none of that name.
+   What is asked for is set in this order, and then in that of the address, because the later ones depend on these. */
+const kept = new Map(), chosen = new Map(), early = ["text", "position", "token", "off", "output"];
+let asked = new Map(), place = "", opened = false, writing = 0;
+const write = () => {
+    if (!opened) return;
+    clearTimeout(writing);
+    writing = setTimeout(() => {
+        const choices = new URLSearchParams([...chosen]).toString();
+        const hash = place || choices ? "#" + encodeURIComponent(place) + (choices ? "?" + choices : "") : "";
+        if (hash === location.hash) return;
+        try { history.replaceState(history.state, "", location.pathname + location.search + hash); }
+        catch { /* a page within another one may have no address */ }
+    }, 200);
+};
+tn.keep = (key, set) => {
+    kept.set(key, set);
+    return value => {
+        if (!opened) return;
+        if (value === null) chosen.delete(key); else chosen.set(key, String(value));
+        write();
+    };
+};
+/* The section that is read. */
+tn.reading = id => { place = id; write(); };
+const note = tn.h("p", { id: "address", class: "small soft", role: "status", hidden: true });
+const read = () => {
+    const hash = location.hash.slice(1), at = hash.indexOf("?"), name = at < 0 ? hash : hash.slice(0, at);
+    try { place = decodeURIComponent(name); } catch { place = name; }
+    asked = new Map(at < 0 ? [] : new URLSearchParams(hash.slice(at + 1)));
+};
+/* Opens the page as its address says, and says what of that it does not have. */
+tn.openAddress = () => {
+    read();
+    const missing = [], section = place && document.getElementById(place);
+    for (const key of [...early.filter(one => asked.has(one)), ...[...asked.keys()].filter(one => !early.includes(one))]) {
+        let good = false;
+        try { good = kept.has(key) && kept.get(key)(asked.get(key)) !== false; } catch { /* what it asks for is no name */ }
+        if (good) chosen.set(key, asked.get(key));
+        else missing.push([key === "off" ? "ablation of" : key, " ", tn.token(asked.get(key).slice(0, 80))]);
+    }
+    if (place && !section) { missing.push(["section ", tn.token(place.slice(0, 80))]); place = ""; }
+    note.hidden = !missing.length;
+    note.replaceChildren(...(missing.length ? ["The address asks for what this page does not have, which is ignored: ",
+        ...missing.flatMap((one, i) => [i ? ", " : "", ...one]), "."] : []));
+    opened = true;
+    if (section) section.scrollIntoView({ behavior: "instant" });
+    write();
+};
+tn.addressNote = note;
+addEventListener("hashchange", () => { if (opened) tn.openAddress(); });
+
+/* ---- what is ablated */
 tn.gone = new Map();        /* key -> { name, back, added }: what is ablated, or added, and how the model becomes whole again */
+/* again(key) takes out what an address names so; it returns false if the model has no such part. */
+let tell = () => {};
+tn.keepAblations = again => {
+    tell = tn.keep("off", list => list.split(",").map(again).every(good => good !== false));
+};
 const changed = () => {
+    const off = [...tn.gone].filter(([, one]) => !one.added);
+    tell(off.length ? off.map(([key, one]) => one.link || key).join() : null);
     document.documentElement.classList.toggle("ablated", tn.gone.size > 0);
     document.dispatchEvent(new Event("tn-model"));
 };
 /* Takes something out of the model, or puts it back. ask(true or false) tells the model; it may fail, and then nothing has
-   changed. */
-tn.ablate = (key, name, ask) => {
+   changed. link: what the address calls it, if not by its key. */
+tn.ablate = (key, name, ask, link) => {
     const off = !tn.gone.has(key);
     ask(off);
-    if (off) tn.gone.set(key, { name, back: () => ask(false) });
+    if (off) tn.gone.set(key, { name, link, back: () => ask(false) });
     else tn.gone.delete(key);
     changed();
 };
@@ -61,15 +124,25 @@ tn.normOf = values => Math.sqrt(values.reduce((sum, v) => sum + v * v, 0));
 
 /* ---- the choice of an output, by name: pickers of one group follow each other. */
 const followers = new Map();
+/* Shows an output in all pickers that have it, but for one. Returns whether there are any. */
+const showOutput = (all, name, but) => {
+    const others = all.filter(other => other !== but && other.names.includes(name));
+    for (const other of others) {
+        const at = other.names.indexOf(name);
+        if (other.picker.value !== at) { other.picker.show(at); other.set(at); }
+    }
+    return others.length > 0;
+};
 tn.follow = (group, names, picker, set) => {
-    if (!followers.has(group)) followers.set(group, []);
-    const all = followers.get(group), self = { names, picker, set };
+    if (!followers.has(group)) {
+        const all = [];
+        followers.set(group, { all, told: tn.keep(group, name => showOutput(all, name)) });
+    }
+    const { all, told } = followers.get(group), self = { names, picker, set };
     all.push(self);
     return i => {
-        for (const other of all) {
-            const at = other === self ? -1 : other.names.indexOf(names[i]);
-            if (at >= 0 && other.picker.value !== at) { other.picker.show(at); other.set(at); }
-        }
+        showOutput(all, names[i], self);
+        told(names[i]);
     };
 };
 

@@ -1,6 +1,8 @@
 /* steer.js - steering: a direction, that of a token or of an eigenvector, is added to the residual stream of a block at every
    position. What a slider says is in units of the stream's length there, which is the median over the first text.
 
+   The address has the direction of a token; that of an eigenvector is of a text and a model, and is not kept.
+
    call: the page's program; change(key, name, on, off): the calls that add it and take it away again become part of the state. */
 tn.steering = ({ names, layers, call, change }) => {
     const none = ["live_steer", 0, new Float64Array(0)], lengths = new Map(), said = tn.h("span", {});
@@ -14,8 +16,19 @@ tn.steering = ({ names, layers, call, change }) => {
         return lengths.get(block);
     };
     const status = tn.h("div", {});
+    const told = tn.keep("steer", value => {
+        const [, size, of, token] = value.match(/^(-?\d(?:\.\d)?) (\d{1,6}) ([^]+)$/) || [], id = names.indexOf(token);
+        if (id < 0 || !(of < layers) || !(Math.abs(size) <= 2)) return false;
+        block = Number(of);
+        blocks.show(block);
+        tokens.show(id);
+        ofToken(id);
+        slider.set(Number(size));
+        return true;
+    });
     const apply = () => {
         status.replaceChildren();
+        told(amount && direction && direction.token ? `${amount} ${block} ${direction.token}` : null);
         if (!amount || !direction) { tn.takeBack("steering"); return; }
         try {
             const vector = direction.vector(), size = amount * lengthOf() / (tn.normOf(vector) || 1);
@@ -27,13 +40,13 @@ tn.steering = ({ names, layers, call, change }) => {
         }
     };
     /* vector(): of any length; name(): new texts and elements */
-    const take = (vector, name) => {
-        direction = { name, vector };
+    const take = (vector, name, token) => {
+        direction = { name, vector, token };
         said.replaceChildren(tn.h("span", { class: "label", text: "direction" }), " ", ...name());
         apply();
     };
     const ofToken = id => take(() => call("live_direction", id).numbers,
-        () => [tn.token(names[id], { class: "token piece" })]);
+        () => [tn.token(names[id], { class: "token piece" })], names[id]);
     const tokens = tn.picker("token", names, ofToken);
     const blocks = tn.picker("in block", Array.from({ length: layers }, (_, i) => String(i)), i => { block = i; apply(); }, block);
     const slider = tn.slider("times the stream’s length", { min: -2, max: 2, step: 0.1, value: 0, format: v =>
