@@ -77,7 +77,7 @@ for command in generate info synthetic "tokenizer encode" "tokenizer decode"; do
     expect 2 "tn $command: unexpected argument" $command a b c
 done
 expect 2 "tn tokenizer: unknown command eat (tn tokenizer --help)" tokenizer eat
-expect 2 "--steps is 1.5, expected an integer" train text --out r --steps 1.5
+expect 2 "--steps is 1.5, expected a whole number" train text --out r --steps 1.5
 for option in heads hidden order d-qk steps threads vocab; do
     expect 2 "--$option is 0, expected auto, or 1 <= $option <= " train text --out r --$option 0
 done
@@ -117,6 +117,7 @@ expect 2 "--clip is 1e-400, which is too small, expected 0 or at least" train te
 expect 2 "--clip is 1e-60, which is too small, expected 0 or at least" train text --out r --clip 1e-60
 expect 2 "--clip is 1e400, expected auto, or 0 <= clip <= " train text --out r --clip 1e400
 expect 2 "--clip is \"inf\", expected a number or auto" train text --out r --clip inf
+expect 2 "--tokens is \"5 K\", expected a number; 500K, 1.5M and 2G are numbers" synthetic --tokens "5 K" --vocab 50 --out r
 for thousand in 1k 1K 0.001M 0.000001g 1000; do expect 0 "tokens: 1000" synthetic --tokens $thousand --vocab 50 --out r; done
 rm r
 is "a level that does not exist" "$(TN_SIMD=quick "$tn" einsum "ab->ba" product.npy 2>&1)" \

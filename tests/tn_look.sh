@@ -138,7 +138,8 @@ done
 at=$(section layer.html eigen | values at | head -n 1)
 near "the first eigenvalue" "$(f64 layer.html "$at" | tr -d -)" \
     "$(sed -n 's/^largest: //p; s/^smallest: -*//p' drawn | sort -g | tail -n 1)" 1e-5
-expect 0 "page: some.html" look $weights --w blocks.0.mlp.w --p blocks.0.mlp.p --outputs 3 --out some.html
+expect 2 "--outputs is 0.0005K, expected a whole number from 1 to 1M, or names" look $weights --outputs 0.0005K
+expect 0 "page: some.html" look $weights --w blocks.0.mlp.w --p blocks.0.mlp.p --outputs 0.003K --out some.html
 holds "says how many outputs there are" grep -qF "Of 16 outputs the 3 with the largest interaction matrices" some.html
 section layer.html spectra | values norm | sort -gr | head -n 3 > theirs
 section some.html spectra | values norm | sort -gr > mine

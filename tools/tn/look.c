@@ -1,5 +1,6 @@
 /* look.c - tn look: one page that shows what a model has. The options */
 #include "look.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,10 +94,11 @@ static bool is_language(tn_ctx *ctx, const char *file)
 static void read_outputs(void)
 {
     const char *text = look_settings.outputs_text;
-    if (text && text[strspn(text, "0123456789")]) look_settings.outputs_given = text;
+    double      n;
+    if (text && !read_number(text, &n)) look_settings.outputs_given = text;
     if (!text || look_settings.outputs_given) return;
-    const double n = strtod(text, NULL);
-    if (!(n >= 1 && n <= 1e6)) usage_error("--outputs is \"%s\", expected a number from 1 to 1e+06, or names", text);
+    if (!(n >= 1 && n <= 1e6 && n == floor(n)))
+        usage_error("--outputs is %s, expected a whole number from 1 to 1M, or names", text);
     look_settings.outputs = (int64_t)n;
 }
 
