@@ -78,6 +78,9 @@ typedef struct head_numbers {
     int64_t block, head;                /* of the earlier one                                                      */
 } head_numbers;
 /* Measures all heads, [layers heads]. *distances: how many a share has. What is refused is a note. */
+/* The name of a head wherever one is shown, as in paths: "0.head1", which no one reads as a decimal. */
+enum { HEAD_NAME = 48 };
+char *head_name(int64_t block, int64_t head, char name[HEAD_NAME]);
 head_numbers *measure_heads(const subject *s, int64_t *distances);
 void free_heads(const subject *s, head_numbers *heads);
 

@@ -916,9 +916,8 @@ static void course_section(page *p, const subject *s, const course *c, const sam
     page_open(p, "series", '[');
     if (x->count) one_series(p, "loss, nats per token", name, c->loss, c->kept);
     for (int64_t k = 0; k < L * H && k < 32; k++) {
-        char *head = format_text("head %lld.%lld", (long long)(k / H), (long long)(k % H));
-        one_series(p, "copying score", head, c->copying + k * MOMENTS, c->kept);
-        free(head);
+        char head[HEAD_NAME];
+        one_series(p, "copying score", head_name(k / H, k % H, head), c->copying + k * MOMENTS, c->kept);
     }
     page_close(p, ']');
     page_open(p, "spectra", '[');
@@ -990,7 +989,8 @@ static void compare_rows(page *p, const subject *s, const model *b, int64_t bloc
                 const double v = head_cosine(s, b, true, true, l, h, g);
                 if (v > most || isnan(most)) most = v, best = g;
             }
-            name = format_text("head %lld.%lld, there %lld.%lld", (long long)l, (long long)h, (long long)l, (long long)best);
+            char here[HEAD_NAME], there[HEAD_NAME];
+            name = format_text("%s, there %s", head_name(l, h, here), head_name(l, best, there));
             page_open(p, NULL, '{');
             page_text(p, "name", name);
             page_number(p, "similarity", most);
