@@ -1395,7 +1395,7 @@ for model in gpt2 llama qwen2 mistral; do
     [ ! -f "$tests/data/bpe/$bpe.json" ] || cp "$tests/data/bpe/$bpe.json" "in-$model/tokenizer.json"
     expect 0 "model: $model, 2 layers, width 16" import "in-$model" --out "run-$model"
     expect 0 "parameters: " info "run-$model"
-    expect 0 "written: out-$model/config.json" export "run-$model" --hf "out-$model"
+    expect 0 "written: out-$model/config.json" export "run-$model" --out "out-$model"
     expect 0 "model: $model, 2 layers, width 16" import "out-$model" --out "again-$model"
     same "$model there and back" "run-$model/model.safetensors" "again-$model/model.safetensors"
     # The loss of a text is what transformers computes in double precision. Mistral has no tokenizer.
@@ -1428,9 +1428,10 @@ expect 0 "model: qwen2" import in-qwen2 --out run-stop
 expect 0 "417 444 260 389" generate run-stop --prompt "Once upon a time" --temperature 0 --ids
 is "it stops" "$(cat said)" "417 444 260 389 402 384"
 expect 1 "--out: run-gpt2 contains " import in-gpt2 --out run-gpt2
-expect 1 "--hf: out-gpt2 contains " export run-gpt2 --hf out-gpt2
+expect 1 "--out: out-gpt2 contains " export run-gpt2 --out out-gpt2
+for way in "import in" "export run"; do expect 1 "--out: out-gpt2 contains " $way-gpt2 --hf out-gpt2; done
 expect 2 "no --out is given" import in-gpt2
-expect 2 "no --hf is given" export run-gpt2
+expect 2 "no --out is given" export run-gpt2
 expect 1 "is not a folder" import in-gpt2/config.json --out x
 cp -r in-llama torn
 rm torn/model-00002-of-00002.safetensors
@@ -1459,18 +1460,18 @@ sed 's/"ByteLevel"/"Metaspace"/' in-gpt2/tokenizer.json > torn/tokenizer.json
 expect 1 "type is \"Metaspace\", expected ByteLevel (line 17, column 20); --no-tokenizer imports the weights alone" import torn --out x
 expect 0 "written: bare/config.json" import torn --out bare --no-tokenizer
 expect 0 "Done" train text --out shaped $small --mlp swiglu --no-qk-norm --no-embed-norm --steps 2
-expect 0 "written: out-shaped/tokenizer_config.json" export shaped --hf out-shaped
+expect 0 "written: out-shaped/tokenizer_config.json" export shaped --out out-shaped
 expect 0 "model: llama" import out-shaped --out again-shaped
 # The tokenizer has a [BOS] first, whether the model has learned it or not.
 if grep -q "not learned" said; then fail "a model that has learned [BOS]: $(cat said)"; else pass; fi
 expect 0 "Done" train plain1 --out no-marks $small --vocab 50 --mlp swiglu --no-qk-norm --no-embed-norm --steps 1
-expect 0 "out-no-marks/tokenizer.json puts [BOS] before a text, which the model has not learned" export no-marks --hf out-no-marks
+expect 0 "out-no-marks/tokenizer.json puts [BOS] before a text, which the model has not learned" export no-marks --out out-no-marks
 rm -r no-marks out-no-marks
 expect 0 "Done" train text --out one-encoder $small --order 1 --no-qk-norm --no-embed-norm --steps 2
-expect 1 "the model has MLPs whose number of encoders is not two" export one-encoder --hf x
+expect 1 "the model has MLPs whose number of encoders is not two" export one-encoder --out x
 expect 0 "Done" train text --out unlike $small --steps 1
 expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which none of the supported models of transformers has" \
-    export unlike --hf x
+    export unlike --out x
 
 # ---- files and folders of others ----------------------------------------------------------------
 
@@ -1627,7 +1628,7 @@ huge() {
 edited '"num_hidden_layers": 2' '"num_hidden_layers": 60000000'
 huge import torn --out x
 sed 's/\\"n_layer\\": 2,\\n  /\\"n_layer\\": 60000,/' run-gpt2/model.safetensors > o-deep && mkdir o-huge && mv o-deep o-huge/model.safetensors
-for command in "generate o-huge" "look o-huge" "circuits o-huge heads" "export o-huge --hf x"; do huge $command; done
+for command in "generate o-huge" "look o-huge" "circuits o-huge heads" "export o-huge --out x"; do huge $command; done
 rm -r o-huge
 
 # Whatever nothing takes is said.
@@ -1768,8 +1769,8 @@ expect 2 "--against is the, expected another token than that of --token" circuit
 expect 2 "--delete is given with --by, expected one of them" circuits seen paths "the" --by degree --delete 3
 expect 1 "the text has 1 token, expected 2 or more" circuits seen ablate ""
 expect 0 "composition_heads: 1.head" circuits seen heads
-holds "four heads" [ "$(grep -cE '^  [01]\.[01] +(bilinear|softmax) ' said)" = 4 ]
-holds "shares of the distances" awk '/^  head +0 / { on = 1; next } on && /^  0\./ { s = 0; for (i = 2; i <= NF; i++) s += $i
+holds "four heads" [ "$(grep -cE '^  [01]\.head[01] +(bilinear|softmax) ' said)" = 4 ]
+holds "shares of the distances" awk '/^  head +0 / { on = 1; next } on && /^  0\.head/ { s = 0; for (i = 2; i <= NF; i++) s += $i
     rows++; if (s < 99.5 || s > 100.5) bad = 1 } END { exit !(rows == 2 && !bad) }' said
 expect 0 "share_shown: " circuits seen pairs the --top 3
 is "pairs of 60 tokens" "$(number pairs)" 1830

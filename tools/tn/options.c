@@ -233,12 +233,14 @@ void print_help(const usage *u)
     print_folded(u->more, 0, 0);
 }
 
-/* The option that an argument "--name", "--name=value" or "-n" means; NULL if there is none. The name goes to `name`. */
+/* The option that an argument "--name", "--name=value" or "-n" means; NULL if there is none. The name goes to `name`. The
+   folder that import and export write is --out, and --hf as well, as which export had it before. */
 static option *named_option(const usage *u, const char *argument, char *name, size_t bytes)
 {
+    const bool exchange = u == &import_usage || u == &export_usage;
     if (argument[1] != '-') return argument[2] ? NULL : short_option(u, argument[1]);
     snprintf(name, bytes, "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
-    return find_option(u, name);
+    return find_option(u, exchange && !strcmp(name, "hf") ? "out" : name);
 }
 
 /* "-" is a file, and "->" an expression. */
