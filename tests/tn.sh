@@ -1102,6 +1102,11 @@ expect 1 "part1: the loss is " eval nan-model part1
 
 rm -rf m v
 expect 0 "(all of it)" train text --val part2 --out v $small --keep-best
+expect 0 "held_out_step: 12" info v
+best=$(sed -n 's/.*"held":\([0-9.]*\).*"all":false.*/\1/p' v/log.jsonl | sort -n | head -n 1)
+is "what it reached is first, and the best loss" "$(sed -n '1s/:.*//p; s/^best_held_out: //p' said | tr '\n' ' ')" \
+    "held_out $(printf %.4f "$best") "
+holds "beside n-grams, with tokens and seconds" [ "$(grep -cE '^(trigram|fivegram|seconds): [0-9.]+$|^tokens_trained: 384$' said)" = 4 ]
 held=$(sed -n 's/.*"held":\([0-9.]*\).*"all":true.*/\1/p' v/log.jsonl | tail -1)
 mv part2 part2.kept
 expect 1 "the run's text $dir/part2 no longer exists" eval v
@@ -1260,6 +1265,30 @@ printf 'one day\n\nthe cat' | "$tn" generate a --interactive --new 3 > said
 head -n 1 said > first && same "a line" first g3
 is "two lines" "$(wc -l < said) $(tail -n 1 said | cut -c 1-7)" "2 the cat"
 expect 2 "--prompt-ids is \"\", expected ids such as" generate a --prompt-ids ""
+# On a terminal words stay whole at column 80, whether they come in pieces, as messages, or beside a line of progress.
+# screen COMMAND: what a terminal shows in the end, a line for each of its lines: one that is moved begins with \r ESC [ N C.
+screen() {
+    script -qec "$1" /dev/null < /dev/null | awk '{
+        n = split($0, part, "\r"); shown = ""
+        for (i = 1; i <= n; i++) {
+            if (part[i] ~ /^\033\[[0-9]+C\033\[K$/) shown = substr(shown, 1, substr(part[i], 3) + 0)
+            else if (sub(/\033\[K$/, "", part[i]) || part[i] != "") shown = part[i]
+        }
+        print shown }'
+}
+if [ "$(script -qec "echo yes" /dev/null < /dev/null 2> /dev/null | tr -d '\r\n')" = yes ]; then
+    "$tn" generate a --new 150 --no-stop > said 2> warned
+    screen "'$tn' generate a --new 150 --no-stop" > screened
+    holds "lines of at most 80 columns" awk 'length > 80 { wide = 1 } END { exit wide || NR < 5 }' screened
+    sed 's/ *$//' screened | tr '\n' ' ' > flowed && sed 's/ *$//' warned said | tr '\n' ' ' > whole && same "whole words" flowed whole
+    screen "'$tn' train text --out on-terminal $small --stop-at 7" > screened
+    holds "training: lines of at most 80 columns" awk 'length > 80 { wide = 1 } END { exit wide || NR < 9 }' screened
+    is "training: whole words" "$(tr '\n' ' ' < screened | grep -c "n-grams (interpolated Kneser-Ney.*): trigram .* nats per token")" 1
+    rm -r on-terminal
+else
+    sh "$tests/missing.sh" script "for a terminal"
+    if [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
+fi
 # A line that cannot be continued does not end the conversation.
 awk 'BEGIN { for (i = 0; i < 40; i++) printf "day "; print "\none day" }' > talk
 "$tn" generate a --interactive --length 16 < talk > said 2> warned
@@ -1820,15 +1849,15 @@ expect 0 "line " eval seen line --no-baseline
 nats=$(awk '$1 == "line" { print $4 }' said)
 expect 0 "windows: 1" circuits seen ablate "the cat and the dog"
 holds "the loss is that of tn eval" near "$(number loss)" "$nats" 2e-5
-is "six parts, the largest change first" "$(awk '/^  (head|MLP) / { n++; if (n > 1 && $4 > last) bad = 1; last = $4 } END { print n bad }' said)" 6
+is "six parts, the largest change first" "$(awk '/^  [01]\.(head[01]|mlp) / { n++; if (n > 1 && $3 > last) bad = 1; last = $3 } END { print n bad }' said)" 6
 expect 0 "windows: 2" circuits seen ablate --tokens 20 --mean
 expect 0 "divergence: 0" circuits seen diff seen
-is "a model is equal to itself" "$(awk '/^  [01]\.[01] / { print $4, $6 } /^ +[01] / { print $2, $3, $4 }' said | sort -u | tr '\n' ' ')" \
+is "a model is equal to itself" "$(awk '/^  [01]\.head[01] / { print $4, $6 } /^ +[01] / { print $2, $3, $4 }' said | sort -u | tr '\n' ' ')" \
     "1.0000 1.0000 1.0000 1.0000 1.0000 "
 expect 0 "largest_difference: " circuits seen diff seen/weights-00000004.safetensors --text "the cat and the dog"
 holds "and differs from an earlier one" below "$(number mean_ov_cosine)" 0.99999
 expect 0 "steps: 4" circuits seen history
-is "steps" "$(awk '/^ +[0-9]+ / && NF > 7 && $2 !~ /^[01]\.[01]$/ { printf "%d ", $1 }' said)" "0 4 8 12 "
+is "steps" "$(awk '/^ +[0-9]+ / && NF > 7 && $2 !~ /^[01]\.head[01]$/ { printf "%d ", $1 }' said)" "0 4 8 12 "
 is "the last one is the model's" "$("$tn" circuits seen heads | awk '$1 == "1.1" { print $5, $6, $7, $9 }')" \
     "$(awk '$1 == 12 && $2 == "1.1" { print $5, $7, $8, $9 }' said)"
 for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history; do
@@ -1862,7 +1891,7 @@ expect 0 "largest_difference: " circuits seen diff narrow --tokens 20
 expect 0 "Positions are learned" circuits narrow heads
 expect 0 "Done" train text --out placeless $small --positions none --steps 1
 expect 0 "distance_1: 0.0625" circuits placeless heads
-holds "without positions 16 distances have equal shares" awk '/^  0\.[01] +[0-9.]+ +[0-9.]+ +[0-9.]+ +12\.5 +25\.0 +43\.[78] +0\.0 +0\.0$/ { n++ }
+holds "without positions 16 distances have equal shares" awk '/^  0\.head[01] +[0-9.]+ +[0-9.]+ +[0-9.]+ +12\.5 +25\.0 +43\.[78] +0\.0 +0\.0$/ { n++ }
     END { exit n != 2 }' said
 expect 0 "Done" train text --out steep $small --attention softmax --no-qk-norm --init-std 30 --steps 1
 expect 0 "distance_1: " circuits steep heads

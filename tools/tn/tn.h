@@ -77,6 +77,9 @@ int  print_list(FILE *to, const char *format, va_list list);
 void print_text(const char *text, size_t bytes);
 /* Prints bytes as they are: where the user has asked for that, or where the result is not for a terminal. */
 void print_raw(const char *text, size_t bytes);
+/* From a new line on, words that are printed to the standard output stay whole at column 80, if it is a terminal: running text,
+   which may come in pieces. */
+void fold_output(void);
 
 /* ---- messages, to the standard error: "tn COMMAND: ..." ------------------------------ util.c */
 
@@ -179,6 +182,13 @@ const char *json_find(const char *line, const char *end, const char *key, const 
 /* Decodes the string in from..to, quotes included; false if it is not one. */
 bool   json_unquote(const char *from, const char *to, buffer *out);
 double json_number(const char *line, const char *end, const char *key);     /* NaN: there is none */
+
+/* ---- a run's log ------------------------------------------------------------------------- journal.c */
+
+/* What a run has reached, from its log; NaN: unknown. Losses are nats per token of held-out text: the last one, at the end that
+   of all of it; the lowest one on the way, of windows; and those of n-grams. */
+typedef struct reached { double held, step, best, best_step, trigram, fivegram, tokens, seconds; } reached;
+reached read_reached(const char *folder);
 
 /* ---- options -------------------------------------------------------------------------------- options.c */
 
