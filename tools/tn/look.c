@@ -11,8 +11,9 @@ static option options[] = {
     TEXT_ROW("out", OURS(out), "FILE", "the page; the default is the model's name with .html", NEVER),
     TEXT_ROW("title", OURS(title), "TEXT", "its title; the default is the model's name", NEVER),
     COUNT_ROW("vectors", OURS(vectors), "eigenvectors of each output", 1, 1e5, NEVER),
-    TEXT_ROW("outputs", OURS(outputs_text), "N|NAME,...", "how many outputs are shown, those with the largest interaction "
-             "matrices, or their names, of a language model tokens; the default is 32, of a language model 8 words in each "
+    FLAG_ROW("within-null", OURS(within_null), "show eigenvectors that chance alone would give, too", NEVER),
+    TEXT_ROW("outputs", OURS(outputs_text), "N|NAME,...", "how many outputs are shown, those with the most eigenvalues beyond "
+             "chance, or their names, of a language model tokens; the default is 32, of a language model 8 words in each "
              "block", NEVER),
     TEXT_ROW("against", OURS(against), "RUN|FILE", "a second model to compare with", NEVER),
     TEXT_ROW("data", OURS(data), "FILE", "pictures that the model is for, .npy or IDX: which eigenvectors speak for them", NEVER),

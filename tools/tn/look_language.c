@@ -287,8 +287,8 @@ static void top_contexts(page *p, const subject *s, const streams *t, int64_t bl
     free(product);
 }
 
-static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp *cp, const char *const *names, const double *x,
-                          const int32_t *ids, int64_t count, const streams *t)
+static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp *cp, const char *const *names,
+                          const double *edge, const double *x, const int32_t *ids, int64_t count, const streams *t)
 {
     static const char *const keys[] = {"tokens", "opposite", "contexts"};
     const int64_t most = look_settings.vectors < 8 ? look_settings.vectors : 8, dim = s->m.desc.dim;
@@ -300,12 +300,14 @@ static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp 
     page_section(p, "eigen", id, title, "What the MLP of this block adds to the logit of a token is a sum of value times "
                  "(eigenvector times normed stream) squared. For each eigenvector: the tokens whose embeddings lie most along "
                  "it, those that lie most against it, and the places of the held-out text where it is largest.");
+    page_flag(p, "within_null", look_settings.within_null);
     page_number(p, "block", (double)block);
     page_open(p, "outputs", '[');
     for (int64_t o = 0; o < cp->out; o++) {
         page_open(p, NULL, '{');
         page_text(p, "name", names[o]);
         page_vector(p, "values", ARRAY_F64, e.count, values + o * e.count);
+        page_number(p, "null_edge", edge ? edge[o] : NAN);
         for (int part = 0; part < (t->z ? 3 : 2); part++) {
             page_open(p, keys[part], '[');
             for (int64_t k = 0; k < e.count; k++) {
@@ -538,14 +540,15 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
             tn_write(one[cp->constant], TN_F64, w, shape[0] * shape[1]);
             free(w);
         }
-        int64_t     *at = shown_tokens(s, cp, &outputs);
+        int64_t     *at = shown_tokens(s, l, cp, &outputs);
         tn_cp       *some = some_outputs(cp, at, outputs);
         const char **names = (const char **)allocate((size_t)outputs, sizeof *names);
         for (int64_t i = 0; i < outputs; i++) names[i] = s->names[at[i]];
         char *id = format_text("spectra-%lld", (long long)l);
         char *title = format_text("Spectra of block %lld", (long long)l);
-        spectra_section(p, id, title, some, names, l);
-        eigen_section(p, s, l, some, names, v, ids, count, &t);
+        double *edge = spectra_section(p, id, title, some, names, l);
+        eigen_section(p, s, l, some, names, edge, v, ids, count, &t);
+        free(edge);
         int64_t  wide = s->m.desc.vocab < COMMON_OUTPUTS ? s->m.desc.vocab : COMMON_OUTPUTS;
         int64_t *common = common_with(s, at, outputs, wide);
         token_matrix_section(p, s, l, cp, common, wide, at[0], one[cp->constant], &embed[cp->constant], ids);
@@ -563,8 +566,8 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
     }
     note_left_out(s);
     if (shown_any && look_settings.outputs_given == NULL)
-        page_note("Spectra and eigenvectors are shown for the words with the largest matrices among the %d %s tokens "
-                  "(--outputs chooses others).", COMMON_OUTPUTS, s->frequency ? "commonest" : "first");
+        page_note("Spectra and eigenvectors are shown for the words with the most eigenvalues beyond chance, among the %d %s "
+                  "words (--outputs chooses others).", COMMON_OUTPUTS, s->frequency ? "commonest" : "first");
     tn_tensor_destroy(x);
     tn_tensor_destroy(one[0]);
     tn_tensor_destroy(one[1]);

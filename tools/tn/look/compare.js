@@ -12,7 +12,7 @@ tn.sections.compare = (section, box) => {
     if (!spectra.length) return;
     let logY = true, chosen = 0;
     const sorted = values => Array.from(tn.array(values)).sort((a, b) => Math.abs(b) - Math.abs(a));
-    const state = () => ({ logY, label: `spectra of ${tn.plain(spectra[chosen].name)}`,
+    const state = () => ({ logY, label: `spectra of “${tn.plain(spectra[chosen].name)}”`,
         series: [{ name: section.a, y: sorted(spectra[chosen].a) }, { name: section.b, y: sorted(spectra[chosen].b),
         dashed: true }] });
     const plot = tn.plot({ ...state(), xlabel: "index, by size", ylabel: "value", zero: true, height: 260 });

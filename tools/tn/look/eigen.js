@@ -36,31 +36,47 @@ const tokenList = (tokens, title) => {
                 tn.number(value, 3)))));
 };
 
-/* What is known of eigenvector k of an output: {value, share, vector?, tokens?, opposite?, contexts?}; shares are of those that
-   are not gone. */
+/* Whether eigenvectors within the null are shown, which chance alone would give: one choice for all of the page. */
+tn.anyway = (tn.page.sections || []).some(section => section && section.within_null);
+tn.isShown = one => !one.within || tn.anyway;
+tn.anywayToggle = () => {
+    const button = tn.toggle("show anyway", tn.anyway, on => {
+        tn.anyway = on;
+        document.dispatchEvent(new Event("tn-anyway"));
+    });
+    document.addEventListener("tn-anyway", () => button.setAttribute("aria-pressed", tn.anyway));
+    return button;
+};
+tn.isWithin = (output, value) => typeof output.null_edge === "number" && Math.abs(value) <= output.null_edge;
+
+/* What is known of eigenvector k of an output: {value, share, within, vector?, tokens?, opposite?, contexts?}; shares are of
+   those that are not gone. */
 tn.eigenvectors = (output, gone = () => false) => {
     const values = tn.array(output.values), vectors = output.vectors && tn.array(output.vectors);
     const total = values.reduce((sum, value, k) => sum + (gone(k) ? 0 : Math.abs(value)), 0) || 1;
-    return Array.from(values, (value, k) => ({ k, value, share: Math.abs(value) / total, vector: vectors && k < vectors.shape[0]
+    return Array.from(values, (value, k) => ({ k, value, share: Math.abs(value) / total,
+        within: tn.isWithin(output, value), vector: vectors && k < vectors.shape[0]
         ? tn.row(vectors, k) : null,
         tokens: (output.tokens || [])[k], opposite: (output.opposite || [])[k], contexts: (output.contexts || [])[k] }));
 };
 
 const card = (one, pick, gone) => tn.h("button", { type: "button", role: "radio", class: "vector " + (one.value < 0 ? "below"
-    : "above") + (gone ? " gone" : ""), onclick: pick },
+    : "above") + (gone ? " gone" : "") + (one.within ? " within" : ""), onclick: pick },
     one.vector && tn.page.pixels ? tn.picture(one.vector, tn.page.pixels.width, tn.page.pixels.height,
         { label: `eigenvector ${one.k}` }) : null,
     one.tokens ? tn.h("span", { class: "firsts" }, one.tokens.slice(0, 4).map(t => [tn.token(t.token), " "])) : null,
     tn.h("span", { class: "eigenvalue" }, gone ? "ablated" : [one.value > 0 ? "+" : "", tn.number(one.value, 3)]));
 
 const detail = (one, name, gone) => tn.h("div", { class: "detail" },
-    one.vector && tn.page.pixels ? tn.large(one.vector, `eigenvector ${one.k} of ${tn.plain(name)}, large`) : null,
+    one.vector && tn.page.pixels ? tn.large(one.vector, `eigenvector ${one.k} for “${tn.plain(name)}”, large`) : null,
     tn.h("div", { class: "facts" },
         tn.h("h3", {}, `Eigenvector ${one.k} for “`, tn.token(name), "”"),
         gone ? tn.h("p", { text: "It is ablated, and adds nothing." })
             : tn.h("p", {}, "eigenvalue ", tn.number(one.value, 6), tn.h("span", { class: "soft" }, " · ",
                 tn.percent(one.share),
                 " of the sum of magnitudes shown")),
+        one.within ? tn.h("p", { class: "soft",
+            text: "Within the null: chance alone gives such a value, so that this eigenvector says nothing." }) : null,
         one.tokens ? tn.h("div", { class: "columns" }, tokenList(one.tokens, one.opposite ? "nearest tokens" : null),
             one.opposite ? tokenList(one.opposite, "at the other end") : null) : null,
         one.contexts && one.contexts.length ? [tn.h("h4", { text: "where it is most active" }), tn.h("ul", { class: "contexts" },
@@ -76,7 +92,7 @@ const gallery = (all, name, isGone = () => false) => {
     const pick = (k, focus) => {
         cards.forEach(([one, button]) => { button.setAttribute("aria-checked", one.k === k); button.tabIndex = one.k === k ? 0
             : -1; if (focus && one.k === k) button.focus(); });
-        place.replaceChildren(detail(all[k], name, isGone(k)));
+        place.replaceChildren(detail(all.find(one => one.k === k), name, isGone(k)));
     };
     const draw = () => {
         cards = [];
@@ -105,18 +121,33 @@ const gallery = (all, name, isGone = () => false) => {
     return [rows, place];
 };
 
+/* How many of an output's eigenvectors are more than chance, in a sentence. */
+const verdict = all => {
+    const beyond = all.filter(one => !one.within).length;
+    return !beyond ? `None of the ${all.length} largest eigenvalues is beyond the null: chance alone gives such values, and `
+            + "their eigenvectors say nothing."
+        : beyond === all.length ? `All of the ${all.length} largest eigenvalues are beyond the null, the largest that chance `
+            + "alone gives."
+        : `${beyond} of the ${all.length} largest eigenvalues ${beyond > 1 ? "are" : "is"} beyond the null, the largest `
+            + "that chance alone gives. The eigenvectors of the others say nothing.";
+};
 tn.sections.eigen = (section, box) => {
     const pictures = tn.page.pixels && section.outputs.some(output => output.vectors);
     const place = tn.h("div", { class: pictures ? "gallery pictures" : "gallery" });
     const names = section.outputs.map(output => output.name);
     const picker = tn.picker(section.output_label || "output", names, i => { show(i); follow(i); });
+    const compared = section.outputs.some(output => typeof output.null_edge === "number"), said = tn.h("span", {});
     const show = i => {
         const all = tn.eigenvectors(section.outputs[i], tn.isMain(section) ? k => tn.isGone(i, k) : undefined);
-        place.replaceChildren(...(all.length ? gallery(all, names[i], tn.isMain(section) ? k => tn.isGone(i, k) : undefined)
-            : [tn.h("p", { class: "soft", text: "This output has no eigenvectors." })]));
+        const some = all.filter(tn.isShown);
+        said.textContent = all.length && typeof section.outputs[i].null_edge === "number" ? verdict(all) + " " : "";
+        place.replaceChildren(...(some.length ? gallery(some, names[i], tn.isMain(section) ? k => tn.isGone(i, k) : undefined)
+            : all.length ? [] : [tn.h("p", { class: "soft", text: "This output has no eigenvectors." })]));
     };
     const follow = tn.follow("output", names, picker, show);
     if (tn.isMain(section)) document.addEventListener("tn-model", () => show(picker.value));
-    box.append(tn.h("div", { class: "tools" }, picker.element), place);
+    document.addEventListener("tn-anyway", () => show(picker.value));
+    box.append(tn.h("div", { class: "tools" }, picker.element),
+        compared ? tn.h("p", { class: "null" }, said, tn.anywayToggle()) : "", place);
     show(0);
 };
