@@ -2,7 +2,7 @@
 # sh tests/tn_look.sh TN: the pages of `tn look`: numbers in them against those that `tn circuits`, `tn draw` and `tn decompose`
 # print, and what it refuses. Its last line is `N passed, N failed, N skipped`.
 set -u
-npy=$PWD/tests/data/npy missing=$PWD/tests/missing.sh
+npy=$PWD/tests/data/npy hf=$PWD/tests/data/hf missing=$PWD/tests/missing.sh
 model=${TN_TEST_DATA:-no-such-folder}/bilinear-mnist-model
 case $model in /*) ;; *) model=$PWD/$model ;; esac
 . "${0%/*}/expect.sh"
@@ -264,6 +264,22 @@ if "$tn" demo > said 2>&1; then
     expect 1 "cannot write nowhere/x.html" demo xor --out nowhere/x.html
     expect 1 "cannot create the folder plain" demo --out plain
 else holds "it says what is missing" grep -qF "without a compiler for WebAssembly" said; fi
+
+# ---- a folder of several files; what takes a while is said on a terminal alone -----------------------
+
+expect 0 "page: sharded.html" look "$hf/gpt2" --out sharded.html
+holds "tensors of all files" \
+    grep -qF "Of $(grep -o '": *"model-0' "$hf/gpt2/model.safetensors.index.json" | wc -l) tensors the first 12 are shown" sharded.html
+holds "what to do with such a model" grep -qF "tn import makes a run of it" sharded.html
+lacks "$(printf '\033')" said && pass || fail "it moves the cursor of what is no terminal"
+if [ "$(script -qec "echo yes" /dev/null < /dev/null 2> /dev/null | tr -d '\r\n')" = yes ]; then
+    script -qec "'$tn' look run --no-data --out page.html" /dev/null < /dev/null | tr '\r' '\n' > stages
+    holds "what it is doing" [ "$(grep -c '^\(Reading run\|Heads\|Spectra of block 1\|Paths of a text\) \.\.\.' stages)" -ge 4 ]
+    holds "which ends" grep -q "^$(printf '\033')\[Kpage: page.html" stages
+else
+    sh "$missing" script "for a terminal"
+    if [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
+fi
 
 # ---- a published model -------------------------------------------------------------------------------
 

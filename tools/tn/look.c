@@ -44,8 +44,9 @@ static option options[] = {
 
 const usage look_usage = {
     "look", "RUN|FILE", "make a page that shows what a model has",
-    "Makes one page of a run, a checkpoint, a safetensors file or a .npy file, for any browser, without a network: what it has "
-    "learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text.",
+    "Makes one page of a run, a checkpoint, a safetensors file, a folder of such files with their index, or a .npy file, for "
+    "any browser, without a network: what it has learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, "
+    "pairs of tokens and paths of a text.",
     "Examples: tn look RUN --text \"once upon a time\". tn look out/model.safetensors --data "
     "data/fashion/t10k-images-idx3-ubyte --labels data/fashion/t10k-labels-idx1-ubyte. tn look x.safetensors "
     "--w enc.l --v enc.r --p dec.",
@@ -119,6 +120,7 @@ int look_main(int argc, char **argv)
     check_not_input("out", look_settings.out, "--data", look_settings.data);
     check_not_input("out", look_settings.out, "--labels", look_settings.labels);
     report_begin(false);
+    show_stage("Reading %s", argv[0]);
     char       *file = array_file(argv[0]), *base = base_name(argv[0]);
     char       *other = look_settings.against ? base_name(look_settings.against) : NULL;
     char       *both = other ? format_text("%s and %s", base, other) : NULL;
@@ -133,6 +135,7 @@ int look_main(int argc, char **argv)
     else if (is_language(ctx, file)) look_at_model(argv[0], title, out);
     else if (!look_at_layers(ctx, file, title, out)) look_at_tensors(ctx, file, title, out);
     tn_ctx_destroy(ctx);
+    show_stage(NULL);
     print("page: %s\nseconds: %.1f\n", out, now() - began);
     free(out);
     free(both);

@@ -508,6 +508,7 @@ static void eigen_section(page *p, const char *id, const char *title, const seen
 {
     const tn_cp *cp = s->quadratic;
     tn_eigenpairs     e;
+    show_stage("%s", title);
     if (tn_cp_eigen_all(cp, look_settings.vectors, &e) != TN_OK) check_ctx(cp->ctx, "eigenvectors");
     double *values = numbers_in(e.values), *vectors = numbers_in(e.vectors);
     int64_t shape[2] = {e.count, e.n};

@@ -295,6 +295,7 @@ static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp 
     char         *id = format_text("eigen-%lld", (long long)block);
     char         *title = format_text("Eigenvectors of block %lld", (long long)block);
     tn_eigenpairs      e;
+    show_stage("%s", title);
     if (tn_cp_eigen_all(cp, most, &e) != TN_OK) check_ctx(s->m.ctx, "eigenvectors");
     double *values = numbers_in(e.values), *vectors = numbers_in(e.vectors);
     page_section(p, "eigen", id, title, "What the MLP of this block adds to the logit of a token is a sum of value times "
@@ -656,6 +657,7 @@ static void heads_section(page *p, const subject *s, const int32_t *ids, int64_t
     };
     const int64_t H = s->m.desc.heads, n = s->m.desc.vocab < HEAD_TOKENS ? s->m.desc.vocab : HEAD_TOKENS;
     int64_t       D;
+    show_stage("Heads");
     head_numbers *heads = measure_heads(s, &D);
     page_section(p, "heads", "heads", "Heads", "Each head, read from its weights: the table QK says which tokens look at which, "
                  "OV which logits rise by what it looks at. Below them where it looks in a text.");
@@ -707,6 +709,7 @@ static void paths_section(page *p, const subject *s, const char *text)
     question              q;
     double                all = 0, shown = 0;
     memset(&d, 0, sizeof d);
+    show_stage("Paths of a text");
     d.budget = circuit_settings.budget;
     ask_question(s, text, &q);
     tn_circuit_paths_find(&q.frozen, &q.target, &d, &f);
@@ -891,6 +894,7 @@ static void measure_moment(course *c, subject *s, const moment *m, const samples
     const int64_t at = c->kept, L = s->m.desc.layers;
     int64_t       D;
     bool          bad = false;
+    show_stage("Over the training: step %lld", (long long)m->step);
     tn_params_read(s->m.params, tn_source_path(m->path), TN_MATCH_IGNORE_EXTRA);
     check_ctx(s->m.ctx, m->path);
     for (int64_t k = 0; k < tn_params_count(s->m.params); k++)

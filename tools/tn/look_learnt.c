@@ -409,6 +409,7 @@ static void put_pairs(page *p, const subject *s, double unit)
     int64_t    count, n = 0;
     int32_t   *words = whole_words(s, PAIR_WORDS, &count);
     word_pair *list = NULL;
+    show_stage("Pairs of words");
     for (int64_t l = 0; l < s->m.desc.layers && count; l++) {
         uint64_t mark = tn_cp_mark(s->m.ctx);
         int64_t  shown;

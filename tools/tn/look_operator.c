@@ -109,6 +109,7 @@ static void count_beyond(const tn_cp *cp, ranked *list, int64_t n, int draws)
 
 int64_t *telling_outputs(const tn_cp *cp, const int32_t *among, int64_t n, int64_t most, int64_t *count)
 {
+    show_stage("Which outputs have something to show");
     const int     draws = outputs_within(cp, choice_operations, DRAWS) < n ? FEW_DRAWS : DRAWS;
     const int64_t quick = outputs_within(cp, choice_operations, draws), able = outputs_within(cp, edge_operations, draws);
     int64_t       compared = quick < 2 * most ? 2 * most : quick < MOST_COMPARED ? quick : MOST_COMPARED;
@@ -140,6 +141,7 @@ double *spectra_section(page *p, const char *id, const char *title, const tn_cp 
     tn_spectrum    spectrum;
     tn_signal      signal;
     double        *edge = NULL;
+    show_stage("%s", title);
     memset(&spectrum, 0, sizeof spectrum);
     memset(&signal, 0, sizeof signal);
     if (compare) signal = compared_with_null(cp, DRAWS);

@@ -93,6 +93,7 @@ void page_nonfinite(const char *name, const tn_tensor *t, int64_t bad, const cha
 
 void page_section(page *p, const char *type, const char *id, const char *title, const char *text)
 {
+    show_stage("%s", title);
     page_open(p, NULL, '{');
     page_text(p, "type", type);
     page_text(p, "id", id);

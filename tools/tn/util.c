@@ -129,6 +129,25 @@ void buffer_show(buffer *b, const char *format, ...)
 
 /* ---- messages --------------------------------------------------------------- */
 
+static bool stage_shown;
+
+void show_stage(const char *format, ...)
+{
+    va_list list;
+    if (!isatty(STDERR_FILENO)) return;
+    char *text = NULL;
+    if (format) {
+        va_start(list, format);
+        buffer b = {0};
+        add_printable(&b, format, list);
+        text = b.data;
+        va_end(list);
+    }
+    if (format || stage_shown) print_to(stderr, format ? "\r%.70s ...\033[K" : "\r\033[K", text);
+    stage_shown = format != NULL;
+    free(text);
+}
+
 static const char *command_name;
 
 void set_command_name(const char *name) { command_name = name; }
@@ -136,6 +155,7 @@ void set_command_name(const char *name) { command_name = name; }
 static void print_message(const char *format, va_list list)
 {
     fflush(stdout);
+    show_stage(NULL);
     fold_lines(stderr);
     print_to(stderr, command_name ? "tn %s: " : "tn: ", command_name);
     print_list(stderr, format, list);
