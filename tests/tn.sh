@@ -1801,9 +1801,17 @@ expect 0 "composition_heads: 1.head" circuits seen heads
 holds "four heads" [ "$(grep -cE '^  [01]\.head[01] +(bilinear|softmax) ' said)" = 4 ]
 holds "shares of the distances" awk '/^  head +0 / { on = 1; next } on && /^  0\.head/ { s = 0; for (i = 2; i <= NF; i++) s += $i
     rows++; if (s < 99.5 || s > 100.5) bad = 1 } END { exit !(rows == 2 && !bad) }' said
+expect 0 "null_edge" circuits seen pairs the --top 3 --within-null --json
+is "pairs within the null on request" "$(grep -c '"left"' said)" 6
 expect 0 "share_shown: " circuits seen pairs the --top 3
 is "pairs of 60 tokens" "$(number pairs)" 1830
 expect 0 "pairs: 210" circuits seen pairs the --common 20
+# Pairs of random weights are within the null, but for one table in twenty.
+expect 0 "Done" train text --out untrained $small --steps 1 --lr 0 --no-zero-init
+for token in the cat 7 20; do
+    expect 0 "null_edge: " circuits untrained pairs $token --json
+    holds "random weights have no pair beyond the null" [ "$(grep -c '"left"' said)" = 0 ]
+done
 expect 0 "argmax_among_ten_commonest: " circuits seen bigrams
 expect 0 "share_of_these: 1.0000" circuits seen bigrams the --top 60
 is "what follows, all of it" "$(awk '/^  successor/ { on = 1; next } !NF { on = 0 } on { n += $(NF-2) } END { print n }' said)" \

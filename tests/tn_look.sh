@@ -77,10 +77,14 @@ near "paths and remainder are the logit" "$(awk -v r="$(section page.html paths 
 # The first output of the first block: its pairs, its spectrum.
 out=$(section page.html pairs | texts output | head -n 1)
 id=$("$tn" circuits run bigrams "$out" --top 1 --json > one && echo "$out")
-"$tn" circuits run pairs "$id" --common 512 --top 6 --json > pairs.json
+"$tn" circuits run pairs "$id" --common 512 --top 6 --within-null --json > pairs.json
 section page.html pairs | awk '/"block":1/ { exit } { print }' | values value | head -n 3 > mine
 sed -n '/"for"/,/^  \]/s/.*"value": \([-+.e0-9]*\),.*/\1/p' pairs.json | head -n 3 > theirs
 alike "values of pairs of $out" mine theirs 1e-9
+"$tn" circuits run pairs "$id" --common 512 --top 6 --json > few.json
+is "pairs beyond the null" "$(grep -c '"left"' few.json) of $(grep -c '"left"' pairs.json)" \
+    "$(section page.html pairs | awk -v out="\"output\":\"$out\"," '/"block":1/ { exit } index($0, "\"output\":") { on = index($0, out) }
+        on && /"within":/ { all++; n += /false/ } END { print n + 0, "of", all }')"
 expect 0 "norm" circuits run diff run/weights-00000006.safetensors
 "$tn" circuits run diff run/weights-00000006.safetensors --no-data --json > diff.json
 expect 0 "page: both.html" look run --against run/weights-00000006.safetensors --out both.html

@@ -482,6 +482,8 @@ static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *a
             tn_circuit_destroy(c);
             return;
         }
+        const double edge = null_of_pairs(s, c, block, at[o]);
+        if (isnan(edge)) page_note("Pairs of tokens are not compared with chance, which would take long.");
         for (int side = 0; side < 2; side++) {
             double *value = numbers_in(e[side].values), *place = numbers_in(e[side].index);
             for (int64_t k = 0; k < e[side].count; k++) {
@@ -494,6 +496,7 @@ static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *a
                 page_text(p, "first", i == n ? "1" : s->names[whole ? i : s->common[i]]);
                 page_text(p, "second", j == n ? "1" : s->names[whole ? j : s->common[j]]);
                 page_number(p, "value", value[k] * unit);
+                if (!isnan(edge)) page_flag(p, "within", fabs(value[k]) <= edge);
                 page_close(p, '}');
             }
             free(value);
@@ -582,7 +585,8 @@ static void pairs_section(page *p, const buffer *rows)
     if (!rows->bytes) return;
     page_section(p, "pairs", "pairs", "Strongest pairs of tokens", "For each output that is shown: the pairs of tokens that "
                  "raise its logit most, and those that lower it most, if they reach the MLP of the block together: what a pair "
-                 "adds in both orders, in nats for a typical size of the last norm.");
+                 "adds in both orders, in nats for a typical size of the last norm. Pairs within the null, no larger than those of "
+                 "shuffled weights, are left out.");
     page_text(p, "unit", "nats");
     page_open(p, "rows", '[');
     buffer_add(&p->json, rows->data, rows->bytes);

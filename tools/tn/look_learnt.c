@@ -383,12 +383,13 @@ static word_pair *pairs_of_words(const subject *s, const int32_t *words, int64_t
         tn_tensor  *ids = tn_tensor_from(s->m.ctx, 1, &count, TN_I32, words);
         tn_circuit *some = all ? tn_circuit_select(all, ids, ids) : NULL;
         if (some) tn_circuit_top_many(some, 1, &d, &e);
-        char *why = taken_error(s->m.ctx);
+        char        *why = taken_error(s->m.ctx);
+        const double edge = why || look_settings.within_null ? 0 : null_of_pairs(s, some, block, outputs[o]);
         for (int64_t k = 0; !why && k < e.count; k++) {
             double value, at[2];
             tn_read(tn_slice(e.values, 0, k, k + 1), TN_F64, &value, 1);
             tn_read(tn_slice(e.index, 0, k, k + 1), TN_F64, at, 2);
-            if (value <= 0) break;
+            if (value <= (isnan(edge) ? 0 : edge)) break;
             list = (word_pair *)resize(list, (size_t)*n + 1, sizeof *list);
             list[*n].value = value * unit;
             list[*n].block = block;
