@@ -1808,8 +1808,8 @@ is "pairs of 60 tokens" "$(number pairs)" 1830
 expect 0 "pairs: 210" circuits seen pairs the --common 20
 # Pairs of random weights are within the null, but for one table in twenty.
 expect 0 "Done" train text --out untrained $small --steps 1 --lr 0 --no-zero-init
-for token in the cat 7 20; do
-    expect 0 "null_edge: " circuits untrained pairs $token --json
+for token in the 7 20 30; do
+    expect 0 "\"null_edge\": " circuits untrained pairs $token --json
     holds "random weights have no pair beyond the null" [ "$(grep -c '"left"' said)" = 0 ]
 done
 expect 0 "argmax_among_ten_commonest: " circuits seen bigrams
@@ -1971,7 +1971,7 @@ holds "the unit is said" grep -q "^unit: nats, for a typical denominator of the 
 # The same numbers as those of tn circuits pairs, which adds both orders: the norm of the matrix from all of its pairs.
 expect 0 "norm: " draw b2 blocks.0.mlp --interaction the --tokens --out q.svg
 drawn=$(sed -n 's/^norm: //p' said)
-"$tn" circuits b2 pairs the --no-data --top 100000 --json > all.json
+"$tn" circuits b2 pairs the --no-data --top 100000 --within-null --json > all.json
 from_pairs=$(sed -n 's/.*"left": \(".*"\), "right": \(".*"\), "value": \([-+.e0-9]*\),.*/\1\t\2\t\3/p' all.json |
     awk -F '\t' '{ s += $3 * $3 / ($1 == $2 ? 1 : 2) } END { printf "%.17g", sqrt(s) }')
 holds "pairs of tn circuits and tn draw: $drawn, $from_pairs" awk -v a="$drawn" -v b="$from_pairs" \

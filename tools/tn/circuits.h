@@ -54,6 +54,9 @@ int64_t count_nonfinite(const tn_tensor *t);
 void    check_finite(const model *m, const char *path);
 /* The id of a token that was given: a text, or its number. Fails, and proposes the nearest token. */
 int64_t token_id(const subject *s, const char *text);
+/* The name of a head wherever one is shown, as in paths: "0.head1", which no one reads as a decimal. */
+enum { HEAD_NAME = 48 };
+char *head_name(int64_t block, int64_t head, char name[HEAD_NAME]);
 /* The tokens of a text, a new list; fails if it has none, or more than the model's context or --length. */
 int64_t text_tokens(const subject *s, const char *text, int32_t **ids);
 tn_tensor *ids_tensor(tn_ctx *ctx, const int32_t *ids, int64_t count);
@@ -78,9 +81,6 @@ typedef struct head_numbers {
     int64_t block, head;                /* of the earlier one                                                      */
 } head_numbers;
 /* Measures all heads, [layers heads]. *distances: how many a share has. What is refused is a note. */
-/* The name of a head wherever one is shown, as in paths: "0.head1", which no one reads as a decimal. */
-enum { HEAD_NAME = 48 };
-char *head_name(int64_t block, int64_t head, char name[HEAD_NAME]);
 head_numbers *measure_heads(const subject *s, int64_t *distances);
 void free_heads(const subject *s, head_numbers *heads);
 

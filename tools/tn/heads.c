@@ -223,12 +223,6 @@ static strongest strongest_of(const subject *s, const head_numbers *heads, int64
     return x;
 }
 
-char *head_name(int64_t block, int64_t head, char name[HEAD_NAME])
-{
-    snprintf(name, HEAD_NAME, "%lld.head%lld", (long long)block, (long long)head);
-    return name;
-}
-
 /* Head i of all blocks; "-": none. */
 static void name_of(const subject *s, int64_t i, char name[HEAD_NAME])
 {

@@ -97,7 +97,7 @@ static void read_outputs(void)
 {
     const char *text = look_settings.outputs_text;
     double      n;
-    if (text && !read_number(text, &n)) look_settings.outputs_given = text;
+    if (text && !number_from_text(text, &n)) look_settings.outputs_given = text;
     if (!text || look_settings.outputs_given) return;
     if (!(n >= 1 && n <= 1e6 && n == floor(n)))
         usage_error("--outputs is %s, expected a whole number from 1 to 1M, or names", text);

@@ -92,7 +92,7 @@ static double auto_value(const option *o)
     return o->kind != OPTION_COUNT ? AUTO_NUMBER : o->low > 0 ? AUTO_COUNT : AUTO_COUNT_FROM_0;
 }
 
-bool read_number(const char *text, double *v)
+bool number_from_text(const char *text, double *v)
 {
     static const char units[] = "kKmMgG";
     char *end;
@@ -109,7 +109,7 @@ static double parse_number(const option *o, const char *where, const char *text)
     char   low[40], high[40];
     double v;
     if (o->automatic && !strcmp(text, "auto")) return auto_value(o);
-    if (!read_number(text, &v))
+    if (!number_from_text(text, &v))
         usage_error("%s%s is \"%s\", expected a number%s%s", where, o->name, text, o->automatic ? " or auto" : "",
                     o->kind != OPTION_NUMBER && o->high >= 1e6 ? "; 500K, 1.5M and 2G are numbers" : "");
     if (isfinite(v) && fabs(v) < FLT_MIN && (v != 0 || errno == ERANGE))

@@ -273,7 +273,7 @@ void print_help(const usage *u);
 /* Prints words from column `at` on, folded at column 80; the next lines begin at column `indent`. */
 void print_folded(const char *words, int at, int indent);
 /* Reads a number as options have it: k, M or G may follow, small or capital. Returns false if a text is not one. */
-bool read_number(const char *text, double *v);
+bool number_from_text(const char *text, double *v);
 /* The help of an option with its default, a new string. */
 char *option_help(const option *o);
 /* The shortest decimal that reads back as v. */

@@ -45,7 +45,8 @@ static line lines[2];                                 /* of stdout and of stderr
 /* The last word goes to a line of its own: it was shown as it came, and reaches beyond the last column. */
 static void move_word(FILE *to, line *l)
 {
-    fprintf(to, "\r\033[%dC\033[K\n", l->start);
+    char back[48];
+    fwrite(back, 1, (size_t)snprintf(back, sizeof back, "\r\033[%dC\033[K\n", l->start), to);
     fwrite(l->word.data, 1, l->word.bytes, to);
     l->column -= l->start;
     l->start = 0;
@@ -65,18 +66,18 @@ static void put_byte(FILE *to, line *l, char c)
     }
     if (!l->column || space) l->word.bytes = 0;
     else buffer_add(&l->word, &c, 1);
-    fputc(c, to);
+    fwrite(&c, 1, 1, to);
 }
 
 static int put(FILE *to, const char *text, size_t bytes)
 {
     line  *l = &lines[to == stderr];
-    size_t i = 0;
     if (bytes) l->open = text[bytes - 1] != '\n';
     if (!l->folds) return (int)fwrite(text, 1, bytes, to);
-    while (i < bytes) {
-        if (text[i] == '\033') do fputc(text[i], to); while (!isalpha((unsigned char)text[i++]) && i < bytes);
-        else put_byte(to, l, text[i++]);
+    for (size_t i = 0, n; i < bytes; i += n) {
+        for (n = 1; text[i] == '\033' && i + n < bytes && !isalpha((unsigned char)text[i + n - 1]); n++) continue;
+        if (text[i] == '\033') fwrite(text + i, 1, n, to);         /* it moves the cursor, and takes no column */
+        else put_byte(to, l, text[i]);
     }
     return (int)bytes;
 }
