@@ -109,6 +109,8 @@ void     note_left_out(const subject *s);
    the null. */
 int64_t *shown_tokens(const subject *s, int64_t block, const tn_cp *cp, int64_t *count);
 enum { COMMON_OUTPUTS = 256 };
+/* The null of an output's pairs takes at most so many operations, a second of one core, or is left out. */
+#define NULL_OF_PAIRS 1e10
 /* Whether a token is a word, and not a sign or a piece of one, as far as its name and the run's text tell. */
 bool     is_whole_word(const subject *s, int64_t id);
 /* The commonest tokens that are words, at most `most`, a new list. */

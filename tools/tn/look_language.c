@@ -482,7 +482,7 @@ static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *a
             tn_circuit_destroy(c);
             return;
         }
-        const double edge = null_of_pairs(s, c, block, at[o]);
+        const double edge = null_of_pairs(s, c, block, at[o], NULL_OF_PAIRS);
         if (isnan(edge)) page_note("Pairs of tokens are not compared with chance, which would take long.");
         for (int side = 0; side < 2; side++) {
             double *value = numbers_in(e[side].values), *place = numbers_in(e[side].index);

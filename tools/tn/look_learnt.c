@@ -384,7 +384,7 @@ static word_pair *pairs_of_words(const subject *s, const int32_t *words, int64_t
         tn_circuit *some = all ? tn_circuit_select(all, ids, ids) : NULL;
         if (some) tn_circuit_top_many(some, 1, &d, &e);
         char        *why = taken_error(s->m.ctx);
-        const double edge = why || look_settings.within_null ? 0 : null_of_pairs(s, some, block, outputs[o]);
+        const double edge = why || look_settings.within_null ? 0 : null_of_pairs(s, some, block, outputs[o], NULL_OF_PAIRS);
         for (int64_t k = 0; !why && k < e.count; k++) {
             double value, at[2];
             tn_read(tn_slice(e.values, 0, k, k + 1), TN_F64, &value, 1);

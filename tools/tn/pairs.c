@@ -7,7 +7,7 @@
 enum { TEN = 10,                /* successors that count as frequent */
        MANY = 20000,            /* tokens whose pairs take long      */
        DRAWS = 19 };            /* of the null                       */
-static const double null_operations = 1e11;     /* a null that takes more is not computed: some seconds of one core */
+static const double null_operations = 1e11;     /* a null that takes more is not computed: ten seconds of one core */
 
 /* ---- tn circuits pairs ------------------------------------------------------------------------------------------------ */
 
@@ -40,19 +40,19 @@ double typical_unit(const subject *s)
     return unit;
 }
 
-double null_of_pairs(const subject *s, const tn_circuit *pairs, int64_t block, int64_t out)
+double null_of_pairs(const subject *s, const tn_circuit *pairs, int64_t block, int64_t out, double operations)
 {
     tn_ctx             *ctx = s->m.ctx;
     const uint64_t      mark = tn_cp_mark(ctx);
     tn_tensor          *x = pairs->right[0];
-    const double        rows = (double)pairs->rows;
+    const double        rows = (double)pairs->rows, n = (double)x->shape[1], terms = (double)s->m.desc.hidden;
     double              edge = 0;
     tn_circuit_top_desc d;
     memset(&d, 0, sizeof d);
     d.top = 1;
     d.order = TN_ORDER_MAGNITUDE;
     d.pairs = true;
-    if (DRAWS * 2 * rows * rows * (double)x->shape[1] > null_operations) return NAN;
+    if (DRAWS * 2 * n * (rows * rows + n * terms) > operations) return NAN;
     tn_ctx_reset(ctx);
     tn_cp     *cp = tn_circuit_mlp(ctx, &s->m.net, block);
     tn_tensor *u = tn_tensor_keep(tn_reshape(tn_slice(tn_circuit_unembedding(ctx, &s->m.net), 0, out, out + 1), 1,
@@ -125,7 +125,7 @@ void pairs_report(subject *s, const char *token)
     tn_ctx_reset(s->m.ctx);
     tn_circuit_top_many(c, 2, d, e);
     check_ctx(s->m.ctx, "pairs");
-    const double edge = null_of_pairs(s, c, circuit_settings.block, out);
+    const double edge = null_of_pairs(s, c, circuit_settings.block, out, null_operations);
     double norm = e[0].norm;
     double shown = report_pairs(s, &e[0], n, TN_ORDER_LARGEST, edge);
     shown += report_pairs(s, &e[1], n, TN_ORDER_SMALLEST, edge);
