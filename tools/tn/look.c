@@ -11,7 +11,7 @@ static option options[] = {
     TEXT_ROW("out", OURS(out), "FILE", "the page; the default is the model's name with .html", NEVER),
     TEXT_ROW("title", OURS(title), "TEXT", "its title; the default is the model's name", NEVER),
     COUNT_ROW("vectors", OURS(vectors), "eigenvectors of each output", 1, 1e5, NEVER),
-    FLAG_ROW("within-null", OURS(within_null), "show eigenvectors that chance alone would give, too", NEVER),
+    FLAG_ROW("within-null", OURS(within_null), "show eigenvectors and pairs that chance alone would give, too", NEVER),
     TEXT_ROW("outputs", OURS(outputs_text), "N|NAME,...", "how many outputs are shown, those with the most eigenvalues beyond "
              "chance, or their names, of a language model tokens; the default is 32, of a language model 8 words in each "
              "block", NEVER),
