@@ -83,7 +83,7 @@ notebook)
         done
     done <<END
 guide.ipynb|step_300__loss 10_outputs,_64_inputs,_32_terms effective_rank_of_zero with_noise: a_picture_.*svg <Network_embed_>_bilinear_>_head>
-language.ipynb|step_600: the_model___[23][.] once_->_upon without_the_MLP a_picture together <Tokenizer:_700_tokens>
+language.ipynb|step_600: the_model___[23][.] happy:_chance_alone once_->_upon without_the_MLP a_picture together <Tokenizer:_700_tokens>
 END
     ;;
 analyses)

@@ -406,6 +406,33 @@ TEST(signal_against_its_nulls)
             tn_signal_destroy(&s);
             tn_signal_destroy(&again);
         }
+        /* A draw by itself is that of the comparison; weights without structure seldom have a value beyond it: of 200 outputs
+           at most one in twenty, as draws is 19, but for chance. */
+        d.draws = 0;
+        d.scaled = false;
+        d.null = TN_NULL_MODEL_ENTRIES;
+        tn_cp *draw = tn_cp_null(cp, &d, 0);
+        d.nulls = (const tn_cp *const *)&draw;
+        d.draws = 1;
+        CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_OK);
+        d.nulls = NULL;
+        CHECK_STATUS(tn_cp_signal(cp, &d, &again), TN_OK);
+        CHECK_NEAR(largest_difference(s.edge, again.edge), 0, 0);
+        CHECK_NEAR(largest_difference(draw->p, cp->p), 0, 0);
+        tn_signal_destroy(&s);
+        tn_signal_destroy(&again);
+        double found = 0;
+        d.draws = 19;
+        for (int k = 0; k < 40 && dtype; k++) {
+            tn_cp *noise = random_cp(ctx, &seed, 2, 5, 8, 10, false);
+            CHECK_STATUS(tn_cp_signal(noise, &d, &s), TN_OK);
+            n = host(s.signal);
+            for (int64_t o = 0; o < 5; o++) found += n[o] > 0;
+            tn_signal_destroy(&s);
+            tn_cp_destroy(noise);
+        }
+        CHECK(found <= 16);
+        REFUSED(ctx, tn_cp_null(cp, &d, -1), TN_ERR_ARG, "cp_null: draw is -1, expected 0 to ");
         d.draws = -1;
         FAILS(ctx, tn_cp_signal(cp, &d, &s), TN_ERR_ARG, "signal: draws is -1");
         CHECK(!s.values && !s.edge);

@@ -77,7 +77,7 @@ for command in generate info synthetic "tokenizer encode" "tokenizer decode"; do
     expect 2 "tn $command: unexpected argument" $command a b c
 done
 expect 2 "tn tokenizer: unknown command eat (tn tokenizer --help)" tokenizer eat
-expect 2 "--steps is 1.5, expected an integer" train text --out r --steps 1.5
+expect 2 "--steps is 1.5, expected a whole number" train text --out r --steps 1.5
 for option in heads hidden order d-qk steps threads vocab; do
     expect 2 "--$option is 0, expected auto, or 1 <= $option <= " train text --out r --$option 0
 done
@@ -117,6 +117,7 @@ expect 2 "--clip is 1e-400, which is too small, expected 0 or at least" train te
 expect 2 "--clip is 1e-60, which is too small, expected 0 or at least" train text --out r --clip 1e-60
 expect 2 "--clip is 1e400, expected auto, or 0 <= clip <= " train text --out r --clip 1e400
 expect 2 "--clip is \"inf\", expected a number or auto" train text --out r --clip inf
+expect 2 "--tokens is \"5 K\", expected a number; 500K, 1.5M and 2G are numbers" synthetic --tokens "5 K" --vocab 50 --out r
 for thousand in 1k 1K 0.001M 0.000001g 1000; do expect 0 "tokens: 1000" synthetic --tokens $thousand --vocab 50 --out r; done
 rm r
 is "a level that does not exist" "$(TN_SIMD=quick "$tn" einsum "ab->ba" product.npy 2>&1)" \
@@ -1101,6 +1102,11 @@ expect 1 "part1: the loss is " eval nan-model part1
 
 rm -rf m v
 expect 0 "(all of it)" train text --val part2 --out v $small --keep-best
+expect 0 "held_out_step: 12" info v
+best=$(sed -n 's/.*"held":\([0-9.]*\).*"all":false.*/\1/p' v/log.jsonl | sort -n | head -n 1)
+is "what it reached is first, and the best loss" "$(sed -n '1s/:.*//p; s/^best_held_out: //p' said | tr '\n' ' ')" \
+    "held_out $(printf %.4f "$best") "
+holds "beside n-grams, with tokens and seconds" [ "$(grep -cE '^(trigram|fivegram|seconds): [0-9.]+$|^tokens_trained: 384$' said)" = 4 ]
 held=$(sed -n 's/.*"held":\([0-9.]*\).*"all":true.*/\1/p' v/log.jsonl | tail -1)
 mv part2 part2.kept
 expect 1 "the run's text $dir/part2 no longer exists" eval v
@@ -1259,6 +1265,30 @@ printf 'one day\n\nthe cat' | "$tn" generate a --interactive --new 3 > said
 head -n 1 said > first && same "a line" first g3
 is "two lines" "$(wc -l < said) $(tail -n 1 said | cut -c 1-7)" "2 the cat"
 expect 2 "--prompt-ids is \"\", expected ids such as" generate a --prompt-ids ""
+# On a terminal words stay whole at column 80, whether they come in pieces, as messages, or beside a line of progress.
+# screen COMMAND: what a terminal shows in the end, a line for each of its lines: one that is moved begins with \r ESC [ N C.
+screen() {
+    script -qec "$1" /dev/null < /dev/null | awk '{
+        n = split($0, part, "\r"); shown = ""
+        for (i = 1; i <= n; i++) {
+            if (part[i] ~ /^\033\[[0-9]+C\033\[K$/) shown = substr(shown, 1, substr(part[i], 3) + 0)
+            else if (sub(/\033\[K$/, "", part[i]) || part[i] != "") shown = part[i]
+        }
+        print shown }'
+}
+if [ "$(script -qec "echo yes" /dev/null < /dev/null 2> /dev/null | tr -d '\r\n')" = yes ]; then
+    "$tn" generate a --new 150 --no-stop > said 2> warned
+    screen "'$tn' generate a --new 150 --no-stop" > screened
+    holds "lines of at most 80 columns" awk 'length > 80 { wide = 1 } END { exit wide || NR < 5 }' screened
+    sed 's/ *$//' screened | tr '\n' ' ' > flowed && sed 's/ *$//' warned said | tr '\n' ' ' > whole && same "whole words" flowed whole
+    screen "'$tn' train text --out on-terminal $small --stop-at 7" > screened
+    holds "training: lines of at most 80 columns" awk 'length > 80 { wide = 1 } END { exit wide || NR < 9 }' screened
+    is "training: whole words" "$(tr '\n' ' ' < screened | grep -c "n-grams (interpolated Kneser-Ney.*): trigram .* nats per token")" 1
+    rm -r on-terminal
+else
+    sh "$tests/missing.sh" script "for a terminal"
+    if [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
+fi
 # A line that cannot be continued does not end the conversation.
 awk 'BEGIN { for (i = 0; i < 40; i++) printf "day "; print "\none day" }' > talk
 "$tn" generate a --interactive --length 16 < talk > said 2> warned
@@ -1394,7 +1424,7 @@ for model in gpt2 llama qwen2 mistral; do
     [ ! -f "$tests/data/bpe/$bpe.json" ] || cp "$tests/data/bpe/$bpe.json" "in-$model/tokenizer.json"
     expect 0 "model: $model, 2 layers, width 16" import "in-$model" --out "run-$model"
     expect 0 "parameters: " info "run-$model"
-    expect 0 "written: out-$model/config.json" export "run-$model" --hf "out-$model"
+    expect 0 "written: out-$model/config.json" export "run-$model" --out "out-$model"
     expect 0 "model: $model, 2 layers, width 16" import "out-$model" --out "again-$model"
     same "$model there and back" "run-$model/model.safetensors" "again-$model/model.safetensors"
     # The loss of a text is what transformers computes in double precision. Mistral has no tokenizer.
@@ -1427,9 +1457,10 @@ expect 0 "model: qwen2" import in-qwen2 --out run-stop
 expect 0 "417 444 260 389" generate run-stop --prompt "Once upon a time" --temperature 0 --ids
 is "it stops" "$(cat said)" "417 444 260 389 402 384"
 expect 1 "--out: run-gpt2 contains " import in-gpt2 --out run-gpt2
-expect 1 "--hf: out-gpt2 contains " export run-gpt2 --hf out-gpt2
+expect 1 "--out: out-gpt2 contains " export run-gpt2 --out out-gpt2
+for way in "import in" "export run"; do expect 1 "--out: out-gpt2 contains " $way-gpt2 --hf out-gpt2; done
 expect 2 "no --out is given" import in-gpt2
-expect 2 "no --hf is given" export run-gpt2
+expect 2 "no --out is given" export run-gpt2
 expect 1 "is not a folder" import in-gpt2/config.json --out x
 cp -r in-llama torn
 rm torn/model-00002-of-00002.safetensors
@@ -1458,18 +1489,18 @@ sed 's/"ByteLevel"/"Metaspace"/' in-gpt2/tokenizer.json > torn/tokenizer.json
 expect 1 "type is \"Metaspace\", expected ByteLevel (line 17, column 20); --no-tokenizer imports the weights alone" import torn --out x
 expect 0 "written: bare/config.json" import torn --out bare --no-tokenizer
 expect 0 "Done" train text --out shaped $small --mlp swiglu --no-qk-norm --no-embed-norm --steps 2
-expect 0 "written: out-shaped/tokenizer_config.json" export shaped --hf out-shaped
+expect 0 "written: out-shaped/tokenizer_config.json" export shaped --out out-shaped
 expect 0 "model: llama" import out-shaped --out again-shaped
 # The tokenizer has a [BOS] first, whether the model has learned it or not.
 if grep -q "not learned" said; then fail "a model that has learned [BOS]: $(cat said)"; else pass; fi
 expect 0 "Done" train plain1 --out no-marks $small --vocab 50 --mlp swiglu --no-qk-norm --no-embed-norm --steps 1
-expect 0 "out-no-marks/tokenizer.json puts [BOS] before a text, which the model has not learned" export no-marks --hf out-no-marks
+expect 0 "out-no-marks/tokenizer.json puts [BOS] before a text, which the model has not learned" export no-marks --out out-no-marks
 rm -r no-marks out-no-marks
 expect 0 "Done" train text --out one-encoder $small --order 1 --no-qk-norm --no-embed-norm --steps 2
-expect 1 "the model has MLPs whose number of encoders is not two" export one-encoder --hf x
+expect 1 "the model has MLPs whose number of encoders is not two" export one-encoder --out x
 expect 0 "Done" train text --out unlike $small --steps 1
 expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which none of the supported models of transformers has" \
-    export unlike --hf x
+    export unlike --out x
 
 # ---- files and folders of others ----------------------------------------------------------------
 
@@ -1626,7 +1657,7 @@ huge() {
 edited '"num_hidden_layers": 2' '"num_hidden_layers": 60000000'
 huge import torn --out x
 sed 's/\\"n_layer\\": 2,\\n  /\\"n_layer\\": 60000,/' run-gpt2/model.safetensors > o-deep && mkdir o-huge && mv o-deep o-huge/model.safetensors
-for command in "generate o-huge" "look o-huge" "circuits o-huge heads" "export o-huge --hf x"; do huge $command; done
+for command in "generate o-huge" "look o-huge" "circuits o-huge heads" "export o-huge --out x"; do huge $command; done
 rm -r o-huge
 
 # Whatever nothing takes is said.
@@ -1767,12 +1798,20 @@ expect 2 "--against is the, expected another token than that of --token" circuit
 expect 2 "--delete is given with --by, expected one of them" circuits seen paths "the" --by degree --delete 3
 expect 1 "the text has 1 token, expected 2 or more" circuits seen ablate ""
 expect 0 "composition_heads: 1.head" circuits seen heads
-holds "four heads" [ "$(grep -cE '^  [01]\.[01] +(bilinear|softmax) ' said)" = 4 ]
-holds "shares of the distances" awk '/^  head +0 / { on = 1; next } on && /^  0\./ { s = 0; for (i = 2; i <= NF; i++) s += $i
+holds "four heads" [ "$(grep -cE '^  [01]\.head[01] +(bilinear|softmax) ' said)" = 4 ]
+holds "shares of the distances" awk '/^  head +0 / { on = 1; next } on && /^  0\.head/ { s = 0; for (i = 2; i <= NF; i++) s += $i
     rows++; if (s < 99.5 || s > 100.5) bad = 1 } END { exit !(rows == 2 && !bad) }' said
+expect 0 "null_edge" circuits seen pairs the --top 3 --within-null --json
+is "pairs within the null on request" "$(grep -c '"left"' said)" 6
 expect 0 "share_shown: " circuits seen pairs the --top 3
 is "pairs of 60 tokens" "$(number pairs)" 1830
 expect 0 "pairs: 210" circuits seen pairs the --common 20
+# Pairs of random weights are within the null, but for one table in twenty.
+expect 0 "Done" train text --out untrained $small --steps 1 --lr 0 --no-zero-init
+for token in the 7 20 30; do
+    expect 0 "\"null_edge\": " circuits untrained pairs $token --json
+    holds "random weights have no pair beyond the null" [ "$(grep -c '"left"' said)" = 0 ]
+done
 expect 0 "argmax_among_ten_commonest: " circuits seen bigrams
 expect 0 "share_of_these: 1.0000" circuits seen bigrams the --top 60
 is "what follows, all of it" "$(awk '/^  successor/ { on = 1; next } !NF { on = 0 } on { n += $(NF-2) } END { print n }' said)" \
@@ -1818,15 +1857,15 @@ expect 0 "line " eval seen line --no-baseline
 nats=$(awk '$1 == "line" { print $4 }' said)
 expect 0 "windows: 1" circuits seen ablate "the cat and the dog"
 holds "the loss is that of tn eval" near "$(number loss)" "$nats" 2e-5
-is "six parts, the largest change first" "$(awk '/^  (head|MLP) / { n++; if (n > 1 && $4 > last) bad = 1; last = $4 } END { print n bad }' said)" 6
+is "six parts, the largest change first" "$(awk '/^  [01]\.(head[01]|mlp) / { n++; if (n > 1 && $3 > last) bad = 1; last = $3 } END { print n bad }' said)" 6
 expect 0 "windows: 2" circuits seen ablate --tokens 20 --mean
 expect 0 "divergence: 0" circuits seen diff seen
-is "a model is equal to itself" "$(awk '/^  [01]\.[01] / { print $4, $6 } /^ +[01] / { print $2, $3, $4 }' said | sort -u | tr '\n' ' ')" \
+is "a model is equal to itself" "$(awk '/^  [01]\.head[01] / { print $4, $6 } /^ +[01] / { print $2, $3, $4 }' said | sort -u | tr '\n' ' ')" \
     "1.0000 1.0000 1.0000 1.0000 1.0000 "
 expect 0 "largest_difference: " circuits seen diff seen/weights-00000004.safetensors --text "the cat and the dog"
 holds "and differs from an earlier one" below "$(number mean_ov_cosine)" 0.99999
 expect 0 "steps: 4" circuits seen history
-is "steps" "$(awk '/^ +[0-9]+ / && NF > 7 && $2 !~ /^[01]\.[01]$/ { printf "%d ", $1 }' said)" "0 4 8 12 "
+is "steps" "$(awk '/^ +[0-9]+ / && NF > 7 && $2 !~ /^[01]\.head[01]$/ { printf "%d ", $1 }' said)" "0 4 8 12 "
 is "the last one is the model's" "$("$tn" circuits seen heads | awk '$1 == "1.1" { print $5, $6, $7, $9 }')" \
     "$(awk '$1 == 12 && $2 == "1.1" { print $5, $7, $8, $9 }' said)"
 for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history; do
@@ -1860,7 +1899,7 @@ expect 0 "largest_difference: " circuits seen diff narrow --tokens 20
 expect 0 "Positions are learned" circuits narrow heads
 expect 0 "Done" train text --out placeless $small --positions none --steps 1
 expect 0 "distance_1: 0.0625" circuits placeless heads
-holds "without positions 16 distances have equal shares" awk '/^  0\.[01] +[0-9.]+ +[0-9.]+ +[0-9.]+ +12\.5 +25\.0 +43\.[78] +0\.0 +0\.0$/ { n++ }
+holds "without positions 16 distances have equal shares" awk '/^  0\.head[01] +[0-9.]+ +[0-9.]+ +[0-9.]+ +12\.5 +25\.0 +43\.[78] +0\.0 +0\.0$/ { n++ }
     END { exit n != 2 }' said
 expect 0 "Done" train text --out steep $small --attention softmax --no-qk-norm --init-std 30 --steps 1
 expect 0 "distance_1: " circuits steep heads
@@ -1932,7 +1971,7 @@ holds "the unit is said" grep -q "^unit: nats, for a typical denominator of the 
 # The same numbers as those of tn circuits pairs, which adds both orders: the norm of the matrix from all of its pairs.
 expect 0 "norm: " draw b2 blocks.0.mlp --interaction the --tokens --out q.svg
 drawn=$(sed -n 's/^norm: //p' said)
-"$tn" circuits b2 pairs the --no-data --top 100000 --json > all.json
+"$tn" circuits b2 pairs the --no-data --top 100000 --within-null --json > all.json
 from_pairs=$(sed -n 's/.*"left": \(".*"\), "right": \(".*"\), "value": \([-+.e0-9]*\),.*/\1\t\2\t\3/p' all.json |
     awk -F '\t' '{ s += $3 * $3 / ($1 == $2 ? 1 : 2) } END { printf "%.17g", sqrt(s) }')
 holds "pairs of tn circuits and tn draw: $drawn, $from_pairs" awk -v a="$drawn" -v b="$from_pairs" \

@@ -2,7 +2,7 @@
 # sh tests/tn_look.sh TN: the pages of `tn look`: numbers in them against those that `tn circuits`, `tn draw` and `tn decompose`
 # print, and what it refuses. Its last line is `N passed, N failed, N skipped`.
 set -u
-npy=$PWD/tests/data/npy missing=$PWD/tests/missing.sh
+npy=$PWD/tests/data/npy hf=$PWD/tests/data/hf missing=$PWD/tests/missing.sh
 model=${TN_TEST_DATA:-no-such-folder}/bilinear-mnist-model
 case $model in /*) ;; *) model=$PWD/$model ;; esac
 . "${0%/*}/expect.sh"
@@ -22,6 +22,17 @@ texts() { sed -n "s/^.*\"$1\":\"\\(.*\\)\"[]},]*\$/\\1/p"; }
 f64() {
     awk '/id="tn-blob">/ { sub(/.*id="tn-blob">/, ""); sub(/<\/script>.*/, ""); print; exit }' "$1" | base64 -d 2>/dev/null |
         od -An -v -tf8 -j "$2" -N $((8 * ${3:-1})) | tr -s ' ' '\n' | sed '/^$/d'
+}
+# beyond PAGE: of each spectrum how many eigenvalues are beyond its null, and the norm
+beyond() {
+    section "$1" spectra | sed 's/"values":{//; s/[^0-9a-z_.+-]/ /g' | while read -r key value rest; do
+        case $key in
+        at) at=$value ;;
+        shape) count=$value ;;
+        null_edge) edge=$value ;;
+        norm) f64 "$1" "$at" "$count" | awk -v e="$edge" -v norm="$value" '{ n += $1 > e || -$1 > e } END { printf "%d %.6g\n", n, norm }' ;;
+        esac
+    done
 }
 # alike WHAT A B BOUND: two lists of numbers, in files, of equal length and not empty
 alike() {
@@ -66,15 +77,19 @@ near "paths and remainder are the logit" "$(awk -v r="$(section page.html paths 
 # The first output of the first block: its pairs, its spectrum.
 out=$(section page.html pairs | texts output | head -n 1)
 id=$("$tn" circuits run bigrams "$out" --top 1 --json > one && echo "$out")
-"$tn" circuits run pairs "$id" --common 512 --top 6 --json > pairs.json
+"$tn" circuits run pairs "$id" --common 512 --top 6 --within-null --json > pairs.json
 section page.html pairs | awk '/"block":1/ { exit } { print }' | values value | head -n 3 > mine
 sed -n '/"for"/,/^  \]/s/.*"value": \([-+.e0-9]*\),.*/\1/p' pairs.json | head -n 3 > theirs
 alike "values of pairs of $out" mine theirs 1e-9
+"$tn" circuits run pairs "$id" --common 512 --top 6 --json > few.json
+is "pairs beyond the null" "$(grep -c '"left"' few.json) of $(grep -c '"left"' pairs.json)" \
+    "$(section page.html pairs | awk -v out="\"output\":\"$out\"," '/"block":1/ { exit } index($0, "\"output\":") { on = index($0, out) }
+        on && /"within":/ { all++; n += /false/ } END { print n + 0, "of", all }')"
 expect 0 "norm" circuits run diff run/weights-00000006.safetensors
 "$tn" circuits run diff run/weights-00000006.safetensors --no-data --json > diff.json
 expect 0 "page: both.html" look run --against run/weights-00000006.safetensors --out both.html
 sed -n '/"per_head"/,/\]/s/.*"ov_tokens": \([-+.e0-9]*\),.*/\1/p' diff.json > theirs
-section both.html compare | awk '/"name":"head/ { on = 1 } /"name":"MLP/ { on = 0 } on' | values similarity > mine
+section both.html compare | awk '/"name":"[01].head/ { on = 1 } /"name":"MLP/ { on = 0 } on' | values similarity > mine
 alike "cosines of heads" mine theirs 1e-9
 expect 0 "page: same.html" look run --against run --out same.html --no-data
 is "a model is like itself" "$(section same.html compare | values similarity | awk '$1 < 0.999999' | wc -l)" 0
@@ -138,11 +153,32 @@ done
 at=$(section layer.html eigen | values at | head -n 1)
 near "the first eigenvalue" "$(f64 layer.html "$at" | tr -d -)" \
     "$(sed -n 's/^largest: //p; s/^smallest: -*//p' drawn | sort -g | tail -n 1)" 1e-5
-expect 0 "page: some.html" look $weights --w blocks.0.mlp.w --p blocks.0.mlp.p --outputs 3 --out some.html
-holds "says how many outputs there are" grep -qF "Of 16 outputs the 3 with the largest interaction matrices" some.html
-section layer.html spectra | values norm | sort -gr | head -n 3 > theirs
-section some.html spectra | values norm | sort -gr > mine
-alike "the largest ones are shown" mine theirs 1e-12
+expect 2 "--outputs is 0.0005K, expected a whole number from 1 to 1M, or names" look $weights --outputs 0.0005K
+expect 0 "page: some.html" look $weights --w blocks.0.mlp.w --p blocks.0.mlp.p --outputs 0.003K --out some.html
+holds "says how many outputs there are" grep -qF "Of 16 outputs the 3 with the most eigenvalues beyond chance" some.html
+beyond layer.html > all && sort -k 1,1gr -k 2,2gr all | head -n 3 > theirs
+beyond some.html > mine
+is "the most telling ones are shown, the best first" "$(cat mine)" "$(cat theirs)"
+
+# ---- the null: 21 outputs of 40 units and 32 inputs, all numbers 1, -1 or 0. Units 0 to 7 look for one pattern, for output 0 alone;
+# everything else is random, and of what is random at most one output in twenty has a value beyond the null.
+header='{"w":{"dtype":"F32","shape":[2,40,32],"data_offsets":[0,10240]},"p":{"dtype":"F32","shape":[21,40],"data_offsets":[10240,13600]}}'
+numbers=$(awk 'function coin() { s = (s * 16807) % 2147483647; return s % 256 < 128 ? 1 : -1 }
+    function put(v) { printf "%s", (!v ? "\\000\\000\\000\\000" : v > 0 ? "\\000\\000\\200\\077" : "\\000\\000\\200\\277") }
+    BEGIN {
+        s = 4711
+        for (k = 0; k < 2; k++) for (h = 0; h < 40; h++) for (j = 0; j < 32; j++) put(h < 8 ? (j * 7 % 5 < 2 ? 1 : -1) : coin())
+        for (o = 0; o < 21; o++) for (h = 0; h < 40; h++) put(h < 8 ? !o : coin())
+    }')
+{ printf '\310\0\0\0\0\0\0\0%-200s' "$header"; printf "$numbers"; } > planted.safetensors
+expect 0 "page: planted.html" look planted.safetensors --w w --p p --out planted.html
+beyond planted.html > all
+is "what is planted is beyond the null, and nothing else of this output" "$(sed -n '1s/ .*//p' all)" 1
+holds "of 20 random outputs at most 3 have a value beyond the null" awk 'NR > 1 { n += $1 > 0 } END { exit !(NR == 21 && n <= 3) }' all
+holds "eigenvectors are compared" [ "$(section planted.html eigen | values null_edge | wc -l)" = 21 ]
+expect 0 "page: planted.html" look planted.safetensors --w w --p p --outputs 1 --within-null --out planted.html
+is "the output with something to show is chosen, by its name" "$(section planted.html spectra | texts name)" 0
+holds "within the null on request" grep -qF '"within_null":true' planted.html
 expect 2 "--v is given, expected --w NAME as well" look $weights --v blocks.0.mlp.w
 expect 1 "has no tensor blocks.0.mlp.x; did you mean blocks.0.mlp." look $weights --w blocks.0.mlp.x
 expect 1 "which does not fit" look $weights --w blocks.0.mlp.w --p blocks.0.attn.o
@@ -176,7 +212,7 @@ near "an output of numbers that are no bytes" "$(f64 spoke.html "$at")" "$two" 1
 big='{"w":{"dtype":"F32","shape":[2,3,4],"data_offsets":[0,96]},"p":{"dtype":"F32","shape":[100000,3],"data_offsets":[96,1200096]}}'
 { printf '\240\0\0\0\0\0\0\0%-160s' "$big"; head -c 1200096 /dev/zero | tr '\0' 'A'; } > big.safetensors
 expect 0 "page: big.html" look big.safetensors --w w --p p --out big.html
-holds "chooses outputs and says so" grep -qF "Of 100000 outputs the 32 with the largest" big.html
+holds "chooses outputs and says so" grep -qF "Of 100000 outputs the 32 with the most eigenvalues beyond chance" big.html
 holds "the page stays small" [ "$(wc -c < big.html)" -lt 1000000 ]
 
 # ---- arrays, and tensors that are no layer ----------------------------------------------------------
@@ -253,6 +289,22 @@ if "$tn" demo > said 2>&1; then
     expect 1 "cannot write nowhere/x.html" demo xor --out nowhere/x.html
     expect 1 "cannot create the folder plain" demo --out plain
 else holds "it says what is missing" grep -qF "without a compiler for WebAssembly" said; fi
+
+# ---- a folder of several files; what takes a while is said on a terminal alone -----------------------
+
+expect 0 "page: sharded.html" look "$hf/gpt2" --out sharded.html
+holds "tensors of all files" \
+    grep -qF "Of $(grep -o '": *"model-0' "$hf/gpt2/model.safetensors.index.json" | wc -l) tensors the first 12 are shown" sharded.html
+holds "what to do with such a model" grep -qF "tn import makes a run of it" sharded.html
+lacks "$(printf '\033')" said && pass || fail "it moves the cursor of what is no terminal"
+if [ "$(script -qec "echo yes" /dev/null < /dev/null 2> /dev/null | tr -d '\r\n')" = yes ]; then
+    script -qec "'$tn' look run --no-data --out page.html" /dev/null < /dev/null | tr '\r' '\n' > stages
+    holds "what it is doing" [ "$(grep -c '^\(Reading run\|Heads\|Spectra of block 1\|Paths of a text\) \.\.\.' stages)" -ge 4 ]
+    holds "which ends" grep -q "^$(printf '\033')\[Kpage: page.html" stages
+else
+    sh "$missing" script "for a terminal"
+    if [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
+fi
 
 # ---- a published model -------------------------------------------------------------------------------
 

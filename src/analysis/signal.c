@@ -48,6 +48,21 @@ static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64
     return to ? tni_cp_done(to, s) : NULL;
 }
 
+static bool tni_null_is_known(const tn_cp *cp, const tn_signal_desc *d, const char *name)
+{
+    if ((unsigned)d->null <= TN_NULL_MODEL_PAIRS) return true;
+    return tni_fail(cp->ctx, TN_ERR_ARG, "%s: null is %d, not a valid tn_null_model", name, (int)d->null), false;
+}
+
+tn_cp *tn_cp_null(const tn_cp *cp, const tn_signal_desc *desc, int64_t draw)
+{
+    const tn_signal_desc all = TNI_ZERO;
+    if (!desc) desc = &all;
+    if (!tni_cp_is_bilinear(cp, "cp_null") || !tni_null_is_known(cp, desc, "cp_null")
+        || !tni_within(cp->ctx, "cp_null", "draw", draw, 0, INT32_MAX)) return NULL;
+    return tni_signal_null(cp, desc, draw);
+}
+
 /* Adds the magnitudes of one draw to `sum`, and raises the edges. */
 static tn_status tni_signal_add(const tn_signal *mine, const tn_spectrum *null, const double *norm, bool scaled,
                                 double *sum, double *edge)
@@ -67,8 +82,7 @@ static bool tni_signal_fits(const tn_cp *cp, const tn_signal_desc *d, int64_t dr
 {
     if (draws < 1)
         return tni_fail(cp->ctx, TN_ERR_ARG, "signal: draws is %lld, expected 0 or more", (long long)draws), false;
-    if ((unsigned)d->null > TN_NULL_MODEL_PAIRS)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "signal: null is %d, not a valid tn_null_model", (int)d->null), false;
+    if (!tni_null_is_known(cp, d, "signal")) return false;
     for (int64_t i = 0; d->nulls && i < draws; i++) {
         const tn_cp *null = d->nulls[i];
         if (null && null->ctx == cp->ctx && tni_cp_is_bilinear(null, "signal") && null->out == cp->out

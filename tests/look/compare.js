@@ -44,9 +44,9 @@ whenFilled({
         const value = (begin, column) => rows.find(([name]) => name.startsWith(begin))[1][columns.indexOf(column)];
         equal("compare: rows", rows.length, expected.per_head.length + expected.per_mlp.length);
         for (const { head, other, ov_tokens, qk_tokens } of expected.per_head) {
-            near(`compare: OV of ${head}`, value(`head ${head}, there ${other}`, "between tokens"), ov_tokens, 1e-9);
-            if (qk_tokens === null) equal(`compare: QK of ${head}`, value(`head ${head}`, "QK"), null);
-            else near(`compare: QK of ${head}`, value(`head ${head}`, "QK"), qk_tokens, 1e-9);
+            near(`compare: OV of ${head}`, value(`${head}, there ${other}`, "between tokens"), ov_tokens, 1e-9);
+            if (qk_tokens === null) equal(`compare: QK of ${head}`, value(head, "QK"), null);
+            else near(`compare: QK of ${head}`, value(head, "QK"), qk_tokens, 1e-9);
         }
         for (const { mlp, tokens, stream, units } of expected.per_mlp) {
             near(`compare: MLP ${mlp}`, value(`MLP ${mlp}`, "between tokens"), tokens, 1e-9);

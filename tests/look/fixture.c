@@ -233,7 +233,7 @@ static void write_images(void)
         say("%s{\"name\": \"%s\", \"values\": ", o ? ", " : "", names[o][0] == '<'
             ? "\\u003c/script>\\u003cimg src=x onerror=alert(1)>" : names[o]);
         f64(values[o], VECTORS, 0, 0);
-        say(", \"vectors\": ");
+        say(", \"null_edge\": %s, \"vectors\": ", o == 3 ? "null" : "0.25");
         f64(vectors[o][0], VECTORS, PIXELS, 0);
         say("}");
     }

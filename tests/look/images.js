@@ -41,6 +41,13 @@ whenFilled({
         equal("spectra: largest value", Number(all("#spectra .readout .num")[1].dataset.value), expected.values[1]);
     },
     eigen() {
+        const beyond = tn.array(tn.page.sections.find(section => section.type === "eigen").outputs[0].values)
+            .filter(v => Math.abs(v) > 0.25).length;
+        equal("eigen: only those beyond the null", all("#eigen .vector").length, beyond);
+        check("eigen: and how many those are", one("#eigen .null").textContent.startsWith(`${beyond} of the 16 largest`),
+            one("#eigen .null").textContent);
+        one("#eigen .toggle").click();
+        check("eigen: the others on request", all("#eigen .vector.within").length > 0, "none");
         equal("eigen: eigenvalue", number("#eigen .detail .facts .num"), expected.values[0]);
         equal("eigen: negative ones", Number(one("#eigen .vector.below .num").dataset.value), expected.values[2]);
         const picture = one("#eigen .large canvas");
@@ -51,6 +58,9 @@ whenFilled({
         check("eigen: next card", number("#eigen .detail .facts .num") !== expected.values[0], "the same");
         one("#eigen .more").click();
         equal("eigen: all cards", all("#eigen .vector").length, 16);
+        equal("eigen: those within the null", all("#eigen .vector.within").length, 16 - beyond);
+        all("#eigen .vector.within")[0].click();
+        check("eigen: it says so", one("#eigen .detail").textContent.includes("Within the null"), one("#eigen .detail").textContent);
         const outputs = all("#eigen [role=radio]");
         press(outputs[0], "ArrowRight");
         equal("eigen: the other output", number("#eigen .detail .facts .num"), expected.values[1]);

@@ -18,6 +18,10 @@ whenFilled({
         });
     },
     pictures() {
+        const { null_edge, values } = tn.page.sections.find(section => section.type === "eigen").outputs[0];
+        equal("layer: eigenvectors beyond the null", all("#eigen .vector").length,
+            tn.array(values).filter(v => Math.abs(v) > null_edge).length);
+        one("#eigen .toggle").click();
         equal("layer: eigenvectors are pictures", all("#eigen .vector canvas")[0].width, 4);
         check("layer: it is live", one("#live-scores").textContent.includes("%"), "there is no prediction");
     },

@@ -16,6 +16,17 @@ whenFilled({
             close(`network: the second eigenvalue of output ${output}`, shown(), wanted[1]);
         });
     },
+    /* What it has learnt has no pattern that chance alone would give, until a reader asks for it. */
+    within_the_null() {
+        const groups = tn.page.sections.find(section => section.id === "spectra").groups;
+        const shown = () => all("#learnt .class").map(card => all(".strip figure", card).length).join();
+        const wanted = anyway => groups.map(({ values, null_edge }) => [1, -1].reduce((sum, sign) => sum + Math.min(2,
+            [...tn.array(values)].filter(v => v * sign > (anyway ? 0 : null_edge)).length), 0)).join();
+        equal("network: patterns beyond the null", shown(), wanted(false));
+        one("#learnt .toggle").click();
+        equal("network: all patterns", shown(), wanted(true));
+        equal("network: and all eigenvectors", one("#eigen .toggle").getAttribute("aria-pressed"), "true");
+    },
     interactions() {
         const stage = one("#interactions .stage");
         pressMany(stage, "PageUp", 10);                 /* from the output of the first picture */
@@ -52,7 +63,7 @@ whenFilled({
         all("#live-scores tbody tr button")[output].click();
         one(`#live-spoke [data-k="${k}"]`).click();
         equal("ablated: one is said to be", all("#ablated .chip").length, 1);
-        check("ablated: what is", one("#ablated").textContent.includes(`eigenvector ${k} of ${output}`),
+        check("ablated: what is", one("#ablated").textContent.includes(`eigenvector ${k} for “${output}”`),
             one("#ablated").textContent);
         see().forEach((logit, o) => close(`ablated: live logit ${o}`, logit, logits[o]));
         equal("ablated: its contribution", Number(all("#live-spoke .gone data").pop().dataset.value), 0);

@@ -83,7 +83,7 @@ whenFilled({
         check("ablated: the first screen", first.some(value => Math.abs(value - chance) < 1e-12),
             `${first}, expected ${chance}`);
         const heads = all("#heads .chooser tbody tr").filter(row => row.textContent.includes("ablated"));
-        equal("ablated: the row of the head", heads.map(row => one("th", row).textContent).join(), "0.1");
+        equal("ablated: the row of the head", heads.map(row => one("th", row).textContent).join(), "0.head1");
         check("ablated: no pair of its block", all("#learnt .pair, #pairs .pair").length === 0
             || !tn.page.sections.find(section => section.type === "pairs").rows.some(row => row.block !== 1)
             || tn.gone.has("blocks.1.mlp"), "there are some");

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* A head, or the MLP of a block (head -1). */
-typedef struct part { int64_t block, head; char point[48], name[48]; double change, error; } part;
+typedef struct part { int64_t block, head; char point[48], name[HEAD_NAME]; double change, error; } part;
 
 /* The sums of a point over all tokens, for its mean. */
 typedef struct mean { char point[48]; double *sum; int64_t numbers, tokens; } mean;
@@ -35,8 +35,8 @@ static part *list_parts(const subject *s, int64_t *count)
             at->block = l;
             at->head = mlp ? -1 : h;
             snprintf(at->point, sizeof at->point, mlp ? "blocks.%lld.mlp" : "blocks.%lld.attn.z", (long long)l);
-            if (mlp) snprintf(at->name, sizeof at->name, "MLP %lld", (long long)l);
-            else snprintf(at->name, sizeof at->name, "head %lld.%lld", (long long)l, (long long)h);
+            if (mlp) snprintf(at->name, sizeof at->name, "%lld.mlp", (long long)l);
+            else head_name(l, h, at->name);
         }
     *count = at - p;
     return p;

@@ -14,9 +14,10 @@ char *array_file(const char *path)
 /* Whether a file belongs to the model of its folder, or only describes that of a file beside it. */
 static bool is_of_model(const char *name, bool folder)
 {
-    static const char *const fixed[] = {"config.txt", "config.json", "tokenizer.json", "log.jsonl"};
+    static const char *const fixed[] = {"config.txt", "config.json", "tokenizer.json", "log.jsonl",
+                                        "model.safetensors.index.json"};
     static const char *const begins[] = {"model", "step-", "best.", "weights-"};
-    for (size_t k = 0; k < 4; k++) if (!strcmp(name, fixed[k])) return true;
+    for (size_t k = 0; k < 5; k++) if (!strcmp(name, fixed[k])) return true;
     for (size_t k = 0; k < 4 && folder && ends_with(name, ".safetensors"); k++)
         if (!strncmp(name, begins[k], strlen(begins[k]))) return true;
     return false;

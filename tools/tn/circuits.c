@@ -24,6 +24,7 @@ static option options[] = {
     COUNT_ROW("common", OURS(common), "pairs: only of the N commonest tokens (0, the default: of all); bigrams: of "
               "so many tokens (0: 400)", 0, 1e9, NEVER),
     COUNT_ROW("top", OURS(top), "most rows of a table; 0, the default: a number that suits it", 0, 1e9, NEVER),
+    FLAG_ROW("within-null", OURS(within_null), "pairs: list pairs that chance alone would give, too", NEVER),
     FLAG_ROW("mean", OURS(mean), "ablate: replace a part by its mean instead of zero", NEVER),
     COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history: tokens of held-out text", 1, 1e9, NEVER),
     TEXT_ROW("text", OURS(text), "TEXT", "diff: a text to compare the logits on, instead of held-out text", NEVER),
@@ -41,7 +42,7 @@ enum { HEADS = 1, PAIRS = 2, BIGRAMS = 4, PATHS = 8, ATTRIBUTE = 16, ABLATE = 32
 static const limited_option limited[] = {
     {"token", PATHS | ATTRIBUTE}, {"against", PATHS | ATTRIBUTE}, {"loss", PATHS | ATTRIBUTE},
     {"position", PATHS | ATTRIBUTE}, {"budget", PATHS}, {"by", PATHS}, {"patterns", PATHS}, {"delete", PATHS},
-    {"block", PAIRS}, {"common", PAIRS | BIGRAMS}, {"top", PAIRS | BIGRAMS | PATHS | ATTRIBUTE | ABLATE}, {"mean", ABLATE},
+    {"block", PAIRS}, {"within-null", PAIRS}, {"common", PAIRS | BIGRAMS}, {"top", PAIRS | BIGRAMS | PATHS | ATTRIBUTE | ABLATE}, {"mean", ABLATE},
     {"tokens", ABLATE | DIFF | HISTORY}, {"text", DIFF}, {"length", PATHS | ATTRIBUTE | ABLATE | DIFF}, {NULL, 0}
 };
 

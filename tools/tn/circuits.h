@@ -31,7 +31,7 @@ typedef struct circuit_options {
     const char *token, *against, *text, *tokenizer;
     int64_t     block, top, position, budget, remove, tokens, common, length, threads;
     int         by;
-    bool        json, f32, mean, no_data, patterns, loss;
+    bool        json, f32, mean, no_data, patterns, loss, within_null;
 } circuit_options;
 extern circuit_options circuit_settings;
 
@@ -54,6 +54,9 @@ int64_t count_nonfinite(const tn_tensor *t);
 void    check_finite(const model *m, const char *path);
 /* The id of a token that was given: a text, or its number. Fails, and proposes the nearest token. */
 int64_t token_id(const subject *s, const char *text);
+/* The name of a head wherever one is shown, as in paths: "0.head1", which no one reads as a decimal. */
+enum { HEAD_NAME = 48 };
+char *head_name(int64_t block, int64_t head, char name[HEAD_NAME]);
 /* The tokens of a text, a new list; fails if it has none, or more than the model's context or --length. */
 int64_t text_tokens(const subject *s, const char *text, int32_t **ids);
 tn_tensor *ids_tensor(tn_ctx *ctx, const int32_t *ids, int64_t count);
@@ -89,6 +92,9 @@ moment *list_moments(const char *folder, int64_t *count);
 
 /* The rows and columns of the table T(.) of a block's MLP for token `out`, of *n tokens: the `common` commonest ones, 0: all.
    Where there are biases the constant one is the last. The context has an error if the table is refused. */
+/* What chance alone gives for a table of pairs of a block: the largest magnitude in 19 copies of the MLP whose weights are
+   shuffled. NAN: not computed, as it would take more than so many operations. */
+double      null_of_pairs(const subject *s, const tn_circuit *pairs, int64_t block, int64_t out, double operations);
 tn_circuit *pairs_among(const subject *s, int64_t block, int64_t common, int64_t out, int64_t *n);
 
 /* typical_unit_of the subject's model. */

@@ -104,7 +104,7 @@ mlp_numbers compare_mlps(const subject *s, const model *b, int64_t block)
 static void report_heads(const subject *s, const model *b, int64_t blocks, bool same_width)
 {
     static const column columns[] = {
-        {"head", NULL, 6, "%s"}, {"other", NULL, 6, "%s"}, {"qk_tokens", "QK tokens", 10, "%.4f"},
+        {"head", NULL, 8, "%s"}, {"other", NULL, 8, "%s"}, {"qk_tokens", "QK tokens", 10, "%.4f"},
         {"ov_tokens", "OV tokens", 10, "%.4f"}, {"qk_stream", "QK stream", 10, "%.4f"},
         {"ov_stream", "OV stream", 10, "%.4f"}, {NULL, NULL, 0, NULL}
     };
@@ -115,14 +115,12 @@ static void report_heads(const subject *s, const model *b, int64_t blocks, bool 
         for (int64_t h = 0; h < H; h++) {
             int64_t best = 0;
             double  most = NAN;
-            char    name[48], other[48];
+            char    name[HEAD_NAME], other[HEAD_NAME];
             for (int64_t g = 0; g < b->desc.heads; g++) {
                 const double v = head_cosine(s, b, true, true, l, h, g);
                 if (v > most || isnan(most)) most = v, best = g;
             }
-            snprintf(name, sizeof name, "%lld.%lld", (long long)l, (long long)h);
-            snprintf(other, sizeof other, "%lld.%lld", (long long)l, (long long)best);
-            report_row(columns, name, other, head_cosine(s, b, false, true, l, h, best), most,
+            report_row(columns, head_name(l, h, name), head_name(l, best, other), head_cosine(s, b, false, true, l, h, best), most,
                        same_width ? head_cosine(s, b, false, false, l, h, best) : NAN,
                        same_width ? head_cosine(s, b, true, false, l, h, best) : NAN);
             sum += most;

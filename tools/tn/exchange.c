@@ -328,16 +328,16 @@ int import_main(int argc, char **argv)
 
 /* ---- export ------------------------------------------------------------------------------------ */
 
-static struct { const char *hf, *tokenizer; } exporting;
+static struct { const char *out, *tokenizer; } exporting;
 
 static option export_options[] = {
-    TEXT_ROW("hf", &exporting.hf, "DIRECTORY", "the folder to write, for from_pretrained", NEVER),
+    TEXT_ROW("out", &exporting.out, "DIRECTORY", "the folder to write, for from_pretrained", NEVER),
     TEXT_ROW("tokenizer", &exporting.tokenizer, "FILE", "a tokenizer.json; the default is the one beside the weights",
              NEVER),
 };
 
 const usage export_usage = {
-    "export", "RUN|CHECKPOINT --hf DIRECTORY", "write a model for Hugging Face's transformers",
+    "export", "RUN|CHECKPOINT --out DIRECTORY", "write a model for Hugging Face's transformers",
     "Writes config.json, model.safetensors, tokenizer.json and tokenizer_config.json of a model that GPT-2, Llama, Mistral "
     "or Qwen2 computes equally.",
     "A Llama needs softmax attention, RoPE, RMS norms before attention and MLP, and an MLP with a gate: tn train --mlp "
@@ -574,9 +574,9 @@ int export_main(int argc, char **argv)
     memset(&ctx_desc, 0, sizeof ctx_desc);
     ctx_desc.log = show_log;
     memset(&w, 0, sizeof w);
-    if (!arguments) usage_error("no model is given, expected tn export RUN --hf DIRECTORY");
-    if (!exporting.hf) usage_error("no --hf is given, expected tn export RUN --hf DIRECTORY");
-    check_new_folder("--hf", exporting.hf);
+    if (!arguments) usage_error("no model is given, expected tn export RUN --out DIRECTORY");
+    if (!exporting.out) usage_error("no --out is given, expected tn export RUN --out DIRECTORY");
+    check_new_folder("--out", exporting.out);
     open_model(&m, argv[0], exporting.tokenizer, &ctx_desc, NULL);
     tn_transformer_desc desc = m.desc;
     const char         *bad = obstacle(&desc, desc.norm == TN_NORM_LAYER || desc.positions == TN_POSITIONS_LEARNED);
@@ -590,11 +590,11 @@ int export_main(int argc, char **argv)
     w.kv_heads = strcmp(type, "gpt2") ? tn_transformer_kv_heads(&full.net) : desc.heads;
     w.notes = &note;
     w.count = 1;
-    make_folder(exporting.hf);
-    write_weights(exporting.hf, &w, put_mapped);
-    if (m.tokenizer) write_tokenizer(exporting.hf, &m);
+    make_folder(exporting.out);
+    write_weights(exporting.out, &w, put_mapped);
+    if (m.tokenizer) write_tokenizer(exporting.out, &m);
     print_config(&config, &desc, type, w.kv_heads, &m);
-    write_text(exporting.hf, "config.json", &config);
+    write_text(exporting.out, "config.json", &config);
     free(config.data);
     close_model(&m);
     return 0;

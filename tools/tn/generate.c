@@ -123,6 +123,7 @@ static char *read_line(void)
         const char byte = (char)c;
         buffer_add(&b, &byte, 1);
     }
+    if (!settings.raw) fold_output();                 /* the terminal is at the beginning of a line */
     if (c != EOF || b.bytes) return b.data;
     free(b.data);
     return NULL;
@@ -209,6 +210,7 @@ int generate_main(int argc, char **argv)
     if (settings.ids && settings.logprobs) usage_error("--ids is given with --logprobs, expected one of them");
     if (settings.stop && !*settings.stop) usage_error("--stop is empty, expected a text");
     char *prompt = given_prompt();
+    if (!settings.raw) fold_output();
     open_model(&m, argv[0], settings.tokenizer, &desc, NULL);
     if (!m.tokenizer && !settings.ids && !settings.logprobs)
         fail("%s has no tokenizer: it was trained on token shards. Give --tokenizer FILE; or --ids, for ids instead of text",

@@ -223,30 +223,27 @@ static strongest strongest_of(const subject *s, const head_numbers *heads, int64
     return x;
 }
 
-/* word: "" in a column of heads; "head" elsewhere, as in paths: 0.1 alone looks like a decimal */
-static void head_name(const subject *s, int64_t i, const char *word, char *name, size_t bytes)
+/* Head i of all blocks; "-": none. */
+static void name_of(const subject *s, int64_t i, char name[HEAD_NAME])
 {
-    const int64_t H = s->m.desc.heads;
-    if (i < 0) snprintf(name, bytes, "-");
-    else snprintf(name, bytes, "%lld.%s%lld", (long long)(i / H), word, (long long)(i % H));
+    if (i < 0) strcpy(name, "-");
+    else head_name(i / s->m.desc.heads, i % s->m.desc.heads, name);
 }
 
-static void pair_name(const subject *s, const head_numbers *heads, int64_t i, const char *word, char *name, size_t bytes)
+/* The earlier head of its composition: "K of 0.head1", or "K 0.head1". */
+static void with_name(const head_numbers *n, const char *of, char name[2 * HEAD_NAME])
 {
-    char one[48], other[48];
-    if (i < 0) snprintf(name, bytes, "-");
-    else {
-        head_name(s, i, word, one, sizeof one);
-        head_name(s, heads[i].block * s->m.desc.heads + heads[i].head, word, other, sizeof other);
-        snprintf(name, bytes, "%s %s %s", one, heads[i].part, other);
-    }
+    char other[HEAD_NAME];
+    if (isnan(n->composition)) strcpy(name, "-");
+    else snprintf(name, 2 * HEAD_NAME, "%s %s%s", n->part, of, head_name(n->block, n->head, other));
 }
 
-/* The earlier head of its composition: "K of 0.1", or "K 0.1". */
-static void with_name(const head_numbers *n, const char *of, char *name, size_t bytes)
+static void pair_name(const subject *s, const head_numbers *heads, int64_t i, char name[3 * HEAD_NAME])
 {
-    if (isnan(n->composition)) snprintf(name, bytes, "-");
-    else snprintf(name, bytes, "%s %s%lld.%lld", n->part, of, (long long)n->block, (long long)n->head);
+    char one[HEAD_NAME], with[2 * HEAD_NAME];
+    name_of(s, i, one);
+    if (i >= 0) with_name(&heads[i], "", with);
+    snprintf(name, 3 * HEAD_NAME, i < 0 ? "%s" : "%s %s", one, with);
 }
 
 static double share_between(const double *share, int64_t from, int64_t to, int64_t distances)
@@ -259,16 +256,15 @@ static double share_between(const double *share, int64_t from, int64_t to, int64
 static void report_distances(const subject *s, const head_numbers *heads, int64_t D)
 {
     static const column columns[] = {
-        {"head", NULL, 6, "%s"}, {"d0", "0", 6, "%.1f"}, {"d1", "1", 6, "%.1f"}, {"d2", "2", 6, "%.1f"},
+        {"head", NULL, 8, "%s"}, {"d0", "0", 6, "%.1f"}, {"d1", "1", 6, "%.1f"}, {"d2", "2", 6, "%.1f"},
         {"d3_4", "3-4", 6, "%.1f"}, {"d5_8", "5-8", 6, "%.1f"}, {"d9_16", "9-16", 6, "%.1f"},
         {"d17_64", "17-64", 6, "%.1f"}, {"d65", "65-", 6, "%.1f"}, {NULL, NULL, 0, NULL}
     };
     report_table("per_distance", "Share of the attention by distance, in %:", columns);
     for (int64_t h = 0; h < s->m.desc.heads; h++) {
-        char          name[48];
+        char          name[HEAD_NAME];
         const double *x = heads[h].share;
-        snprintf(name, sizeof name, "0.%lld", (long long)h);
-        report_row(columns, name, share_between(x, 0, 0, D), share_between(x, 1, 1, D), share_between(x, 2, 2, D),
+        report_row(columns, head_name(0, h, name), share_between(x, 0, 0, D), share_between(x, 1, 1, D), share_between(x, 2, 2, D),
                    share_between(x, 3, 4, D), share_between(x, 5, 8, D), share_between(x, 9, 16, D),
                    share_between(x, 17, 64, D), share_between(x, 65, D, D));
     }
@@ -277,20 +273,19 @@ static void report_distances(const subject *s, const head_numbers *heads, int64_
 void heads_report(subject *s)
 {
     static const column columns[] = {
-        {"head", NULL, 6, "%s"}, {"kind", NULL, 12, "%s"}, {"qk", "|QK|", 9, "%.4g"}, {"ov", "|OV|", 9, "%.4g"},
-        {"copying", NULL, 8, "%.3f"}, {"composition", NULL, 11, "%.3f"}, {"with", NULL, 12, "%s"}, {NULL, NULL, 0, NULL}
+        {"head", NULL, 8, "%s"}, {"kind", NULL, 12, "%s"}, {"qk", "|QK|", 8, "%.4g"}, {"ov", "|OV|", 8, "%.4g"},
+        {"copying", NULL, 7, "%.3f"}, {"composition", NULL, 11, "%.3f"}, {"with", NULL, 13, "%s"}, {NULL, NULL, 0, NULL}
     };
     const int64_t H = s->m.desc.heads;
     int64_t       D;
     head_numbers *heads = measure_heads(s, &D);
     strongest     t = strongest_of(s, heads, D);
-    char          name[128];
+    char          name[3 * HEAD_NAME], with[2 * HEAD_NAME];
     report_table("per_head", NULL, columns);
     for (int64_t i = 0; i < s->m.desc.layers * H; i++) {
         const head_numbers *n = &heads[i];
-        char                with[64];
-        head_name(s, i, "", name, sizeof name);
-        with_name(n, "of ", with, sizeof with);
+        name_of(s, i, name);
+        with_name(n, "of ", with);
         report_row(columns, name, tn_attention_kind_name(s->m.net.blocks[i / H].attn.desc.kind), n->qk, n->ov, n->copying,
                    n->composition, with);
     }
@@ -305,13 +300,13 @@ void heads_report(subject *s)
                 "raises the logits of the tokens that it attends to. The norms of blocks after the first are "
                 "constants here.");
     report_value("heads", "%.0f", (double)(s->m.desc.layers * H));
-    head_name(s, t.copying, "head", name, sizeof name);
+    name_of(s, t.copying, name);
     report_value("copying", "%.4f", t.copying < 0 ? NAN : heads[t.copying].copying);
     report_text("copying_head", name);
-    head_name(s, t.previous, "head", name, sizeof name);
+    name_of(s, t.previous, name);
     report_value("distance_1", "%.4f", t.previous < 0 ? NAN : heads[t.previous].share[1]);
     report_text("distance_1_head", name);
-    pair_name(s, heads, t.pair, "head", name, sizeof name);
+    pair_name(s, heads, t.pair, name);
     report_value("composition", "%.4f", t.pair < 0 ? NAN : heads[t.pair].composition);
     report_text("composition_heads", name);
     free_heads(s, heads);
@@ -366,17 +361,17 @@ static void read_moment(const subject *s, const moment *m)
 static void heads_over_time(const subject *s, const moment *list, head_numbers *const *heads, int64_t count, int64_t D)
 {
     static const column each[] = {
-        {"step", NULL, 7, "%.0f"}, {"head", NULL, 5, "%s"}, {"qk", "|QK|", 8, "%.3g"}, {"ov", "|OV|", 8, "%.3g"},
+        {"step", NULL, 7, "%.0f"}, {"head", NULL, 8, "%s"}, {"qk", "|QK|", 6, "%.3g"}, {"ov", "|OV|", 6, "%.3g"},
         {"copying", NULL, 7, "%.3f"}, {"distance_1", "distance 1", 10, "%.3f"}, {"composition", NULL, 11, "%.3f"},
-        {"with", NULL, 8, "%s"}, {NULL, NULL, 0, NULL}
+        {"with", NULL, 10, "%s"}, {NULL, NULL, 0, NULL}
     };
     report_table("per_head", NULL, each);
     for (int64_t i = 0; i < count; i++)
         for (int64_t k = 0; k < s->m.desc.layers * s->m.desc.heads; k++) {
             const head_numbers *h = &heads[i][k];
-            char                name[48], with[64];
-            head_name(s, k, "", name, sizeof name);
-            with_name(h, "", with, sizeof with);
+            char                name[HEAD_NAME], with[2 * HEAD_NAME];
+            name_of(s, k, name);
+            with_name(h, "", with);
             report_row(each, (double)list[i].step, name, h->qk, h->ov, h->copying, h->share && D > 1 ? h->share[1] : NAN,
                        h->composition, with);
         }
@@ -385,9 +380,9 @@ static void heads_over_time(const subject *s, const moment *list, head_numbers *
 void history_report(subject *s)
 {
     static const column columns[] = {
-        {"step", NULL, 7, "%.0f"}, {"loss", NULL, 7, "%.4f"}, {"copying", NULL, 7, "%.3f"},
-        {"copying_head", "head", 5, "%s"}, {"distance_1", "distance 1", 10, "%.3f"}, {"distance_head", "head", 5, "%s"},
-        {"composition", NULL, 11, "%.3f"}, {"pair", "heads", 12, "%s"}, {NULL, NULL, 0, NULL}
+        {"step", NULL, 5, "%.0f"}, {"loss", NULL, 5, "%.3f"}, {"copying", NULL, 7, "%.3f"},
+        {"copying_head", "head", 7, "%s"}, {"distance_1", "previous", 8, "%.3f"}, {"distance_head", "head", 7, "%s"},
+        {"composition", "composed", 8, "%.3f"}, {"pair", "heads", 17, "%s"}, {NULL, NULL, 0, NULL}
     };
     char    *folder = folder_of(s->file);
     int64_t  count, D = 0, high = -1, jump = -1;
@@ -403,14 +398,14 @@ void history_report(subject *s)
     report_table("per_step", NULL, columns);
     for (int64_t i = 0; i < count; i++) {
         double loss = 0;
-        char   copying[64], previous[64], pair[96];
+        char   copying[HEAD_NAME], previous[HEAD_NAME], pair[3 * HEAD_NAME];
         read_moment(s, &list[i]);
         heads[i] = measure_heads(s, &D);
         for (int64_t k = 0; k < x.count; k++) loss += sample_loss(&s->m, &x, k, NULL, 0) / (double)x.count;
         strongest t = strongest_of(s, heads[i], D);
-        head_name(s, t.copying, "", copying, sizeof copying);
-        head_name(s, t.previous, "", previous, sizeof previous);
-        pair_name(s, heads[i], t.pair, "", pair, sizeof pair);
+        name_of(s, t.copying, copying);
+        name_of(s, t.previous, previous);
+        pair_name(s, heads[i], t.pair, pair);
         report_row(columns, (double)list[i].step, x.count ? loss : NAN, t.copying < 0 ? NAN : heads[i][t.copying].copying,
                    copying, t.previous < 0 ? NAN : heads[i][t.previous].share[1], previous,
                    t.pair < 0 ? NAN : heads[i][t.pair].composition, pair);

@@ -109,6 +109,22 @@ static void print_config(tn_ctx *ctx, const char *path)
     free(text);
 }
 
+/* What the run reached: nats per token of held-out text, after which step, and beside n-grams. */
+static void print_reached(const char *folder)
+{
+    const reached r = read_reached(folder);
+    const struct { const char *name; const char *format; double v; } rows[] = {
+        {"held_out", "%.4f", r.held}, {"held_out_step", "%.0f", r.step}, {"best_held_out", "%.4f", r.best},
+        {"best_held_out_step", "%.0f", r.best_step}, {"trigram", "%.4f", r.trigram}, {"fivegram", "%.4f", r.fivegram},
+        {"tokens_trained", "%.0f", r.tokens}, {"seconds", "%.1f", r.seconds}
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        char text[64];
+        snprintf(text, sizeof text, rows[k].format, rows[k].v);
+        if (!isnan(rows[k].v)) print("%s: %s\n", rows[k].name, text);
+    }
+}
+
 static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
 {
     int64_t *steps, count = list_checkpoints(folder, &steps);
@@ -116,6 +132,7 @@ static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
     char    *config = join_path(folder, "config.txt");
     if (!count && !is_file(model_file))
         fail("%s holds %s", folder, is_file(config) ? "a run that was stopped before its first checkpoint" : "no run");
+    print_reached(folder);
     for (int64_t i = 0; i < count; i++) print("checkpoint: step %lld\n", (long long)steps[i]);
     print("done: %s\n", is_file(model_file) ? "yes" : "no");
     if (is_file(tokenizer)) print_tokenizer(ctx, tokenizer);
@@ -177,7 +194,8 @@ static void print_csv(const char *folder)
 
 const usage info_usage = {
     "info", "RUN|FILE", "show what a run or a file holds",
-    "Shows what a run, a checkpoint, a tokenizer.json, a config.json, a token shard or a config file (.txt) holds.",
+    "Shows what a run, a checkpoint, a tokenizer.json, a config.json, a token shard or a config file (.txt) holds. Of a run "
+    "first what it reached: the last and the best held-out loss in nats per token, with their steps, and those of n-grams.",
     NULL, options, sizeof options / sizeof *options, 1, NULL
 };
 

@@ -92,6 +92,33 @@ static void read_log_line(journal *j, const char *line, const char *end)
     if (!isnan(five)) j->fivegram = five;
 }
 
+reached read_reached(const char *folder)
+{
+    reached r = {NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+    char   *path = join_path(folder, "log.jsonl"), *text;
+    size_t  bytes;
+    if (is_file(path)) {
+        text = read_file(path, BY_NAME, &bytes);
+        for (char *line = text, *stop; (stop = strchr(line, '\n')) != NULL; line = stop + 1) {
+            const struct { const char *key; double *to; } numbers[] = {
+                {"trigram", &r.trigram}, {"fivegram", &r.fivegram}, {"tokens", &r.tokens}, {"seconds", &r.seconds}
+            };
+            const double held = json_number(line, stop, "held"), step = json_number(line, stop, "step");
+            const char  *to, *bad, *all = json_find(line, stop, "all", &to, &bad);
+            for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+                const double v = json_number(line, stop, numbers[k].key);
+                if (!isnan(v)) *numbers[k].to = v;
+            }
+            if (isnan(held)) continue;
+            r.held = held, r.step = step;
+            if ((!all || *all != 't') && !(held >= r.best)) r.best = held, r.best_step = step;
+        }
+        free(text);
+    }
+    free(path);
+    return r;
+}
+
 static char *read_log(journal *j, size_t *bytes)
 {
     buffer b = {0};

@@ -1,6 +1,7 @@
 /* look.c - tn look: one page that shows what a model has. The options */
 #include "look.h"
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +12,9 @@ static option options[] = {
     TEXT_ROW("out", OURS(out), "FILE", "the page; the default is the model's name with .html, of several runs runs.html", NEVER),
     TEXT_ROW("title", OURS(title), "TEXT", "its title; the default is the model's name", NEVER),
     COUNT_ROW("vectors", OURS(vectors), "eigenvectors of each output", 1, 1e5, NEVER),
-    TEXT_ROW("outputs", OURS(outputs_text), "N|NAME,...", "how many outputs are shown, those with the largest interaction "
-             "matrices, or their names, of a language model tokens; the default is 32, of a language model 8 words in each "
+    FLAG_ROW("within-null", OURS(within_null), "show eigenvectors and pairs that chance alone would give, too", NEVER),
+    TEXT_ROW("outputs", OURS(outputs_text), "N|NAME,...", "how many outputs are shown, those with the most eigenvalues beyond "
+             "chance, or their names, of a language model tokens; the default is 32, of a language model 8 words in each "
              "block", NEVER),
     TEXT_ROW("against", OURS(against), "RUN|FILE", "a second model to compare with", NEVER),
     TEXT_ROW("data", OURS(data), "FILE", "pictures that the model is for, .npy or IDX: which eigenvectors speak for them", NEVER),
@@ -43,8 +45,8 @@ static option options[] = {
 
 const usage look_usage = {
     "look", "RUN|FILE [RUN ...]", "make a page that shows what a model has, or how runs went",
-    "Makes one page of a run, a checkpoint, a safetensors file or a .npy file, for any browser, without a network: what it has "
-    "learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text. Of "
+    "Makes one page of a run, a checkpoint, a safetensors file, a folder of such files with their index, or a .npy file, for "
+    "any browser, without a network: what it has learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text. Of "
     "several runs, or of a folder of runs, the page has the losses in one picture and the settings in which the runs differ; "
     "--against compares what two models have learnt.",
     "Examples: tn look RUN --text \"once upon a time\". tn look RUN1 RUN2 RUN3. tn look RUN1 --against RUN2. tn look "
@@ -96,10 +98,11 @@ static bool is_language(tn_ctx *ctx, const char *file)
 static void read_outputs(void)
 {
     const char *text = look_settings.outputs_text;
-    if (text && text[strspn(text, "0123456789")]) look_settings.outputs_given = text;
+    double      n;
+    if (text && !number_from_text(text, &n)) look_settings.outputs_given = text;
     if (!text || look_settings.outputs_given) return;
-    const double n = strtod(text, NULL);
-    if (!(n >= 1 && n <= 1e6)) usage_error("--outputs is \"%s\", expected a number from 1 to 1e+06, or names", text);
+    if (!(n >= 1 && n <= 1e6 && n == floor(n)))
+        usage_error("--outputs is %s, expected a whole number from 1 to 1M, or names", text);
     look_settings.outputs = (int64_t)n;
 }
 
@@ -109,6 +112,7 @@ static void look_at_one(const char *path, const char *title, const char *out)
     tn_ctx *ctx;
     tn_desc desc;
     char    why[TN_WHY], *file = array_file(path);
+    show_stage("Reading %s", path);
     memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
     desc.threads = (int)circuit_settings.threads;
@@ -146,6 +150,7 @@ int look_main(int argc, char **argv)
     if (in_folder) look_at_runs((const char *const *)below, in_folder, title, out);
     else if (several) look_at_runs((const char *const *)argv, arguments, title, out);
     else look_at_one(argv[0], title, out);
+    show_stage(NULL);
     print("page: %s\nseconds: %.1f\n", out, now() - began);
     free(out);
     free(many);

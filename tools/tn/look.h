@@ -74,14 +74,16 @@ void round_to_q8(int64_t rows, int64_t n, double *v);
 
 /* ---- look_operator.c: an operator of order 2 --------------------------------------------------------------------------- */
 
-/* The norms of the interaction matrices of all outputs, a new list, without forming a matrix. */
-double  *output_norms(const tn_cp *cp);
-/* The outputs with the largest norms, at most `most`, in their own order, a new list. */
-int64_t *largest_outputs(const tn_cp *cp, int64_t most, int64_t *count);
+/* The n outputs of `among` (NULL: the first n) that have something to show, at most `most`, a new list: all of them as they
+   are, or those with the most eigenvalues beyond the null, best first, and of equal ones those with the largest matrix. Where
+   the null of all of them would take long, it is that of the ones with the largest matrices. */
+int64_t *telling_outputs(const tn_cp *cp, const int32_t *among, int64_t n, int64_t most, int64_t *count);
 /* The operator of some outputs alone, a new one. */
 tn_cp   *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count);
-/* A section with the eigenvalues of each output; names [cp->out]; block: of a language model, or -1. */
-void     spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names, int64_t block);
+/* A section with the eigenvalues of each output; names [cp->out]; block: of a language model, or -1. Returns the edge of each
+   output's null, a new list [cp->out]; NULL: they are not compared, as that would take long. null_edges returns the same. */
+double  *null_edges(const tn_cp *cp);
+double  *spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names, int64_t block);
 /* The keys of a section "matrix" for factors, with what 8 bits cost, |Q - Q8| / |Q|. x [rows,in]: between such rows, or NULL. */
 void     put_factors(page *p, const tn_cp *cp, tn_tensor *x);
 /* The keys "of" and what follows of a section "matrix". dense: written out if they are few numbers. */
@@ -111,10 +113,13 @@ int64_t  best_places(const double *v, int64_t n, int sign, int64_t *at, int64_t 
    note_left_out says of all such blocks together. */
 tn_cp   *block_operator(const subject *s, int64_t block);
 void     note_left_out(const subject *s);
-/* The outputs that are shown of a block: those that are given, or of the commonest words those whose matrices are largest. */
-int64_t *shown_tokens(const subject *s, const tn_cp *cp, int64_t *count);
+/* The outputs that are shown of a block: those that are given, or of the commonest words those with the most eigenvalues beyond
+   the null. */
+int64_t *shown_tokens(const subject *s, int64_t block, const tn_cp *cp, int64_t *count);
 enum { COMMON_OUTPUTS = 256 };
-/* Whether a token is a word, and not a piece of one or a sign. */
+/* The null of an output's pairs takes at most so many operations, a second of one core, or is left out. */
+#define NULL_OF_PAIRS 1e10
+/* Whether a token is a word, and not a sign or a piece of one, as far as its name and the run's text tell. */
 bool     is_whole_word(const subject *s, int64_t id);
 /* The commonest tokens that are words, at most `most`, a new list. */
 int32_t *whole_words(const subject *s, int64_t most, int64_t *count);
@@ -152,6 +157,7 @@ typedef struct look_options {
     const char *outputs_text, *outputs_given;   /* --outputs; NULL, or the names if it has names */
     int64_t     outputs, vectors, examples;
     int         residual, live;
+    bool        within_null;
 } look_options;
 extern look_options look_settings;
 

@@ -188,25 +188,28 @@ static void put_sentences(page *p, const subject *s, const streams *t, int64_t b
     free(product);
 }
 
-static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp *cp, const char *const *names, const double *x,
-                          const int32_t *ids, int64_t count, const streams *t)
+static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp *cp, const char *const *names,
+                          const double *edge, const double *x, const int32_t *ids, int64_t count, const streams *t)
 {
     static const char *const keys[] = {"tokens", "opposite", "sentences"};
     const int64_t most = look_settings.vectors < 8 ? look_settings.vectors : 8, dim = s->m.desc.dim;
     char         *id = format_text("eigen-%lld", (long long)block);
     char         *title = format_text("Eigenvectors of block %lld", (long long)block);
     tn_eigenpairs      e;
+    show_stage("%s", title);
     if (tn_cp_eigen_all(cp, most, &e) != TN_OK) check_ctx(s->m.ctx, "eigenvectors");
     double *values = numbers_in(e.values), *vectors = numbers_in(e.vectors);
     page_section(p, "eigen", id, title, "What the MLP of this block adds to the logit of a token is a sum of value times "
                  "(eigenvector times normed stream) squared. For each eigenvector: the tokens whose embeddings lie most along "
                  "it, those that lie most against it, and the sentences in which it is strongest.");
+    page_flag(p, "within_null", look_settings.within_null);
     page_number(p, "block", (double)block);
     page_open(p, "outputs", '[');
     for (int64_t o = 0; o < cp->out; o++) {
         page_open(p, NULL, '{');
         page_text(p, "name", names[o]);
         page_vector(p, "values", ARRAY_F64, e.count, values + o * e.count);
+        page_number(p, "null_edge", edge ? edge[o] : NAN);
         for (int part = 0; part < (t->z ? 3 : 2); part++) {
             page_open(p, keys[part], '[');
             for (int64_t k = 0; k < e.count; k++) {
@@ -380,6 +383,8 @@ static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *a
             tn_circuit_destroy(c);
             return;
         }
+        const double edge = null_of_pairs(s, c, block, at[o], NULL_OF_PAIRS);
+        if (isnan(edge)) page_note("Pairs of tokens are not compared with chance, which would take long.");
         for (int side = 0; side < 2; side++) {
             double *value = numbers_in(e[side].values), *place = numbers_in(e[side].index);
             for (int64_t k = 0; k < e[side].count; k++) {
@@ -392,6 +397,7 @@ static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *a
                 page_text(p, "first", i == n ? "1" : s->names[whole ? i : s->common[i]]);
                 page_text(p, "second", j == n ? "1" : s->names[whole ? j : s->common[j]]);
                 page_number(p, "value", value[k] * unit);
+                if (!isnan(edge)) page_flag(p, "within", fabs(value[k]) <= edge);
                 page_close(p, '}');
             }
             free(value);
@@ -438,14 +444,15 @@ void block_sections(page *p, const subject *s, const int32_t *text, int64_t T, b
             tn_write(one[cp->constant], TN_F64, w, shape[0] * shape[1]);
             free(w);
         }
-        int64_t     *at = shown_tokens(s, cp, &outputs);
+        int64_t     *at = shown_tokens(s, l, cp, &outputs);
         tn_cp       *some = some_outputs(cp, at, outputs);
         const char **names = (const char **)allocate((size_t)outputs, sizeof *names);
         for (int64_t i = 0; i < outputs; i++) names[i] = s->names[at[i]];
         char *id = format_text("spectra-%lld", (long long)l);
         char *title = format_text("Spectra of block %lld", (long long)l);
-        spectra_section(p, id, title, some, names, l);
-        eigen_section(p, s, l, some, names, v, ids, count, &t);
+        double *edge = spectra_section(p, id, title, some, names, l);
+        eigen_section(p, s, l, some, names, edge, v, ids, count, &t);
+        free(edge);
         int64_t  wide = s->m.desc.vocab < COMMON_OUTPUTS ? s->m.desc.vocab : COMMON_OUTPUTS;
         int64_t *common = common_with(s, at, outputs, wide);
         token_matrix_section(p, s, l, cp, common, wide, at[0], one[cp->constant], &embed[cp->constant], ids);
@@ -463,8 +470,8 @@ void block_sections(page *p, const subject *s, const int32_t *text, int64_t T, b
     }
     note_left_out(s);
     if (shown_any && look_settings.outputs_given == NULL)
-        page_note("Spectra and eigenvectors are shown for the words with the largest matrices among the %d %s tokens "
-                  "(--outputs chooses others).", COMMON_OUTPUTS, s->frequency ? "commonest" : "first");
+        page_note("Spectra and eigenvectors are shown for the words with the most eigenvalues beyond chance, among the %d %s "
+                  "words (--outputs chooses others).", COMMON_OUTPUTS, s->frequency ? "commonest" : "first");
     tn_tensor_destroy(x);
     tn_tensor_destroy(one[0]);
     tn_tensor_destroy(one[1]);
@@ -478,7 +485,8 @@ void pairs_section(page *p, const buffer *rows)
     if (!rows->bytes) return;
     page_section(p, "pairs", "pairs", "Strongest pairs of tokens", "For each output that is shown: the pairs of tokens that "
                  "raise its logit most, and those that lower it most, if they reach the MLP of the block together: what a pair "
-                 "adds in both orders, in nats for a typical size of the last norm.");
+                 "adds in both orders, in nats for a typical size of the last norm. Pairs within the null, no larger than those of "
+                 "shuffled weights, are left out.");
     page_text(p, "unit", "nats");
     page_open(p, "rows", '[');
     buffer_add(&p->json, rows->data, rows->bytes);

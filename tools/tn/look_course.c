@@ -48,6 +48,7 @@ static void measure_moment(course *c, subject *s, const moment *m, const samples
     const int64_t at = c->kept, L = s->m.desc.layers;
     int64_t       D;
     bool          bad = false;
+    show_stage("Over the training: step %lld", (long long)m->step);
     tn_params_read(s->m.params, tn_source_path(m->path), TN_MATCH_IGNORE_EXTRA);
     check_ctx(s->m.ctx, m->path);
     for (int64_t k = 0; k < tn_params_count(s->m.params); k++)
@@ -76,9 +77,8 @@ static void course_section(page *p, const subject *s, const course *c, const sam
     page_open(p, "series", '[');
     if (x->count) one_series(p, "loss, nats per token", name, c->loss, c->kept);
     for (int64_t k = 0; k < L * H && k < 32; k++) {
-        char *head = format_text("head %lld.%lld", (long long)(k / H), (long long)(k % H));
-        one_series(p, "copying score", head, c->copying + k * MOMENTS, c->kept);
-        free(head);
+        char head[HEAD_NAME];
+        one_series(p, "copying score", head_name(k / H, k % H, head), c->copying + k * MOMENTS, c->kept);
     }
     page_close(p, ']');
     page_open(p, "spectra", '[');
@@ -148,7 +148,8 @@ static void compare_rows(page *p, const subject *s, const model *b, int64_t bloc
                 const double v = head_cosine(s, b, true, true, l, h, g);
                 if (v > most || isnan(most)) most = v, best = g;
             }
-            name = format_text("head %lld.%lld, there %lld.%lld", (long long)l, (long long)h, (long long)l, (long long)best);
+            char here[HEAD_NAME], there[HEAD_NAME];
+            name = format_text("%s, there %s", head_name(l, h, here), head_name(l, best, there));
             page_open(p, NULL, '{');
             page_text(p, "name", name);
             page_number(p, "similarity", most);
@@ -166,7 +167,7 @@ static void compare_spectra(page *p, const subject *s, const subject *other, int
     const uint64_t mark = tn_cp_mark(s->m.ctx);
     int64_t        count = 0;
     tn_cp         *cp = block_operator(s, block);
-    int64_t       *tokens = cp ? shown_tokens(s, cp, &count) : NULL;
+    int64_t       *tokens = cp ? shown_tokens(s, block, cp, &count) : NULL;
     tn_cp_release(s->m.ctx, mark, NULL);
     for (int64_t k = 0; k < count; k++) {
         double v[2][VALUES];

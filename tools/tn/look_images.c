@@ -454,12 +454,13 @@ static seen see(const network *n, int64_t k)
     if (s.whole->constant) tn_cp_split(s.whole, &quadratic, &s.linear, &s.constant);
     check_ctx(n->ctx, n->layers[k].name);
     s.every = output_names(n, s.all);
-    s.at = look_settings.outputs_given ? named_outputs(s.every, s.all, &count) : largest_outputs(quadratic, most, &count);
+    s.at = look_settings.outputs_given ? named_outputs(s.every, s.all, &count)
+                                        : telling_outputs(quadratic, NULL, s.all, most, &count);
     s.quadratic = some_outputs(quadratic, s.at, count);
     s.names = (const char **)allocate((size_t)count, sizeof *s.names);
     for (int64_t i = 0; i < count; i++) s.names[i] = s.every[s.at[i]];
     if (count < s.all)
-        page_note("Of %lld outputs the %lld with the largest interaction matrices are shown (--outputs N).",
+        page_note("Of %lld outputs the %lld with the most eigenvalues beyond chance are shown (--outputs chooses others).",
                   (long long)s.all, (long long)count);
     return s;
 }
@@ -502,10 +503,12 @@ static void card_section(page *p, const network *n, const seen *s, const picture
     page_close(p, '}');
 }
 
-static void eigen_section(page *p, const char *id, const char *title, const seen *s, bool picture)
+/* edge: of each output's null, or NULL. */
+static void eigen_section(page *p, const char *id, const char *title, const seen *s, const double *edge, bool picture)
 {
     const tn_cp *cp = s->quadratic;
     tn_eigenpairs     e;
+    show_stage("%s", title);
     if (tn_cp_eigen_all(cp, look_settings.vectors, &e) != TN_OK) check_ctx(cp->ctx, "eigenvectors");
     double *values = numbers_in(e.values), *vectors = numbers_in(e.vectors);
     int64_t shape[2] = {e.count, e.n};
@@ -514,11 +517,13 @@ static void eigen_section(page *p, const char *id, const char *title, const seen
           "looks like it, or like its negative, raises the output where the value is positive, and lowers it where it is "
           "negative."
         : "An output is a sum of value times (eigenvector times input) squared.");
+    page_flag(p, "within_null", look_settings.within_null);
     page_open(p, "outputs", '[');
     for (int64_t o = 0; o < cp->out; o++) {
         page_open(p, NULL, '{');
         page_text(p, "name", s->names[o]);
         page_vector(p, "values", ARRAY_F64, e.count, values + o * e.count);
+        page_number(p, "null_edge", edge ? edge[o] : NAN);
         page_numbers(p, "vectors", ARRAY_F32, 2, shape, vectors + o * e.count * e.n);
         page_close(p, '}');
     }
@@ -656,9 +661,14 @@ static void layer_sections(page *p, const network *n, int64_t k, const seen *s, 
         id[i] = one ? copy_text(ids[i]) : format_text("%s-%lld", ids[i], (long long)k);
         title[i] = one ? copy_text(titles[i]) : format_text("%s of %s", titles[i], name);
     }
-    spectra_section(p, id[0], title[0], s->quadratic, s->names, -1);
-    eigen_section(p, id[1], title[1], s, picture && (k == 0 || n->residual));
-    if (other) eigen_section(p, "eigen-b", "Eigenvectors of the other model", other, picture);
+    double *edge = spectra_section(p, id[0], title[0], s->quadratic, s->names, -1);
+    eigen_section(p, id[1], title[1], s, edge, picture && (k == 0 || n->residual));
+    free(edge);
+    if (other) {
+        edge = null_edges(other->quadratic);
+        eigen_section(p, "eigen-b", "Eigenvectors of the other model", other, edge, picture);
+        free(edge);
+    }
     matrix_section(p, id[2], title[2], s);
     for (int i = 0; i < 3; i++) {
         free(id[i]);

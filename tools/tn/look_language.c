@@ -217,6 +217,7 @@ static void heads_section(page *p, const subject *s, const int32_t *ids, int64_t
     };
     const int64_t H = s->m.desc.heads, n = s->m.desc.vocab < HEAD_TOKENS ? s->m.desc.vocab : HEAD_TOKENS;
     int64_t       D;
+    show_stage("Heads");
     head_numbers *heads = measure_heads(s, &D);
     page_section(p, "heads", "heads", "Heads", "Each head, read from its weights: the table QK says which tokens look at which, "
                  "OV which logits rise by what it looks at. Below them where it looks in a text.");
@@ -268,6 +269,7 @@ static void paths_section(page *p, const subject *s, const char *text)
     question              q;
     double                all = 0, shown = 0;
     memset(&d, 0, sizeof d);
+    show_stage("Paths of a text");
     d.budget = circuit_settings.budget;
     ask_question(s, text, &q);
     tn_circuit_paths_find(&q.frozen, &q.target, &d, &f);

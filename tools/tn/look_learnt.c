@@ -35,13 +35,33 @@ static bool is_word(const char *name, word_marks marks)
     return !*name && letters >= LEAST_LETTERS;
 }
 
+/* Whether a token goes on with the word of the token before it. */
+static bool goes_on(const char *name, word_marks marks)
+{
+    return marks == MARKS_PIECE ? !strncmp(name, "##", 2) : marks == MARKS_BLANK && isalpha((unsigned char)name[0]);
+}
+
+/* Of each token how often a word ends with it in the run's text, less how often the word goes on: below 0 it is a piece. */
+static int32_t *endings(const subject *s, word_marks marks)
+{
+    int32_t *ends = (int32_t *)allocate((size_t)s->m.desc.vocab, sizeof *ends);
+    for (int64_t i = 0; s->has_run && i + 1 < s->run.train_count; i++)
+        ends[token_at(&s->run.train, i)] += goes_on(s->names[token_at(&s->run.train, i + 1)], marks) ? -1 : 1;
+    return ends;
+}
+
 bool is_whole_word(const subject *s, int64_t id)
 {
-    static word_marks marks;
+    static word_marks     marks;
+    static int32_t       *ends;
     static const subject *of;
-    if (of != s) marks = marks_of(s);
+    if (of != s) {
+        marks = marks_of(s);
+        free(ends);
+        ends = endings(s, marks);
+    }
     of = s;
-    return is_word(s->names[id], marks);
+    return is_word(s->names[id], marks) && ends[id] >= 0;
 }
 
 int32_t *whole_words(const subject *s, int64_t most, int64_t *count)
@@ -130,26 +150,30 @@ static int64_t *given_outputs(const subject *s, int64_t *count)
     return at;
 }
 
-int64_t *shown_tokens(const subject *s, const tn_cp *cp, int64_t *count)
+/* The words of a block that have something to show. They are asked for twice, and take a while to find. */
+static int64_t *telling_words(const subject *s, const tn_cp *cp, int64_t *count)
 {
     int64_t       n;
     const int64_t V = s->m.desc.vocab, most = look_settings.outputs == AUTO_COUNT ? SHOWN_OUTPUTS : look_settings.outputs;
-    if (look_settings.outputs_given) return given_outputs(s, count);
     int32_t *words = whole_words(s, most > COMMON_OUTPUTS ? most : COMMON_OUTPUTS, &n);
     if (n < most) {                     /* a vocabulary without words: of all tokens */
         n = V < COMMON_OUTPUTS || !s->frequency ? V : COMMON_OUTPUTS;
         words = (int32_t *)resize(words, (size_t)n + 1, sizeof *words);
         memcpy(words, s->common, (size_t)n * sizeof *words);
     }
-    double  *norm = output_norms(cp), *some = (double *)allocate((size_t)n + 1, sizeof *some);
-    int64_t *at = (int64_t *)allocate((size_t)(most < n ? most : n) + 1, sizeof *at);
-    for (int64_t i = 0; i < n; i++) some[i] = norm[words[i]];
-    *count = best_places(some, n, 1, at, most < n ? most : n);
-    for (int64_t i = 0; i < *count; i++) at[i] = words[at[i]];
-    free(norm);
-    free(some);
+    int64_t *at = telling_outputs(cp, words, n, most, count);
     free(words);
     return at;
+}
+
+int64_t *shown_tokens(const subject *s, int64_t block, const tn_cp *cp, int64_t *count)
+{
+    static struct { int64_t *at, count; } *chosen;
+    if (look_settings.outputs_given) return given_outputs(s, count);
+    if (!chosen) chosen = allocate((size_t)s->m.desc.layers, sizeof *chosen);
+    if (!chosen[block].at) chosen[block].at = telling_words(s, cp, &chosen[block].count);
+    *count = chosen[block].count;
+    return (int64_t *)memcpy(allocate((size_t)*count + 1, sizeof(int64_t)), chosen[block].at, (size_t)*count * sizeof(int64_t));
 }
 
 /* ---- the loss ---------------------------------------------------------------------------------------------------------- */
@@ -162,34 +186,14 @@ static int by_nats(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The last held-out loss of a run's log, and those of n-grams; NaN: it has none. */
-static void losses_of_log(const char *path, double *held, double *three, double *five)
-{
-    size_t      bytes;
-    char       *text = read_file(path, BY_NAME, &bytes);
-    const char *end = text + bytes;
-    *held = *three = *five = NAN;
-    for (const char *at = text, *stop; at < end; at = stop + 1) {
-        stop = (const char *)memchr(at, '\n', (size_t)(end - at));
-        if (!stop) stop = end;
-        const double loss = json_number(at, stop, "held"), a = json_number(at, stop, "trigram"),
-                     b = json_number(at, stop, "fivegram");
-        if (!isnan(loss)) *held = loss;
-        if (!isnan(a)) *three = a;
-        if (!isnan(b)) *five = b;
-    }
-    free(text);
-}
-
 static double put_losses(page *p, const subject *s, double *best_gram)
 {
-    char    *folder = folder_of(s->file), *path = join_path(folder, "log.jsonl");
-    loss_row rows[4] = {{"this model", NAN, true}, {"trigrams", NAN, false}, {"5-grams", NAN, false},
-                        {"all tokens alike", NAN, false}};
-    if (is_file(path)) losses_of_log(path, &rows[0].nats, &rows[1].nats, &rows[2].nats);
-    const double own = rows[0].nats;
-    *best_gram = fmin(rows[1].nats, rows[2].nats);
-    rows[3].nats = log((double)s->m.desc.vocab);
+    char         *folder = folder_of(s->file);
+    const reached r = read_reached(folder);
+    const double  own = r.held;
+    loss_row      rows[4] = {{"this model", own, true}, {"trigrams", r.trigram, false}, {"5-grams", r.fivegram, false},
+                             {"all tokens alike", log((double)s->m.desc.vocab), false}};
+    *best_gram = fmin(r.trigram, r.fivegram);
     if (!isnan(own)) {
         qsort(rows, 4, sizeof *rows, by_nats);
         page_open(p, "losses", '[');
@@ -203,7 +207,6 @@ static double put_losses(page *p, const subject *s, double *best_gram)
         }
         page_close(p, ']');
     }
-    free(path);
     free(folder);
     return own;
 }
@@ -380,12 +383,13 @@ static word_pair *pairs_of_words(const subject *s, const int32_t *words, int64_t
         tn_tensor  *ids = tn_tensor_from(s->m.ctx, 1, &count, TN_I32, words);
         tn_circuit *some = all ? tn_circuit_select(all, ids, ids) : NULL;
         if (some) tn_circuit_top_many(some, 1, &d, &e);
-        char *why = taken_error(s->m.ctx);
+        char        *why = taken_error(s->m.ctx);
+        const double edge = why || look_settings.within_null ? 0 : null_of_pairs(s, some, block, outputs[o], NULL_OF_PAIRS);
         for (int64_t k = 0; !why && k < e.count; k++) {
             double value, at[2];
             tn_read(tn_slice(e.values, 0, k, k + 1), TN_F64, &value, 1);
             tn_read(tn_slice(e.index, 0, k, k + 1), TN_F64, at, 2);
-            if (value <= 0) break;
+            if (value <= (isnan(edge) ? 0 : edge)) break;
             list = (word_pair *)resize(list, (size_t)*n + 1, sizeof *list);
             list[*n].value = value * unit;
             list[*n].block = block;
@@ -406,11 +410,12 @@ static void put_pairs(page *p, const subject *s, double unit)
     int64_t    count, n = 0;
     int32_t   *words = whole_words(s, PAIR_WORDS, &count);
     word_pair *list = NULL;
+    show_stage("Pairs of words");
     for (int64_t l = 0; l < s->m.desc.layers && count; l++) {
         uint64_t mark = tn_cp_mark(s->m.ctx);
         int64_t  shown;
         tn_cp   *cp = block_operator(s, l);
-        int64_t *outputs = cp ? shown_tokens(s, cp, &shown) : NULL;
+        int64_t *outputs = cp ? shown_tokens(s, l, cp, &shown) : NULL;
         tn_cp_release(s->m.ctx, mark, NULL);
         if (outputs) list = pairs_of_words(s, words, count, outputs, shown, list, &n, l, unit);
         free(outputs);

@@ -5,7 +5,10 @@
 #include <string.h>
 
 enum { DENSE_NUMBERS = 1 << 16 };               /* interaction matrices of fewer numbers are written out           */
-static const double edge_operations = 6e11;     /* a null model that takes more is left out: a minute of one core  */
+enum { DRAWS = 19,                              /* of the null: one output in twenty has a value beyond it by chance */
+       FEW_DRAWS = 4, MOST_COMPARED = 1024 };   /* to choose among many outputs                                      */
+static const double edge_operations = 6e11,     /* a null model that takes more is left out: a minute of one core    */
+                    choice_operations = 4e9;    /* and to choose outputs by it a second or two                       */
 
 /* ---- the outputs that are shown ---------------------------------------------------------------------------------------- */
 
@@ -37,38 +40,6 @@ double *output_norms(const tn_cp *cp)
     return norm;
 }
 
-typedef struct ranked { double norm; int64_t at; } ranked;
-
-static int by_norm(const void *a, const void *b)
-{
-    const ranked *x = (const ranked *)a, *y = (const ranked *)b;
-    if (x->norm != y->norm) return x->norm < y->norm ? 1 : -1;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-int64_t *largest_outputs(const tn_cp *cp, int64_t most, int64_t *count)
-{
-    *count = most < cp->out ? most : cp->out;
-    int64_t *at = (int64_t *)allocate((size_t)*count, sizeof *at);
-    for (int64_t i = 0; i < *count; i++) at[i] = i;
-    if (*count == cp->out) return at;
-    double *norm = output_norms(cp);
-    ranked *list = (ranked *)allocate((size_t)cp->out, sizeof *list);
-    for (int64_t i = 0; i < cp->out; i++) list[i].norm = norm[i], list[i].at = i;
-    qsort(list, (size_t)cp->out, sizeof *list, by_norm);
-    for (int64_t i = 0; i < *count; i++) at[i] = list[i].at;
-    qsort(at, (size_t)*count, sizeof *at, by_place);
-    free(list);
-    free(norm);
-    return at;
-}
-
 tn_cp *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count)
 {
     int32_t *ids = (int32_t *)allocate((size_t)count, sizeof *ids);
@@ -82,28 +53,98 @@ tn_cp *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count)
     return some;
 }
 
-/* ---- spectra ----------------------------------------------------------------------------------------------------------- */
-
-/* Whether comparing with permuted weights is quick: a full eigenproblem takes about 2 n^3 operations for its values. */
-static bool null_is_cheap(const tn_cp *cp, int draws)
+/* Of how many outputs the null can be computed: a full eigenproblem takes about 2 n^3 operations for its values. */
+static int64_t outputs_within(const tn_cp *cp, double operations, int draws)
 {
     const double n = (double)(cp->in[0] < 2 * cp->terms ? cp->in[0] : 2 * cp->terms);
-    return (double)cp->out * draws * 2 * n * n * n < edge_operations;
+    const double most = operations / ((draws + 1) * 2 * n * n * n);
+    return most < (double)cp->out ? (int64_t)most : cp->out;
 }
 
-void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names, int64_t block)
+typedef struct ranked { double norm; int64_t at, beyond; } ranked;
+
+/* With the most eigenvalues beyond the null first, then with the largest norm. */
+static int most_telling(const void *a, const void *b)
 {
-    const int      draws = 19;
-    const bool     compare = null_is_cheap(cp, draws);
-    tn_spectrum    spectrum;
-    tn_signal      signal;
+    const ranked *x = (const ranked *)a, *y = (const ranked *)b;
+    if (x->beyond != y->beyond) return x->beyond < y->beyond ? 1 : -1;
+    if (x->norm != y->norm) return x->norm < y->norm ? 1 : -1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static tn_signal compared_with_null(const tn_cp *cp, int draws)
+{
     tn_signal_desc desc;
-    double        *edge = NULL;
-    memset(&spectrum, 0, sizeof spectrum);
-    memset(&signal, 0, sizeof signal);
+    tn_signal      signal;
     memset(&desc, 0, sizeof desc);
     desc.draws = draws;
-    if (compare) tn_cp_signal(cp, &desc, &signal);
+    tn_cp_signal(cp, &desc, &signal);
+    check_ctx(cp->ctx, "the null of spectra");
+    return signal;
+}
+
+double *null_edges(const tn_cp *cp)
+{
+    if (outputs_within(cp, edge_operations, DRAWS) < cp->out) return NULL;
+    tn_signal signal = compared_with_null(cp, DRAWS);
+    double   *edge = numbers_in(signal.edge);
+    tn_signal_destroy(&signal);
+    return edge;
+}
+
+/* Counts the eigenvalues beyond the null of the first n outputs of a list. */
+static void count_beyond(const tn_cp *cp, ranked *list, int64_t n, int draws)
+{
+    const uint64_t mark = tn_cp_mark(cp->ctx);
+    int64_t       *at = (int64_t *)allocate((size_t)n, sizeof *at);
+    for (int64_t i = 0; i < n; i++) at[i] = list[i].at;
+    tn_signal signal = compared_with_null(some_outputs(cp, at, n), draws);
+    double *beyond = numbers_in(signal.signal);
+    for (int64_t i = 0; i < n; i++) list[i].beyond = (int64_t)beyond[i];
+    tn_signal_destroy(&signal);
+    tn_cp_release(cp->ctx, mark, NULL);
+    free(beyond);
+    free(at);
+}
+
+int64_t *telling_outputs(const tn_cp *cp, const int32_t *among, int64_t n, int64_t most, int64_t *count)
+{
+    show_stage("Which outputs have something to show");
+    const int     draws = outputs_within(cp, choice_operations, DRAWS) < n ? FEW_DRAWS : DRAWS;
+    const int64_t quick = outputs_within(cp, choice_operations, draws), able = outputs_within(cp, edge_operations, draws);
+    int64_t       compared = quick < 2 * most ? 2 * most : quick < MOST_COMPARED ? quick : MOST_COMPARED;
+    double       *norm = output_norms(cp);
+    ranked       *list = (ranked *)allocate((size_t)n + 1, sizeof *list);
+    *count = most < n ? most : n;
+    for (int64_t i = 0; i < n; i++) {
+        list[i].at = among ? among[i] : i;
+        list[i].norm = norm[list[i].at];
+    }
+    if (*count < n) qsort(list, (size_t)n, sizeof *list, most_telling);
+    if (compared > n) compared = n;
+    if (*count < n && compared <= able) {
+        count_beyond(cp, list, compared, draws);
+        qsort(list, (size_t)compared, sizeof *list, most_telling);
+    }
+    int64_t *at = (int64_t *)allocate((size_t)*count + 1, sizeof *at);
+    for (int64_t i = 0; i < *count; i++) at[i] = list[i].at;
+    free(list);
+    free(norm);
+    return at;
+}
+
+/* ---- spectra ----------------------------------------------------------------------------------------------------------- */
+
+double *spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names, int64_t block)
+{
+    const bool     compare = outputs_within(cp, edge_operations, DRAWS) == cp->out;
+    tn_spectrum    spectrum;
+    tn_signal      signal;
+    double        *edge = NULL;
+    show_stage("%s", title);
+    memset(&spectrum, 0, sizeof spectrum);
+    memset(&signal, 0, sizeof signal);
+    if (compare) signal = compared_with_null(cp, DRAWS);
     else tn_cp_spectrum(cp, 0, &spectrum);
     check_ctx(cp->ctx, "spectra");
     if (!compare)
@@ -115,7 +156,8 @@ void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp
     page_section(p, "spectra", id, title, compare
         ? "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large "
           "ones mean that the output looks for few patterns. The edge is the largest eigenvalue of 19 copies of the layer whose "
-          "weights were shuffled; what is beyond it is no accident of size."
+          "weights were shuffled. Values below it are within the null: chance alone gives such values, and their eigenvectors "
+          "say nothing. Of layers without any structure one output in twenty has a value beyond it."
         : "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large "
           "ones mean that the output looks for few patterns.");
     if (block >= 0) page_number(p, "block", (double)block);
@@ -136,9 +178,9 @@ void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp
     page_close(p, ']');
     page_close(p, '}');
     free(v);
-    free(edge);
     tn_spectrum_destroy(&spectrum);
     tn_signal_destroy(&signal);
+    return edge;
 }
 
 /* ---- interaction matrices ---------------------------------------------------------------------------------------------- */

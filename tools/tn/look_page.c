@@ -93,6 +93,7 @@ void page_nonfinite(const char *name, const tn_tensor *t, int64_t bad, const cha
 
 void page_section(page *p, const char *type, const char *id, const char *title, const char *text)
 {
+    show_stage("%s", title);
     page_open(p, NULL, '{');
     page_text(p, "type", type);
     page_text(p, "id", id);
@@ -307,7 +308,8 @@ void page_open_live(page *p)
 /* ---- what a page is of ------------------------------------------------------------------------------------------------- */
 
 static const limited_option limited[] = {
-    {"vectors", LOOK_LANGUAGE | LOOK_LAYERS}, {"outputs", LOOK_LANGUAGE | LOOK_LAYERS}, {"against", LOOK_LANGUAGE | LOOK_LAYERS},
+    {"vectors", LOOK_LANGUAGE | LOOK_LAYERS}, {"within-null", LOOK_LANGUAGE | LOOK_LAYERS},
+    {"outputs", LOOK_LANGUAGE | LOOK_LAYERS}, {"against", LOOK_LANGUAGE | LOOK_LAYERS},
     {"data", LOOK_LAYERS}, {"labels", LOOK_LAYERS}, {"examples", LOOK_LAYERS}, {"names", LOOK_LAYERS}, {"pixels", LOOK_LAYERS},
     {"residual", LOOK_LAYERS}, {"w", LOOK_LAYERS}, {"text", LOOK_LANGUAGE}, {"token", LOOK_LANGUAGE},
     {"tokenizer", LOOK_LANGUAGE}, {NULL, 0}

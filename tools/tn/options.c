@@ -92,26 +92,33 @@ static double auto_value(const option *o)
     return o->kind != OPTION_COUNT ? AUTO_NUMBER : o->low > 0 ? AUTO_COUNT : AUTO_COUNT_FROM_0;
 }
 
-/* A number, after which k, M or G may follow, small or capital; or auto. A number that settings of 32 bits would turn into 0,
-   or a double into infinity, is not what was meant. */
-static double parse_number(const option *o, const char *where, const char *text)
+bool number_from_text(const char *text, double *v)
 {
     static const char units[] = "kKmMgG";
-    char  *end, low[40], high[40];
+    char *end;
     errno = 0;
-    double v = strtod(text, &end);
-    if (o->automatic && !strcmp(text, "auto")) return auto_value(o);
+    *v = strtod(text, &end);
     const char *unit = end != text && *end ? strchr(units, *end) : NULL;
-    if (unit) v *= unit < units + 2 ? 1e3 : unit < units + 4 ? 1e6 : 1e9, end++;
-    if (end == text || *end || (!isfinite(v) && errno != ERANGE))
-        usage_error("%s%s is \"%s\", expected a number%s", where, o->name, text, o->automatic ? " or auto" : "");
+    if (unit) *v *= unit < units + 2 ? 1e3 : unit < units + 4 ? 1e6 : 1e9, end++;
+    return end != text && !*end && (isfinite(*v) || errno == ERANGE);
+}
+
+/* Such a number, or auto. One that settings of 32 bits would turn into 0, or a double into infinity, is not what was meant. */
+static double parse_number(const option *o, const char *where, const char *text)
+{
+    char   low[40], high[40];
+    double v;
+    if (o->automatic && !strcmp(text, "auto")) return auto_value(o);
+    if (!number_from_text(text, &v))
+        usage_error("%s%s is \"%s\", expected a number%s%s", where, o->name, text, o->automatic ? " or auto" : "",
+                    o->kind != OPTION_NUMBER && o->high >= 1e6 ? "; 500K, 1.5M and 2G are numbers" : "");
     if (isfinite(v) && fabs(v) < FLT_MIN && (v != 0 || errno == ERANGE))
         usage_error("%s%s is %s, which is too small, expected 0 or at least %.3g", where, o->name, text, (double)FLT_MIN);
     if (v < o->low || v > o->high)
         usage_error("%s%s is %s, expected %s%s <= %s <= %s", where, o->name, text, o->automatic ? "auto, or " : "",
                     number_text(o->low, low, sizeof low), o->name, number_text(o->high, high, sizeof high));
     if ((o->kind == OPTION_COUNT || o->kind == OPTION_COUNTS) && v != floor(v))
-        usage_error("%s%s is %s, expected an integer", where, o->name, text);
+        usage_error("%s%s is %s, expected a whole number", where, o->name, text);
     return v;
 }
 
@@ -226,12 +233,14 @@ void print_help(const usage *u)
     print_folded(u->more, 0, 0);
 }
 
-/* The option that an argument "--name", "--name=value" or "-n" means; NULL if there is none. The name goes to `name`. */
+/* The option that an argument "--name", "--name=value" or "-n" means; NULL if there is none. The name goes to `name`. The
+   folder that import and export write is --out, and --hf as well, as which export had it before. */
 static option *named_option(const usage *u, const char *argument, char *name, size_t bytes)
 {
+    const bool exchange = u == &import_usage || u == &export_usage;
     if (argument[1] != '-') return argument[2] ? NULL : short_option(u, argument[1]);
     snprintf(name, bytes, "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
-    return find_option(u, name);
+    return find_option(u, exchange && !strcmp(name, "hf") ? "out" : name);
 }
 
 /* "-" is a file, and "->" an expression. */

@@ -5,7 +5,9 @@
 #include <string.h>
 
 enum { TEN = 10,                /* successors that count as frequent */
-       MANY = 20000 };          /* tokens whose pairs take long      */
+       MANY = 20000,            /* tokens whose pairs take long      */
+       DRAWS = 19 };            /* of the null                       */
+static const double null_operations = 1e11;     /* a null that takes more is not computed: ten seconds of one core */
 
 /* ---- tn circuits pairs ------------------------------------------------------------------------------------------------ */
 
@@ -38,8 +40,43 @@ double typical_unit(const subject *s)
     return unit;
 }
 
-/* The pairs of one order, whose tensors are freed. Returns the sum of their shares. */
-static double report_pairs(const subject *s, tn_circuit_entries *e, int64_t n, tn_order order)
+double null_of_pairs(const subject *s, const tn_circuit *pairs, int64_t block, int64_t out, double operations)
+{
+    tn_ctx             *ctx = s->m.ctx;
+    const uint64_t      mark = tn_cp_mark(ctx);
+    tn_tensor          *x = pairs->right[0];
+    const double        rows = (double)pairs->rows, n = (double)x->shape[1], terms = (double)s->m.desc.hidden;
+    double              edge = 0;
+    tn_circuit_top_desc d;
+    memset(&d, 0, sizeof d);
+    d.top = 1;
+    d.order = TN_ORDER_MAGNITUDE;
+    d.pairs = true;
+    if (DRAWS * 2 * n * (rows * rows + n * terms) > operations) return NAN;
+    tn_ctx_reset(ctx);
+    tn_cp     *cp = tn_circuit_mlp(ctx, &s->m.net, block);
+    tn_tensor *u = tn_tensor_keep(tn_reshape(tn_slice(tn_circuit_unembedding(ctx, &s->m.net), 0, out, out + 1), 1,
+                                             &s->m.desc.dim));
+    for (int64_t draw = 0; draw < DRAWS; draw++) {
+        tn_circuit_entries e;
+        memset(&e, 0, sizeof e);
+        tn_ctx_reset(ctx);
+        tn_cp      *null = tn_cp_null(cp, NULL, draw);
+        tn_circuit *c = null ? tn_circuit_interactions(ctx, null, u, x, x) : NULL;
+        if (c) tn_circuit_top_many(c, 1, &d, &e);
+        check_ctx(ctx, "the null of pairs");
+        edge = fmax(edge, fabs(tn_item(e.values)));
+        tn_circuit_entries_destroy(&e);
+        tn_circuit_destroy(c);
+        tn_cp_destroy(null);
+    }
+    tn_tensor_destroy(u);
+    tn_cp_release(ctx, mark, NULL);
+    return edge;
+}
+
+/* The pairs of one order that are beyond the null, or all of them, whose tensors are freed. Returns the sum of their shares. */
+static double report_pairs(const subject *s, tn_circuit_entries *e, int64_t n, tn_order order, double edge)
 {
     const double unit = typical_unit(s);
     static const column columns[] = {
@@ -54,6 +91,7 @@ static double report_pairs(const subject *s, tn_circuit_entries *e, int64_t n, t
         const int64_t i = (int64_t)at[2 * k], j = (int64_t)at[2 * k + 1];
         const char   *left = i == n ? "1" : s->names[whole ? i : s->common[i]];
         if (against ? value[k] >= 0 : value[k] <= 0) break;
+        if (fabs(value[k]) <= edge && !circuit_settings.within_null) break;
         report_row(columns, left, j == n ? "1" : s->names[whole ? j : s->common[j]], unit * value[k], 100 * share[k]);
         sum += share[k];
     }
@@ -87,16 +125,24 @@ void pairs_report(subject *s, const char *token)
     tn_ctx_reset(s->m.ctx);
     tn_circuit_top_many(c, 2, d, e);
     check_ctx(s->m.ctx, "pairs");
+    const double edge = null_of_pairs(s, c, circuit_settings.block, out, null_operations);
     double norm = e[0].norm;
-    double shown = report_pairs(s, &e[0], n, TN_ORDER_LARGEST);
-    shown += report_pairs(s, &e[1], n, TN_ORDER_SMALLEST);
+    double shown = report_pairs(s, &e[0], n, TN_ORDER_LARGEST, edge);
+    shown += report_pairs(s, &e[1], n, TN_ORDER_SMALLEST, edge);
     report_note("Two tokens that reach the MLP of block %lld together, each from its embedding with its own norm; "
                 "the value is what the pair adds to the logit in both orders, in nats for a typical denominator of the last "
                 "norm. 1 is the constant, through the biases. The share is that of the square of all pairs' norm.",
                 (long long)circuit_settings.block);
     if (n < s->m.desc.vocab)
         report_note("Only pairs of the %lld %s tokens (--common).", (long long)n, s->frequency ? "commonest" : "first");
+    if (isnan(edge))
+        report_note("The pairs are not compared with chance, which would take long for so many tokens: --common N takes fewer.");
+    else
+        report_note("null_edge is the largest value of a pair in %d copies of the MLP whose weights were shuffled. Pairs below it "
+                    "are what chance alone gives, and %s (--within-null). With random weights one table in twenty has a pair "
+                    "beyond it.", DRAWS, circuit_settings.within_null ? "listed all the same" : "not listed");
     report_text("token", s->names[out]);
+    report_value("null_edge", "%.5g", unit * edge);
     report_value("pairs", "%.0f", (double)c->rows * ((double)c->rows + 1) / 2);
     report_value("norm", "%.6g", norm * unit);
     report_value("share_shown", "%.4g", shown);

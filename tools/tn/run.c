@@ -117,9 +117,13 @@ char *find_weights(const char *path)
         check_weights(path);
         return copy_text(path);
     }
-    char *file = join_path(path, "model.safetensors");
-    if (is_file(file)) return file;
-    free(file);
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};      /* one file, or several */
+    char *file;
+    for (int i = 0; i < 2; i++) {
+        file = join_path(path, names[i]);
+        if (is_file(file)) return file;
+        free(file);
+    }
     file = newest_checkpoint(path, &step);
     if (!file) fail("%s holds no model, expected model.safetensors or step-NNNNNNNN.safetensors", path);
     return file;

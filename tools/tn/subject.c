@@ -40,6 +40,12 @@ void check_finite(const model *m, const char *path)
 
 int64_t token_id(const subject *s, const char *text) { return find_token(s->m.tokenizer, s->m.desc.vocab, text); }
 
+char *head_name(int64_t block, int64_t head, char name[HEAD_NAME])
+{
+    snprintf(name, HEAD_NAME, "%lld.head%lld", (long long)block, (long long)head);
+    return name;
+}
+
 int64_t text_tokens(const subject *s, const char *text, int32_t **ids)
 {
     if (s->m.tokenizer) report_unknown(&s->m, text);

@@ -80,6 +80,9 @@ int  print_list(FILE *to, const char *format, va_list list);
 void print_text(const char *text, size_t bytes);
 /* Prints bytes as they are: where the user has asked for that, or where the result is not for a terminal. */
 void print_raw(const char *text, size_t bytes);
+/* From a new line on, words that are printed to the standard output stay whole at column 80, if it is a terminal: running text,
+   which may come in pieces. */
+void fold_output(void);
 
 /* ---- messages, to the standard error: "tn COMMAND: ..." ------------------------------ util.c */
 
@@ -95,6 +98,8 @@ void ask_to_stop(int signal);
 /* Ends the program if a signal asked for it: between the parts of a start and within long ones, as long as there is nothing to
    save. */
 void end_if_stopped(void);
+/* Says on a terminal what takes a while now, in a line that the next one replaces, as do messages; NULL: nothing any more. */
+void show_stage(const char *format, ...) PRINTF_LIKE(1, 2);
 /* Calls fail if the context has an error; `what` names the operation or the file. */
 void check_ctx(const tn_ctx *ctx, const char *what);
 /* The numbers of a tensor, a new list; fails if they cannot be read. */
@@ -183,6 +188,13 @@ const char *json_find(const char *line, const char *end, const char *key, const 
 bool   json_unquote(const char *from, const char *to, buffer *out);
 double json_number(const char *line, const char *end, const char *key);     /* NaN: there is none */
 
+/* ---- a run's log ------------------------------------------------------------------------- journal.c */
+
+/* What a run has reached, from its log; NaN: unknown. Losses are nats per token of held-out text: the last one, at the end that
+   of all of it; the lowest one on the way, of windows; and those of n-grams. */
+typedef struct reached { double held, step, best, best_step, trigram, fivegram, tokens, seconds; } reached;
+reached read_reached(const char *folder);
+
 /* ---- options -------------------------------------------------------------------------------- options.c */
 
 typedef enum option_kind {
@@ -263,6 +275,8 @@ void read_options_and_files(const usage *u, int argc, char **argv, file_list *da
 void print_help(const usage *u);
 /* Prints words from column `at` on, folded at column 80; the next lines begin at column `indent`. */
 void print_folded(const char *words, int at, int indent);
+/* Reads a number as options have it: k, M or G may follow, small or capital. Returns false if a text is not one. */
+bool number_from_text(const char *text, double *v);
 /* The help of an option with its default, a new string. */
 char *option_help(const option *o);
 /* The shortest decimal that reads back as v. */

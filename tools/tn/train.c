@@ -186,6 +186,7 @@ int train_main(int argc, char **argv)
     r.val_named = train_settings.val.count > 0;
     r.journal.trigram = r.journal.fivegram = NAN;     /* not known yet */
     open_processes(choice_word(COMM_WORDS, train_settings.comm, word, sizeof word), train_settings.device);
+    fold_output();
     catch_signals(train_settings.resume ? train_settings.resume : train_settings.out);
     r.folder = train_settings.resume;
     if (train_settings.resume) {

@@ -1,9 +1,11 @@
 /* util.c - messages, memory, strings, UTF-8, the clock */
 #include "tn.h"
+#include <ctype.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- printing ---------------------------------------------------------------
    Names, settings and texts come from files, and a terminal obeys what is in them. So nothing else in the command prints
@@ -36,13 +38,59 @@ static void add_printable(buffer *b, const char *format, va_list list)
     buffer_add(b, format, strlen(format));
 }
 
-static bool line_open;                                /* what was printed last on stdout does not end a line */
+/* The line of a terminal that is being written: its columns so far, its last word, and the column where that begins. */
+typedef struct line { bool open, folds; int column, start; buffer word; } line;
+static line lines[2];                                 /* of stdout and of stderr */
+
+/* The last word goes to a line of its own: it was shown as it came, and reaches beyond the last column. */
+static void move_word(FILE *to, line *l)
+{
+    char back[48];
+    fwrite(back, 1, (size_t)snprintf(back, sizeof back, "\r\033[%dC\033[K\n", l->start), to);
+    fwrite(l->word.data, 1, l->word.bytes, to);
+    l->column -= l->start;
+    l->start = 0;
+}
+
+/* A character more for a terminal. A word that is longer than a line is left to the terminal. */
+static void put_byte(FILE *to, line *l, char c)
+{
+    enum { COLUMNS = 80 };
+    const bool space = c == ' ', first = ((unsigned char)c & 0xC0) != 0x80;
+    if (c == '\n' || c == '\r') l->column = l->start = 0;
+    else if (space && l->column >= COLUMNS) c = '\n', l->column = l->start = 0;
+    else {
+        if (!space && first && l->column == COLUMNS && l->start) move_word(to, l);
+        l->column += first;
+        if (space) l->start = l->column;
+    }
+    if (!l->column || space) l->word.bytes = 0;
+    else buffer_add(&l->word, &c, 1);
+    fwrite(&c, 1, 1, to);
+}
 
 static int put(FILE *to, const char *text, size_t bytes)
 {
-    if (to == stdout && bytes) line_open = text[bytes - 1] != '\n';
-    return (int)fwrite(text, 1, bytes, to);
+    line  *l = &lines[to == stderr];
+    if (bytes) l->open = text[bytes - 1] != '\n';
+    if (!l->folds) return (int)fwrite(text, 1, bytes, to);
+    for (size_t i = 0, n; i < bytes; i += n) {
+        for (n = 1; text[i] == '\033' && i + n < bytes && !isalpha((unsigned char)text[i + n - 1]); n++) continue;
+        if (text[i] == '\033') fwrite(text + i, 1, n, to);         /* it moves the cursor, and takes no column */
+        else put_byte(to, l, text[i]);
+    }
+    return (int)bytes;
 }
+
+static void fold_lines(FILE *to)
+{
+    line *l = &lines[to == stderr];
+    l->folds = isatty(fileno(to)) != 0;
+    l->column = l->start = 0;
+    l->word.bytes = 0;
+}
+
+void fold_output(void) { fold_lines(stdout); }
 
 int print_list(FILE *to, const char *format, va_list list)
 {
@@ -82,6 +130,25 @@ void buffer_show(buffer *b, const char *format, ...)
 
 /* ---- messages --------------------------------------------------------------- */
 
+static bool stage_shown;
+
+void show_stage(const char *format, ...)
+{
+    va_list list;
+    if (!isatty(STDERR_FILENO)) return;
+    char *text = NULL;
+    if (format) {
+        va_start(list, format);
+        buffer b = {0};
+        add_printable(&b, format, list);
+        text = b.data;
+        va_end(list);
+    }
+    if (format || stage_shown) print_to(stderr, format ? "\r%.70s ...\033[K" : "\r\033[K", text);
+    stage_shown = format != NULL;
+    free(text);
+}
+
 static const char *command_name;
 
 void set_command_name(const char *name) { command_name = name; }
@@ -89,6 +156,8 @@ void set_command_name(const char *name) { command_name = name; }
 static void print_message(const char *format, va_list list)
 {
     fflush(stdout);
+    show_stage(NULL);
+    fold_lines(stderr);
     print_to(stderr, command_name ? "tn %s: " : "tn: ", command_name);
     print_list(stderr, format, list);
     print_to(stderr, "\n");
@@ -106,7 +175,7 @@ void fail(const char *format, ...)
         exit(EXIT_ERROR);
     }
     failing = true;
-    if (line_open) print_raw("\n", 1);
+    if (lines[0].open) print_raw("\n", 1);
     PRINT(format);
     exit(EXIT_ERROR);
 }

@@ -2,7 +2,7 @@
 
    cc -O2 -I. tools/bench/circuits/circuits.c -o build/circuits -lm
 
-   build/circuits FOLDER OUT f32|f64 reads a model that tn export --hf wrote, and ids.npy, targets.npy and others.npy of the
+   build/circuits FOLDER OUT f32|f64 reads a model that tn export --out wrote, and ids.npy, targets.npy and others.npy of the
    folder OUT, I32 [texts,tokens]. Then it reads lines `ANALYSIS RUNS` and prints the processor seconds of one run, the mean
    of RUNS. With 0 it runs once and writes the result to OUT: ANALYSIS.npy, of `cache` every point as POINT.npy. */
 #if !defined(_POSIX_C_SOURCE)

@@ -5,7 +5,7 @@
     common="--vocab 512 --layers 2 --width 64 --heads 4 --context 64 --gain --no-qk-norm --no-embed-norm --steps 150"
     build/tn train TEXT --out gpt2 $common --norm layer --positions learned --mlp gelu-tanh --bias --tied
     build/tn train TEXT --out llama $common --mlp swiglu
-    build/tn export gpt2 --hf gpt2-hf && build/tn export llama --hf llama-hf
+    build/tn export gpt2 --out gpt2-hf && build/tn export llama --out llama-hf
     build/venv/bin/python tools/bench/circuits/circuits_peer.py build/circuits gpt2-hf llama-hf
 
 Both read the same folder and get the same four texts of random ids. A difference is the largest |ours - theirs| over the

@@ -32,7 +32,7 @@ tn.sections.compare = (section, box) => {
         try { values = found(); } catch (error) { why = error.message; }
         missing.textContent = values ? "" : `The spectra of ${tn.plain(names[chosen])} are not here: ${why}.`;
         const [a, b] = values || [[], []];
-        return { logY, label: `spectra of ${tn.plain(names[chosen])}${block === undefined ? "" : `, block ${block}`}`,
+        return { logY, label: `spectra of “${tn.plain(names[chosen])}”${block === undefined ? "" : `, block ${block}`}`,
             series: [{ name: section.a, y: a }, { name: section.b, y: b, dashed: true }] };
     };
     const update = () => plot.update(state()), choose = i => { chosen = i; update(); };

@@ -44,18 +44,32 @@ const tokenList = (tokens, title) => {
                 tn.number(value, 3)))));
 };
 
-/* What is known of eigenvector k of an output: {value, share, vector?, tokens?, opposite?, sentences?}; shares are of those that
-   are not gone. */
+/* Whether eigenvectors within the null are shown, which chance alone would give: one choice for all of the page. */
+tn.anyway = (tn.page.sections || []).some(section => section && section.within_null);
+tn.isShown = one => !one.within || tn.anyway;
+tn.anywayToggle = () => {
+    const button = tn.toggle("show anyway", tn.anyway, on => {
+        tn.anyway = on;
+        document.dispatchEvent(new Event("tn-anyway"));
+    });
+    document.addEventListener("tn-anyway", () => button.setAttribute("aria-pressed", tn.anyway));
+    return button;
+};
+tn.isWithin = (output, value) => typeof output.null_edge === "number" && Math.abs(value) <= output.null_edge;
+
+/* What is known of eigenvector k of an output: {value, share, within, vector?, tokens?, opposite?, sentences?}; shares are of
+   those that are not gone. */
 tn.eigenvectors = (output, gone = () => false) => {
     const values = tn.array(output.values), vectors = output.vectors && tn.array(output.vectors);
     const total = values.reduce((sum, value, k) => sum + (gone(k) ? 0 : Math.abs(value)), 0) || 1;
-    return Array.from(values, (value, k) => ({ k, value, share: Math.abs(value) / total, vector: vectors && k < vectors.shape[0]
+    return Array.from(values, (value, k) => ({ k, value, share: Math.abs(value) / total,
+        within: tn.isWithin(output, value), vector: vectors && k < vectors.shape[0]
         ? tn.row(vectors, k) : null,
         tokens: (output.tokens || [])[k], opposite: (output.opposite || [])[k], sentences: (output.sentences || [])[k] }));
 };
 
 const card = (one, pick, gone) => tn.h("button", { type: "button", role: "radio", class: "vector " + (one.value < 0 ? "below"
-    : "above") + (gone ? " gone" : ""), onclick: pick },
+    : "above") + (gone ? " gone" : "") + (one.within ? " within" : ""), onclick: pick },
     one.vector && tn.page.pixels ? tn.picture(one.vector, tn.page.pixels.width, tn.page.pixels.height,
         { label: `eigenvector ${one.k}` }) : null,
     one.tokens ? tn.h("span", { class: "firsts" }, one.tokens.slice(0, 4).map(t => [tn.token(t.token), " "])) : null,
@@ -75,6 +89,8 @@ const detail = (one, name, gone, row = rowsOf(name)) => tn.h("div", { class: "de
             : tn.h("p", {}, "eigenvalue ", tn.number(one.value, 6), tn.h("span", { class: "soft" }, " · ",
                 tn.percent(one.share),
                 " of the sum of magnitudes shown")),
+        one.within ? tn.h("p", { class: "soft",
+            text: "Within the null: chance alone gives such a value, so that this eigenvector says nothing." }) : null,
         one.vector && tn.page.pixels ? row.place : null,
         one.tokens ? [tn.h("div", { class: "columns" }, tokenList(one.tokens, one.opposite ? "nearest tokens" : null),
             one.opposite ? tokenList(one.opposite, "at the other end") : null),
@@ -125,6 +141,16 @@ const gallery = (all, name, told, isGone = () => false) => {
     }];
 };
 
+/* How many of an output's eigenvectors are more than chance, in a sentence. */
+const verdict = all => {
+    const beyond = all.filter(one => !one.within).length;
+    return !beyond ? `None of the ${all.length} largest eigenvalues is beyond the null: chance alone gives such values, and `
+            + "their eigenvectors say nothing."
+        : beyond === all.length ? `All of the ${all.length} largest eigenvalues are beyond the null, the largest that chance `
+            + "alone gives."
+        : `${beyond} of the ${all.length} largest eigenvalues ${beyond > 1 ? "are" : "is"} beyond the null, the largest `
+            + "that chance alone gives. The eigenvectors of the others say nothing.";
+};
 tn.sections.eigen = (section, box) => {
     const pictures = tn.page.pixels && section.outputs.some(output => output.vectors);
     const place = tn.h("div", { class: pictures ? "gallery pictures" : "gallery" });
@@ -132,16 +158,21 @@ tn.sections.eigen = (section, box) => {
     const picker = tn.picker(section.output_label || "output", names, i => { show(i); follow(i); });
     let choose = () => false;
     const told = tn.keep(section.id, k => /^\d{1,9}$/.test(k) && choose(Number(k)));
+    const compared = section.outputs.some(output => typeof output.null_edge === "number"), said = tn.h("span", {});
     const show = i => {
-        const all = tn.eigenvectors(section.outputs[i], tn.isMain(section) ? k => tn.isGone(i, k) : undefined);
-        const parts = all.length ? gallery(all, names[i], told, tn.isMain(section) ? k => tn.isGone(i, k) : undefined)
-            : [tn.h("p", { class: "soft", text: "This output has no eigenvectors." })];
+        const gone = tn.isMain(section) ? k => tn.isGone(i, k) : undefined;
+        const all = tn.eigenvectors(section.outputs[i], gone), some = all.filter(tn.isShown);
+        said.textContent = all.length && typeof section.outputs[i].null_edge === "number" ? verdict(all) + " " : "";
+        const parts = some.length ? gallery(some, names[i], told, gone)
+            : all.length ? [] : [tn.h("p", { class: "soft", text: "This output has no eigenvectors." })];
         choose = parts[2] || (() => false);
         told(null);
         place.replaceChildren(...parts.slice(0, 2));
     };
     const follow = tn.follow("output", names, picker, show);
     if (tn.isMain(section)) document.addEventListener("tn-model", () => show(picker.value));
-    box.append(tn.h("div", { class: "tools" }, picker.element), place);
+    document.addEventListener("tn-anyway", () => show(picker.value));
+    box.append(tn.h("div", { class: "tools" }, picker.element),
+        compared ? tn.h("p", { class: "null" }, said, tn.anywayToggle()) : "", place);
     show(0);
 };

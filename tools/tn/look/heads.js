@@ -103,7 +103,7 @@ tn.sections.heads = (section, box) => {
             picker.element), body);
         open(picker.value);
     };
-    const row = head => [`${head.layer}.${head.head}`, ...columns.map(([key]) => gone(head) ? "ablated"
+    const row = head => [`${head.layer}.head${head.head}`, ...columns.map(([key]) => gone(head) ? "ablated"
         : key === "composition" && tn.gone.has(`blocks.${head.reads}`) ? null : head[key])];
     const table = tn.chooser("heads", [["head"], ...columns.map(([, label, explanation]) => [label, explanation])],
         heads.map(row), (i, byReader) => {

@@ -13,9 +13,11 @@ const strip = (ones, name) => {
 };
 const classCard = (output, o, section, pick) => {
     const all = tn.eigenvectors(output).filter(one => one.vector && !(tn.isMain(section) && tn.isGone(o, one.k)));
-    const of = sign => all.filter(one => one.value * sign > 0).sort((a, b) => sign * (b.value - a.value)).slice(0, 2);
+    const of = sign => all.filter(one => one.value * sign > 0 && tn.isShown(one)).sort((a, b) => sign * (b.value - a.value))
+        .slice(0, 2);
     return tn.h("button", { type: "button", class: "class", "aria-label": `class ${tn.plain(output.name)}`, onclick: pick },
-        tn.h("b", {}, tn.token(output.name)), strip(of(1), output.name), strip(of(-1), output.name));
+        tn.h("b", {}, tn.token(output.name)), all.some(tn.isShown) ? [strip(of(1), output.name), strip(of(-1), output.name)]
+            : tn.h("span", { class: "soft small", text: "no pattern beyond chance" }));
 };
 /* How many patterns are more than chance. */
 const beyondChance = () => {
@@ -26,7 +28,7 @@ const beyondChance = () => {
     const mean = k => counts.reduce((sum, pair) => sum + pair[k], 0) / counts.length;
     return tn.h("p", { class: "finding" }, "On average ", tn.h("b", { text: tn.format(Math.round(mean(0))) }),
         ` of ${tn.format(Math.round(mean(1)))} patterns of an output are stronger than those of shuffled weights; the others `,
-        "could be chance.");
+        "could be chance, and are not shown. ", tn.anywayToggle());
 };
 const classes = (section, box) => {
     const eigen = sections("eigen")[0], grid = tn.h("div", { class: "classes" }), names = eigen.outputs.map(one => one.name);
@@ -35,6 +37,7 @@ const classes = (section, box) => {
     const draw = () => grid.replaceChildren(...eigen.outputs.slice(0, shown).map((output, o) =>
         classCard(output, o, eigen, () => choose(o))));
     tn.drawn(draw);
+    document.addEventListener("tn-anyway", draw);
     const more = tn.h("button", { type: "button", class: "more", hidden: names.length <= most,
         text: `all ${names.length} outputs`,
         onclick: () => { shown = names.length; more.hidden = true; draw(); } });
@@ -126,16 +129,18 @@ const twoClasses = (section, box) => {
     const [a, b] = sections("eigen"), compare = sections("compare")[0], names = a.outputs.map(one => one.name);
     const grid = tn.h("div", { class: "classes" }), choose = tn.follow("output", names, { value: -1, show() {} }, () => {});
     const strongest = output => {
-        const all = tn.eigenvectors(output).filter(one => one.vector);
+        const all = tn.eigenvectors(output).filter(one => one.vector && tn.isShown(one));
         return [1, -1].map(sign => all.filter(one => one.value * sign > 0).sort((x, y) =>
             sign * (y.value - x.value))[0]).filter(Boolean);
     };
-    grid.append(...a.outputs.slice(0, most).map((output, o) => tn.h("button", { type: "button", class: "class",
-        "aria-label": `class ${tn.plain(output.name)}`, onclick: () => choose(o) },
+    const draw = () => grid.replaceChildren(...a.outputs.slice(0, most).map((output, o) => tn.h("button", { type: "button",
+        class: "class", "aria-label": `class ${tn.plain(output.name)}`, onclick: () => choose(o) },
         tn.h("b", {}, tn.token(output.name)), tn.h("span", { class: "caption" }, "cosine ",
             tn.number(compare.rows[o].similarity, 2)),
         [output, b.outputs[o]].map((one, i) => tn.h("div", { class: "of-model", style: `--ink: var(--series-${i + 1})` },
             strip(strongest(one), one.name))))));
+    document.addEventListener("tn-anyway", draw);
+    draw();
     box.append(tn.h("p", { class: "small soft keys" }, [compare.a, compare.b].map((name, i) =>
         tn.h("span", { class: "key", style: `--ink: var(--series-${i + 1})` }, tn.token(name))),
         tn.h("span", { text: "for (left) and against (right); a click chooses this output below" })), grid);

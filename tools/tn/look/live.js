@@ -162,7 +162,8 @@ const images = (call, live, box) => {
         const row = ({ k, value, part }) => ({ value: part, class: gone(k) ? "gone" : "",
             label: ablation(gone(k), `eigenvector ${k}`, () => ablate(k), { class: "plain spoke ablate", "data-k": k },
                 tn.picture(pictureOf(k), width, height),
-                tn.h("span", {}, tn.number(value, 3))) });
+                tn.h("span", {}, tn.number(value, 3), known && tn.isWithin(known.outputs[chosen], value)
+                    ? tn.h("i", { class: "soft", text: " within the null" }) : null)) });
         const rows = all.sort((a, b) => b.size - a.size).slice(0, 10).map(row);
         const more = all.slice(10).reduce((sum, one) => sum + one.part, numbers[2 * count]);
         spoke.replaceChildren(tn.h("h4", {}, "Eigenvectors that spoke for ", tn.token(names[chosen]), " · click to ablate"),
@@ -190,7 +191,7 @@ const images = (call, live, box) => {
     const follow = tn.follow("output", names, { get value() { return chosen; }, show(c) { chosen = c; } }, again);
     const ablate = k => {
         const c = chosen;
-        answer(() => tn.ablate(key(k), ["eigenvector ", String(k), " of ", tn.token(names[c])],
+        answer(() => tn.ablate(key(k), ["eigenvector ", String(k), " for “", tn.token(names[c]), "”"],
             off => call("live_ablate", c, k, off ? 1 : 0)));
         const button = spoke.querySelector(`[data-k="${k}"]`);
         if (button) button.focus();

@@ -14,10 +14,12 @@ tn.sections.pairs = (section, box) => {
     const more = tn.h("button", { type: "button", text: "show more", onclick: () => { most += 4 * page; show(); } });
     let most = page, sign = 0, found = [];
     const signs = tn.picker("sign", ["both", "positive", "negative"], i => { sign = [0, 1, -1][i]; most = page; show(); });
+    const compared = section.rows.some(row => row.within);
+    if (compared) document.addEventListener("tn-anyway", () => { most = page; show(); });
     const show = () => {
         const wanted = input.value.toLowerCase().trim();
         found = section.rows.filter((row, i) => !tn.gone.has(`blocks.${row.block}.mlp`) && texts[i].includes(wanted)
-            && (!sign || row.value * sign > 0));
+            && (!sign || row.value * sign > 0) && tn.isShown(row));
         count.textContent = found.length === section.rows.length ? `${found.length} pairs`
             : `${found.length} of ${section.rows.length} pairs`;
         place.replaceChildren(found.length
@@ -30,7 +32,7 @@ tn.sections.pairs = (section, box) => {
         more.hidden = found.length <= most;
     };
     box.append(tn.h("div", { class: "tools" }, tn.h("div", { class: "picker" },
-        tn.h("label", { class: "label", for: id, text: "search" }), input), signs.element, count), place, more,
+        tn.h("label", { class: "label", for: id, text: "search" }), input), signs.element, compared ? tn.anywayToggle() : null, count), place, more,
         tn.saves(() => input.value.trim(), { CSV: () => tn.csv([[labels.first, labels.second, labels.output, section.unit || "value"],
             ...found.map(row => [row.first, row.second, row.output, row.value])]) }));
     tn.drawn(show);

@@ -52,7 +52,7 @@ tn.sections.spectra = (section, box) => {
             ({ name: other.name, y: other.y.slice(0, most).map(Math.abs), class: "faint", ink: "var(--faint)", quiet: true }));
         const shown = group.y.slice(0, most), y = logY ? shown.map(Math.abs) : shown;
         return { series: [{ name: group.name, y: shown, kind: "stems", signs: true }, ...(logY ? others : [])], logY,
-            zero: true, label: `spectrum of ${tn.plain(group.name)}`,
+            zero: true, label: `spectrum of “${tn.plain(group.name)}”`,
                  rules: edge === null || edge === undefined || (logY && edge <= 0) ? [] : [{ y: edge, label: "null’s edge" },
                      ...(logY || y.every(v => v >= 0) ? [] : [{ y: -edge, label: "" }])] };
     };

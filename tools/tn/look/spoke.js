@@ -8,7 +8,8 @@ const table = (parts, name, rest, exact) => {
     const total = parts.reduce((sum, part) => sum + part.part, 0) + rest, { width, height } = tn.page.pixels;
     return [tn.h("div", { class: "scroll" }, tn.bars(parts.slice(0, 10).map(part => ({ value: part.part,
             label: tn.h("span", { class: "spoke" }, tn.picture(part.vector, width, height, { label: `eigenvector ${part.k}` }),
-                tn.h("span", {}, "eigenvalue ", tn.number(part.value, 3))),
+                tn.h("span", {}, "eigenvalue ", tn.number(part.value, 3), part.within ? tn.h("i", { class: "soft",
+                    text: " within the null" }) : null)),
             note: tn.number(part.activation, 3) })), { head: ["eigenvector", "", "contribution", "activation"] })),
         tn.h("p", { class: "total" }, `sum of ${parts.length} contributions${rest ? ", and the rest, " : ""}`, rest
             ? tn.number(rest) : null, " to ", tn.token(name), ": ", tn.number(total, 6),
