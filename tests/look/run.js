@@ -107,16 +107,23 @@ whenFilled({
     async address() {
         const text = 'a #&=%+?\n\u{1f600} "the" cat', part = "blocks.0.attn.1";
         type(one("#live-text"), text);
+        all("#live-tokens .said")[1].click();
+        const slider = one("#live-steer input[type=range]");
+        slider.value = 0.5;
+        slider.dispatchEvent(new Event("input", { bubbles: true }));
         one(`[data-part="${part}"]`).click();
         await rest(300);
         const vector = one("#live-vectors .ablate");
         if (vector) vector.click();
         all("#heads .chooser tbody tr")[1].click();
         await rest(700);
-        const hash = location.hash, gone = [...tn.gone.values()].map(one => one.link).join(), state = () => ({ ...tn.answer,
+        const hash = location.hash, out = () =>
+            [...tn.gone.values()].filter(one => !one.added).map(one => one.link).join(), gone = out(), state = () => ({ ...tn.answer,
             patterns: 0 });
         equal("address: text", new URLSearchParams(hash.split("?")[1]).get("text"), text);
         equal("address: two are ablated", gone.split(",").length, 2);
+        equal("address: position", new URLSearchParams(hash.split("?")[1]).get("position"), "1");
+        check("address: steering", /^0\.5 \d+ ./.test(new URLSearchParams(hash.split("?")[1]).get("steer")), hash);
         const before = JSON.stringify(state());
         tn.restore();
         type(one("#live-text"), "the");
@@ -126,9 +133,11 @@ whenFilled({
         await follow(hash);
         equal("address: the same again", location.hash.split("?")[1], hash.split("?")[1]);
         equal("address: the text", one("#live-text").value, text);
-        equal("address: what is ablated", [...tn.gone.values()].map(one => one.link).join(), gone);
+        equal("address: what is ablated", out(), gone);
+        equal("address: the position", all("#live-tokens .said")[1].getAttribute("aria-checked"), "true");
+        check("address: it is steered", tn.gone.has("steering") && slider.value === "0.5", slider.value);
         equal("address: the answer", JSON.stringify(state()), before);
-        equal("address: the head", all("#heads [aria-selected=true] th")[0].textContent, "0.1");
+        equal("address: the head", all("#heads [aria-selected=true] th")[0].textContent, "0.head1");
         check("address: nothing is missing", one("#address").hidden, one("#address").textContent);
         await follow("#%E0%A4%A?head=9.9&off=blocks.0.attn.1,__proto__&constructor=1&output=\u202e&interactions-0=1");
         for (const word of ["%E0%A4%A", "head 9.9", "__proto__", "constructor", "U+202E", "interactions-0 1"])

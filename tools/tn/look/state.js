@@ -5,14 +5,15 @@
 
 /* ---- the address: #SECTION?KEY=VALUE&... tn.keep(key, set) gives a function that a choice of the reader is told to (null: the
    usual one). set(value) makes the choice that an address has; it returns false, or throws, if this page has none of that name.
-   What is asked for is set in this order, and then in that of the address, because the later ones depend on these. */
+   What is asked for is set in the order of `rank`, because the later ones depend on the first; the address is written in it. */
 const kept = new Map(), chosen = new Map(), early = ["text", "position", "token", "off", "output"];
+const rank = key => key === "steer" ? 9 : early.includes(key) ? early.indexOf(key) : early.length;
 let asked = new Map(), place = "", opened = false, writing = 0;
 const write = () => {
     if (!opened) return;
     clearTimeout(writing);
     writing = setTimeout(() => {
-        const choices = new URLSearchParams([...chosen]).toString();
+        const choices = new URLSearchParams([...chosen].sort(([a], [b]) => rank(a) - rank(b))).toString();
         const hash = place || choices ? "#" + encodeURIComponent(place) + (choices ? "?" + choices : "") : "";
         if (hash === location.hash) return;
         try { history.replaceState(history.state, "", location.pathname + location.search + hash); }
@@ -39,7 +40,7 @@ const read = () => {
 tn.openAddress = () => {
     read();
     const missing = [], section = place && document.getElementById(place);
-    for (const key of [...early.filter(one => asked.has(one)), ...[...asked.keys()].filter(one => !early.includes(one))]) {
+    for (const key of [...asked.keys()].sort((a, b) => rank(a) - rank(b))) {
         let good = false;
         try { good = kept.has(key) && kept.get(key)(asked.get(key)) !== false; } catch { /* what it asks for is no name */ }
         if (good) chosen.set(key, asked.get(key));
