@@ -55,8 +55,8 @@ SEEN = {
     "look-phone": ("clothes.html", "", ".top, #learnt", 390, "light"),
     "look-compare": ("two.html", "", ".top, #learnt", 760, "light"),
     "look-language": ("story.html", "", ".top, #learnt", 760, "light"),
-    "look-live": ("story.html", "", "#live", 760, "light"),
-    "look-tokens": ("story.html", "", "#eigen-0", 760, "dark"),
+    "look-live": ("story.html", "", "#live", 760, "light", "nav, .large-pattern, #live h5, #live-steer"),
+    "look-tokens": ("story.html", "", "#eigen-1", 760, "dark"),
     "look-matrix": ("story.html", "", "#interactions-1", 760, "light"),
     "look-time": ("story.html", "", "#time", 760, "light"),
 }
@@ -80,7 +80,9 @@ def shot(page, query, shown, width, theme, hidden="nav"):
     style = (f"nav, footer, .switches, .skip, .top, section.section, {hidden} {{ display: none !important }} "
              f":is({shown}) {{ display: block !important; border: 0 !important; margin-top: 0 !important; "
              "padding-top: 0 !important } #content { padding: 1.4rem 0 !important }")
-    (WORK / "shot.html").write_text((WORK / page).read_text() + f"""<style>{style}</style><script>
+    # A browser's virtual time does not wait for a worker; without one the page itself answers.
+    text = (WORK / page).read_text().replace("<script", "<script>window.Worker = undefined</script><script", 1)
+    (WORK / "shot.html").write_text(text + f"""<style>{style}</style><script>
         document.documentElement.dataset.theme = "{theme}"; document.dispatchEvent(new Event("tn-theme"));</script>""")
     (WORK / "frame.html").write_text(f"""<!DOCTYPE html><body style="margin: 0"><iframe src="shot.html{query}"
         style="border: 0; display: block; height: 2600px; width: {width}px"></iframe>""")

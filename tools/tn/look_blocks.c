@@ -155,13 +155,14 @@ static bool ends_sentence(const char *name)
     return strchr(name, '\n') || (n && strchr(".!?", name[n - 1]));
 }
 
-/* The sentence of a place of the text, [*first,*end): at most SENTENCE_TOKENS on both sides, and within its window. */
+/* The sentence of a place of the text, [*first,*end): at most SENTENCE_TOKENS on both sides, and within its window. A stop after
+   a stop, as in "...", has the sentence before it. */
 static void sentence_of(const subject *s, const streams *t, int64_t at, int64_t *first, int64_t *end)
 {
     const int64_t bos = s->m.tokenizer ? tn_tokenizer_bos(s->m.tokenizer) : -1, start = at / t->length * t->length,
                   stop = start + t->length;
     for (*first = at; *first > start && *first > at - SENTENCE_TOKENS && t->ids[*first] != bos; (*first)--)
-        if (ends_sentence(s->names[t->ids[*first - 1]])) break;
+        if (*first < at - 1 && ends_sentence(s->names[t->ids[*first - 1]])) break;
     for (*end = at + 1; *end < stop && *end < at + SENTENCE_TOKENS && t->ids[*end] != bos; (*end)++)
         if (ends_sentence(s->names[t->ids[*end - 1]])) break;
 }
@@ -178,6 +179,7 @@ static void put_sentences(page *p, const subject *s, const streams *t, int64_t b
         while (i < shown && !(at[k] >= first[i] && at[k] < end[i])) i++;
         if (i < shown) continue;
         sentence_of(s, t, at[k], &first[shown], &end[shown]);
+        if (end[shown] - first[shown] < 3) continue;        /* the beginning of a window, of which no sentence is left */
         page_open(p, NULL, '{');
         page_number(p, "first", (double)first[shown]);
         page_vector(p, "values", ARRAY_F32, end[shown] - first[shown], product + first[shown]);
