@@ -265,6 +265,7 @@ static void functions(void *at)
         *), OF(tn_cp_stack_result *));
     OF(tn_status) = tn_cp_signal(OF(const tn_cp *), OF(const tn_signal_desc *), OF(tn_signal *));
     tn_signal_destroy(OF(tn_signal *));
+    OF(tn_cp *) = tn_cp_null(OF(const tn_cp *), OF(const tn_signal_desc *), OF(int64_t));
     OF(tn_status) = tn_cp_certify(OF(const tn_cp *), OF(double), OF(double), OF(const tn_tensor *), OF(tn_certificate *));
     tn_certificate_destroy(OF(tn_certificate *));
     OF(tn_tensor *) = tn_cp_feature_interactions(OF(const tn_cp *), OF(const tn_tensor *), OF(const tn_tensor *), OF(const
@@ -624,8 +625,9 @@ static void fields(void *at)
         s->d_qk = OF(int64_t); s->d_v = OF(int64_t); s->kind = OF(tn_attention_kind); s->form = OF(tn_attend_form);
         s->bidirectional = OF(bool); s->window = OF(int64_t); s->row_scale = OF(tn_row_scale); s->row_length = OF(int64_t);
         s->scale = OF(double); s->no_rope = OF(bool); s->rope_base = OF(double); s->rope_scaling = OF(tn_rope_scaling);
-        s->qk_norm = OF(bool); s->head_norm = OF(bool); s->lambda_init = OF(double); s->depth = OF(int64_t); s->bias = OF(bool);
-        s->out_bias = OF(bool); s->mix_values = OF(bool); s->init = OF(tn_init); s->init_out = OF(tn_init); }
+        s->qk_norm = OF(bool); s->qk_norm_eps = OF(double); s->head_norm = OF(bool); s->lambda_init = OF(double); s->depth =
+        OF(int64_t); s->bias = OF(bool); s->out_bias = OF(bool); s->mix_values = OF(bool); s->init = OF(tn_init); s->init_out =
+        OF(tn_init); }
     { tn_attention *s = (tn_attention *)at; OF(tn_attention_desc) = s->desc; OF(tn_tensor *) = s->qk; OF(tn_tensor *) = s->v;
         OF(tn_tensor *) = s->o; OF(tn_tensor *) = s->qkb; OF(tn_tensor *) = s->vb; OF(tn_tensor *) = s->ob; OF(tn_tensor *) =
         s->lambda; OF(tn_tensor *) = s->mix; }
@@ -705,10 +707,10 @@ static void fields(void *at)
         s->heads = OF(int64_t); s->context = OF(int64_t); s->mlp = OF(tn_mlp_kind); s->mlp_order = OF(int64_t); s->hidden =
         OF(int64_t); s->mlp_bias = OF(bool); s->mlp_out_bias = OF(bool); s->no_projection = OF(bool); s->attention =
         OF(tn_attention_kind); s->form = OF(tn_attend_form); s->d_qk = OF(int64_t); s->d_v = OF(int64_t); s->window =
-        OF(int64_t); s->bidirectional = OF(bool); s->qk_norm = OF(bool); s->head_norm = OF(bool); s->row_scale =
-        OF(tn_row_scale); s->row_length = OF(int64_t); s->score_scale = OF(double); s->lambda_init = OF(double); s->attn_bias =
-        OF(bool); s->attn_out_bias = OF(bool); s->attention_count = OF(int64_t); s->window_count = OF(int64_t); s->mlp_count =
-        OF(int64_t); (void)s->attention_cycle[0]; (void)s->window_cycle[0]; (void)s->mlp_cycle[0]; s->positions =
+        OF(int64_t); s->bidirectional = OF(bool); s->qk_norm = OF(bool); s->head_norm = OF(bool); s->qk_norm_eps = OF(double);
+        s->row_scale = OF(tn_row_scale); s->row_length = OF(int64_t); s->score_scale = OF(double); s->lambda_init = OF(double);
+        s->attn_bias = OF(bool); s->attn_out_bias = OF(bool); s->attention_count = OF(int64_t); s->window_count = OF(int64_t);
+        s->mlp_count = OF(int64_t); (void)s->attention_cycle[0]; (void)s->window_cycle[0]; (void)s->mlp_cycle[0]; s->positions =
         OF(tn_positions); s->rope_base = OF(double); s->rope_scaling = OF(tn_rope_scaling); s->norm = OF(tn_norm_kind);
         s->norm_place = OF(tn_place); s->no_norm = OF(bool); s->no_norm_gain = OF(bool); s->norm_bias = OF(bool); s->embed_norm
         = OF(bool); s->norm_eps = OF(double); s->attn_scale = OF(double); s->mlp_scale = OF(double); s->x0_residual = OF(bool);
