@@ -2121,8 +2121,8 @@ typedef struct tn_signal {
    tn_cp_spectrum. Order 2 only.   Parallel analysis: Horn 1965; by permutations: Buja & Eyuboglu 1992 */
 TN_API tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *out);
 TN_API void      tn_signal_destroy(tn_signal *s);                              /* frees the tensors of the result */
-/* Makes one draw of the null model, from 0, as tn_cp_signal with this desc does: to ask it for other numbers than eigenvalues,
-   such as its largest pair of inputs. Of the desc (NULL: defaults) null and seed matter. NULL on error. Order 2 only. */
+/* Makes one draw of the null model, as tn_cp_signal with this desc does: to ask it for other numbers than eigenvalues, such as
+   its largest pair of inputs. draw: its number, from 0. Of the desc (NULL: defaults) null and seed matter. NULL on error. Order 2 only. */
 TN_API tn_cp    *tn_cp_null(const tn_cp *cp, const tn_signal_desc *desc, int64_t draw);
 
 /* ---- truncation with a certificate -------------------------------------- >>analysis-certificate */
@@ -3687,7 +3687,8 @@ TN_API void      tn_circuit_ablation_destroy(tn_circuit_ablation *d);           
    change e of y0, and neither the last norm nor a soft cap changes an order. Where the end sees one unknown position only
    (unknown 1, or a window of c + 1) every token is tried instead, and where it sees none the end is run: these bounds are
    attained, those of the accuracy included. Elsewhere upper counts an end whenever the bounds let `next` reach the
-   prediction's logit, although a third token may be above both in each such text. All bounds hold to the rounding of the context's dtype. */
+   prediction's logit, although a third token may be above both in each such text. All bounds hold to the rounding of the
+   context's dtype. */
 typedef struct tn_circuit_bound_desc {
     int64_t        unknown;     /* number of earlier tokens that there can be; 0: none, the known end is the text    */
     uint64_t       dropped;     /* heads (bit h) that a pruned circuit lacks: all that they can do is counted as change. The
@@ -4251,9 +4252,6 @@ enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GR
 
 /* The tensor whose bytes t refers to: its base, or itself. */
 static inline const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
-
-static inline void *tni_malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
-static inline void  tni_mfree(void *p, size_t bytes, void *user) { (void)bytes; (void)user; free(p); }
 
 #define TNI_ALIGN 64
 
@@ -4859,6 +4857,11 @@ void tn_ctx_clear_error(tn_ctx *ctx)
    tni_area. tests/idioms.sh finds a bare product in the arguments of a call, not one that was computed before.
    ====================================================================== */
 
+/* The library's own allocator, which a context has if its desc has none. They are functions, not inline ones, because a
+   context is asked whether it has them: an inline function may be another one in each unit. */
+TNI_FN void *tni_malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
+TNI_FN void  tni_mfree(void *p, size_t bytes, void *user) { (void)bytes; (void)user; free(p); }
+
 static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)
 {
     size_t max = ctx->desc.max_bytes, live = ctx->memory.live;
@@ -5016,7 +5019,7 @@ TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a)
    One test after the last piece is enough. What was taken after a mark, a copy of w.newest, can be released alone.
      A block has twice the bytes of all before it, or those of its first piece: malloc returns memory to the system when more
    than twice the largest block is free, and the next call would wait for each page again (a fifth of the time of 64 small
-   eigendecompositions). For a checker of memory each piece is a block, so that it sees where the piece ends. */
+   eigendecompositions). For a checker of memory, a program's own allocator and under a limit each piece is a block. */
 
 enum { TNI_TAKEN_HEAD = 16, TNI_TAKEN_MOST = 31 << 20 };     /* bytes before a piece; glibc keeps no block from 32 MB on */
 
@@ -5035,7 +5038,8 @@ static tni_taken *tni_take_piece(tni_scratch *w, size_t bytes)
     size_t block = bytes <= w->left ? 0 : bytes;
     if (block > 0) {
         const size_t more = w->all < TNI_TAKEN_MOST / 2 ? 2 * w->all : TNI_TAKEN_MOST;
-        if (!TNI_MEMORY_CHECKED && ctx->desc.max_bytes == 0 && more > block) block = more;
+        const bool   own = ctx->desc.allocator.alloc == tni_malloc && ctx->desc.max_bytes == 0;
+        if (!TNI_MEMORY_CHECKED && own && more > block) block = more;
         if (!(piece = (tni_taken *)tni_alloc(w->ctx, block, w->what))) return NULL;
         w->left = block;
         w->all += block;
@@ -50205,7 +50209,8 @@ static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, 
     m->bytes = bytes;
 }
 
-/* align: 0 begins at x on the baseline y, 1/2 is centred there, 1 ends there. `upwards`: rotated by a right angle to read upwards. */
+/* align: 0 begins at x on the baseline y, 1/2 is centred there, 1 ends there. `upwards`: rotated by a right angle, so that it is
+   read from below. */
 static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
                            bool upwards)
 {

@@ -164,7 +164,8 @@ static inline double plain_attention_heads(const tn_attention_desc *d, plain_wei
         double *row = qk + r * d->d_qk, squares = 0;
         for (int64_t i = 0; i < d->d_qk; i++) squares += row[i] * row[i];
         if (d->qk_norm && sqrt(squares / (double)d->d_qk) < least) least = sqrt(squares / (double)d->d_qk);
-        plain_rope(row, d->d_qk, r / all % T, d->no_rope ? 0 : d->rope_base > 0 ? d->rope_base : 10000, !d->qk_norm ? -1 : d->qk_norm_eps > 0 ? d->qk_norm_eps : 1e-6, part);
+        plain_rope(row, d->d_qk, r / all % T, d->no_rope ? 0 : d->rope_base > 0 ? d->rope_base : 10000,
+                   !d->qk_norm ? -1 : d->qk_norm_eps > 0 ? d->qk_norm_eps : 1e-6, part);
         memcpy(row, part, sizeof *row * (size_t)d->d_qk);
     }
     a.kind = d->kind == TN_ATTENTION_SQUARED ? TN_ATTEND_SQUARED : d->kind == TN_ATTENTION_BILINEAR ? TN_ATTEND_BILINEAR : TN_ATTEND_SOFTMAX;

@@ -399,7 +399,8 @@ TN_API void      tn_circuit_ablation_destroy(tn_circuit_ablation *d);           
    change e of y0, and neither the last norm nor a soft cap changes an order. Where the end sees one unknown position only
    (unknown 1, or a window of c + 1) every token is tried instead, and where it sees none the end is run: these bounds are
    attained, those of the accuracy included. Elsewhere upper counts an end whenever the bounds let `next` reach the
-   prediction's logit, although a third token may be above both in each such text. All bounds hold to the rounding of the context's dtype. */
+   prediction's logit, although a third token may be above both in each such text. All bounds hold to the rounding of the
+   context's dtype. */
 typedef struct tn_circuit_bound_desc {
     int64_t        unknown;     /* number of earlier tokens that there can be; 0: none, the known end is the text    */
     uint64_t       dropped;     /* heads (bit h) that a pruned circuit lacks: all that they can do is counted as change. The

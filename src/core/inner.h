@@ -344,9 +344,6 @@ enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GR
 /* The tensor whose bytes t refers to: its base, or itself. */
 static inline const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
 
-static inline void *tni_malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
-static inline void  tni_mfree(void *p, size_t bytes, void *user) { (void)bytes; (void)user; free(p); }
-
 #define TNI_ALIGN 64
 
 /* The midpoint of one of 2^23 intervals: never 0, never 1, exact in float. */
@@ -443,6 +440,8 @@ TNI_FN void tni_object_free(tni_owned *o, size_t bytes);
 TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes);
 TNI_NOINLINE TNI_FN tn_tensor **tni_arena_list(tn_ctx *ctx, int64_t n);
 TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a);
+TNI_FN void *tni_malloc(size_t bytes, void *user);
+TNI_FN void tni_mfree(void *p, size_t bytes, void *user);
 TNI_FN tni_scratch tni_scratch_begin(tn_ctx *ctx, const char *what);
 TNI_NOINLINE TNI_FN void *tni_take(tni_scratch *w, int64_t n, size_t each);
 TNI_NOINLINE TNI_FN void *tni_take_zeroed(tni_scratch *w, int64_t n, size_t each);

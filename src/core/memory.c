@@ -8,6 +8,11 @@
    tni_area. tests/idioms.sh finds a bare product in the arguments of a call, not one that was computed before.
    ====================================================================== */
 
+/* The library's own allocator, which a context has if its desc has none. They are functions, not inline ones, because a
+   context is asked whether it has them: an inline function may be another one in each unit. */
+TNI_FN void *tni_malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
+TNI_FN void  tni_mfree(void *p, size_t bytes, void *user) { (void)bytes; (void)user; free(p); }
+
 static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)
 {
     size_t max = ctx->desc.max_bytes, live = ctx->memory.live;
@@ -165,7 +170,7 @@ TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a)
    One test after the last piece is enough. What was taken after a mark, a copy of w.newest, can be released alone.
      A block has twice the bytes of all before it, or those of its first piece: malloc returns memory to the system when more
    than twice the largest block is free, and the next call would wait for each page again (a fifth of the time of 64 small
-   eigendecompositions). For a checker of memory each piece is a block, so that it sees where the piece ends. */
+   eigendecompositions). For a checker of memory, a program's own allocator and under a limit each piece is a block. */
 
 enum { TNI_TAKEN_HEAD = 16, TNI_TAKEN_MOST = 31 << 20 };     /* bytes before a piece; glibc keeps no block from 32 MB on */
 
@@ -184,7 +189,8 @@ static tni_taken *tni_take_piece(tni_scratch *w, size_t bytes)
     size_t block = bytes <= w->left ? 0 : bytes;
     if (block > 0) {
         const size_t more = w->all < TNI_TAKEN_MOST / 2 ? 2 * w->all : TNI_TAKEN_MOST;
-        if (!TNI_MEMORY_CHECKED && ctx->desc.max_bytes == 0 && more > block) block = more;
+        const bool   own = ctx->desc.allocator.alloc == tni_malloc && ctx->desc.max_bytes == 0;
+        if (!TNI_MEMORY_CHECKED && own && more > block) block = more;
         if (!(piece = (tni_taken *)tni_alloc(w->ctx, block, w->what))) return NULL;
         w->left = block;
         w->all += block;

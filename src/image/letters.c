@@ -254,7 +254,8 @@ static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, 
     m->bytes = bytes;
 }
 
-/* align: 0 begins at x on the baseline y, 1/2 is centred there, 1 ends there. `upwards`: rotated by a right angle to read upwards. */
+/* align: 0 begins at x on the baseline y, 1/2 is centred there, 1 ends there. `upwards`: rotated by a right angle, so that it is
+   read from below. */
 static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
                            bool upwards)
 {
