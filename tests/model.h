@@ -31,8 +31,7 @@ static inline tn_transformer_desc variant(int k, const char **what)
     break;
     case 4:  *what = "bilinear"; d.attention = TN_ATTENTION_BILINEAR; d.row_scale = TN_ROW_SCALE_MEAN; break;
     case 5:  *what = "bilinear, linear form, short rows";
-             d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_FORM_LINEAR; d.row_length = 2; d.qk_norm = true;
-             d.qk_norm_eps = 1e-3; break;
+             d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_FORM_LINEAR; d.row_length = 2; d.qk_norm = true; break;
     case 6:  *what = "differential"; d.attention = TN_ATTENTION_DIFFERENTIAL; d.d_qk = 3; d.d_v = 1; break;
     case 7:  *what = "plain differential"; d.attention = TN_ATTENTION_DIFFERENTIAL_PLAIN; d.lambda_init = 0.3; break;
     case 8:  *what = "LayerNorm, all biases, learned positions, tied, GELU of GPT-2";
@@ -41,6 +40,7 @@ static inline tn_transformer_desc variant(int k, const char **what)
              d.positions = TN_POSITIONS_LEARNED; d.mlp = TN_MLP_GELU_TANH; break;
     case 9:  *what = "modded-nanoGPT's residuals, soft-cap";
              d.x0_residual = d.value_residual = d.embed_norm = d.no_norm_gain = d.qk_norm = true;
+             d.qk_norm_eps = 1e-5;
              d.softcap = 3; d.layers = 3; break;
     case 10: *what = "post norm"; d.norm_place = TN_PLACE_POST; d.norm = TN_NORM_LAYER; d.mlp = TN_MLP_SWISH; break;
     case 11: *what = "sandwich"; d.norm_place = TN_PLACE_SANDWICH; d.embed_norm = true; d.norm_eps = 0.01; break;

@@ -188,7 +188,7 @@ static tni_taken *tni_take_piece(tni_scratch *w, size_t bytes)
     bytes += (TNI_TAKEN_HEAD - bytes % TNI_TAKEN_HEAD) % TNI_TAKEN_HEAD;
     size_t block = bytes <= w->left ? 0 : bytes;
     if (block > 0) {
-        const size_t more = w->all < TNI_TAKEN_MOST / 2 ? 2 * w->all : TNI_TAKEN_MOST;
+        const size_t most = TNI_TAKEN_MOST, more = w->all < most / 2 ? 2 * w->all : most;
         const bool   own = ctx->desc.allocator.alloc == tni_malloc && ctx->desc.max_bytes == 0;
         if (!TNI_MEMORY_CHECKED && own && more > block) block = more;
         if (!(piece = (tni_taken *)tni_alloc(w->ctx, block, w->what))) return NULL;
