@@ -6,8 +6,8 @@
 /* ---- the address: #SECTION?KEY=VALUE&... tn.keep(key, set) gives a function that a choice of the reader is told to (null: the
    usual one). set(value) makes the choice that an address has; it returns false, or throws, if this page has none of that name.
    What is asked for is set in the order of `rank`, because the later ones depend on the first; the address is written in it. */
-const kept = new Map(), chosen = new Map(), early = ["text", "position", "token", "off", "output"];
-const rank = key => key === "steer" ? 9 : early.includes(key) ? early.indexOf(key) : early.length;
+const kept = new Map(), chosen = new Map(), early = ["text", "position", "off", "steer", "token", "output"];
+const rank = key => early.includes(key) ? early.indexOf(key) : early.length;
 let asked = new Map(), place = "", opened = false, writing = 0;
 const write = () => {
     if (!opened) return;
