@@ -3,6 +3,29 @@
 const said = tn.page.live.prompt;
 /* All but what knows the title, and that there are right-to-left names. */
 const { nothing_broke_out, right_to_left_is_isolated, ...ofThis } = everyPage;
+/* What follows, the likeliest first, in a model of its own that is made as the address says. */
+const freshly = async choices => {
+    const { live, names } = tn.page, call = await tn.engine(tn.bytes("tn-wasm"));
+    const { words } = call("live_language", tn.array(live.weights), live.config, live.tokenizer || "");
+    const [amount, block, ...name] = choices.get("steer").split(" ");
+    call("live_marks", live.marks === false ? 0 : 1);
+    call("live_text", said);
+    const lengths = [...call("live_stream", Number(block)).numbers].sort((a, b) => a - b), unit = lengths[lengths.length >> 1];
+    call("live_text", choices.get("text"));
+    call("live_at", Number(choices.get("position")));
+    for (const part of choices.get("off").split(",")) {
+        const [of, whose, value] = part.split(" ").slice(1).map(Number), [, b, head] = part.split(/\D+/).map(Number);
+        if (!part.startsWith("vector")) { call("live_ablate", b, head, 1); continue; }
+        const { count, numbers } = call("live_vectors", of, whose), n = (numbers.length - 1) / count - 7;
+        const away = k => Math.abs(numbers[7 * k] - value), k = Array.from({ length: count }, (_, i) => i).sort((i, j) =>
+            away(i) - away(j))[0], from = 7 * count + 1 + k * n;
+        call("live_hide", of, whose, 0, numbers.slice(from, from + n));
+    }
+    const direction = call("live_direction", ((names || {}).tokens || words).indexOf(name.join(" "))).numbers;
+    call("live_steer", Number(block), direction.map(v => v * amount * unit));
+    const { count, numbers } = call("live_next");
+    return [...numbers.subarray(count)].sort((a, b) => b - a);
+};
 whenFilled({
     ...ofThis,
     title() { equal("run: title", document.title, tn.page.title); },
@@ -137,6 +160,14 @@ whenFilled({
         equal("address: the position", all("#live-tokens .said")[1].getAttribute("aria-checked"), "true");
         check("address: it is steered", tn.gone.has("steering") && slider.value === "0.5", slider.value);
         equal("address: the answer", JSON.stringify(state()), before);
+        const fresh = await freshly(new URLSearchParams(hash.split("?")[1])), asFresh = when => {
+            const shown = all("#live-scores tbody tr").slice(0, 8).map(row => Number(one(".num", row).dataset.value));
+            shown.forEach((chance, i) => near(`address: a fresh model ${when}, token ${i}`, chance, fresh[i], 1e-6));
+        };
+        asFresh("as opened");
+        await tn.answer.patterns(0);
+        document.dispatchEvent(new Event("tn-model"));
+        asFresh("after its patterns");
         equal("address: the head", all("#heads [aria-selected=true] th")[0].textContent, "0.head1");
         check("address: nothing is missing", one("#address").hidden, one("#address").textContent);
         await follow("#%E0%A4%A?head=9.9&off=blocks.0.attn.1,__proto__&constructor=1&output=\u202e&interactions-0=1");

@@ -537,7 +537,11 @@ const language = (call, live, box) => {
             calls.delete(one.key);
         }));
     };
-    const steering = tn.steering({ names, layers, call, change: (key, name, on, off) => tn.add(key, name,
+    /* The lengths of the stream of a block, in the whole model and of the first text, so that what a link adds does not depend
+       on what was typed before. */
+    const stream = block => ofWhole(call, [["live_text", text.value], ...(length ? [["live_at", position]] : []),
+        ...calls.values()], () => { call("live_text", beginning); return call("live_stream", block).numbers; });
+    const steering = tn.steering({ names, layers, call, stream, change: (key, name, on, off) => tn.add(key, name,
         () => { call(...on); calls.set(key, on); }, () => { call(...off); calls.delete(key); }) });
     /* Another model: the prediction at once, and what explains it when it is computed. */
     document.addEventListener("tn-model", () => {
