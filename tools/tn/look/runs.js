@@ -29,21 +29,21 @@ const tableOf = (runs, dot) => {
         ["training", "last training loss"], ["best", "best held-out loss"], ["whole", "all held-out text"]].filter(([key]) =>
         some(key));
     const settings = runs.map(run => new Map(run.settings));
-    const value = (run, i, key) => settings[i].has(key) ? settings[i].get(key) : run[key];
-    const columns = [...numbers, ...keys.map(key => [key, key])];
+    /* What is over a column, and what a run has in it; a setting may be called as a number is. */
+    const columns = [["run", i => runs[i].name], ...numbers.map(([key, label]) => [label, i => runs[i][key]]),
+        ...keys.map(key => ["--" + key, i => settings[i].get(key)])];
     const best = Math.min(...runs.map(run => run.best).filter(v => typeof v === "number"));
     const lines = runs.map((run, i) => tn.h("tr", {}, tn.h("th", { scope: "row" }, dot(i), tn.token(run.name)),
         numbers.map(([key]) => tn.h("td", { class: "right" + (key === "best" && run.best === best ? " first" : "") },
             typeof run[key] === "number" ? tn.number(run[key]) : "–")),
         keys.map(key => tn.h("td", { class: "right" }, tn.h("bdi", { text: settings[i].get(key) || "–" })))));
-    const body = tn.h("tbody", {}, lines), heads = [["name", "run"], ...columns].map(([, label]) => tn.h("th",
-        { scope: "col", class: "right" }, label));
+    const body = tn.h("tbody", {}, lines), heads = columns.map(([label]) => tn.h("th", { scope: "col", class: "right" }, label));
     heads[0].className = "";
     let by = -1, down = false;
     const sort = k => {
         down = k === by && !down;
         by = k;
-        const [key] = [["name"], ...columns][k], of = i => value(runs[i], i, key);
+        const [, of] = columns[k];
         const compare = (a, b) => a - b || (Number.isNaN(a - b) ? String(a).localeCompare(String(b), "en", { numeric: true }) : 0);
         body.append(...runs.map((_, i) => i).sort((a, b) => compare(of(a) ?? Infinity, of(b) ?? Infinity) * (down ? -1 : 1)
             || a - b).map(i => lines[i]));
