@@ -173,9 +173,27 @@ whenFilled({
         await follow("#%E0%A4%A?head=9.9&off=blocks.0.attn.1,__proto__&constructor=1&output=\u202e&interactions-0=1");
         for (const word of ["%E0%A4%A", "head 9.9", "__proto__", "constructor", "U+202E", "interactions-0 1"])
             check(`address: it says ${word}`, one("#address").textContent.includes(word), one("#address").textContent);
-        equal("address: the text is as it was", one("#live-text").value, text);
+        equal("address: the usual text", one("#live-text").value, said);
+        await follow(hash);
+        await follow("#heads?head=0.1");
+        equal("address: only what it names", decodeURIComponent(location.hash), "#heads?head=0.1");
+        equal("address: nothing is ablated or added", tn.gone.size + slider.value, "00");
+        equal("address: the text of the page, and its end", one("#live-text").value + all("#live-tokens .said").at(-1).ariaChecked,
+            said + "true");
+        /* What is explained stays the same when the model changes, and is in the address when it is no longer the likeliest. */
+        const likeliest = () => one("#live-scores tbody tr").classList.contains("best"), parts = all("#live-parts .part").length;
+        for (let i = 0; i < parts && likeliest(); i++) all("#live-parts .part")[i].click();
+        check("address: another token is the likeliest", !likeliest() || parts > 6, "none is");
+        if (likeliest()) all("#live-scores tbody button")[1].click();
+        await rest(700);
+        const explained = one("#live-scores .best").textContent, last = location.hash;
+        check("address: the token that is explained", last.includes("token="), last);
+        await follow("#heads?" + new URLSearchParams({ off: new URLSearchParams(last.split("?")[1]).get("off") }));
+        check("address: else the likeliest one", likeliest(), one("#live-scores .best").textContent);
+        await follow(last);
+        equal("address: the same token again", one("#live-scores .best").textContent, explained);
         tn.restore();
-        type(one("#live-text"), said);
+        all("#live-scores tbody button")[0].click();
         await rest(700);
     },
     /* Tables as files, as the page has their numbers. */

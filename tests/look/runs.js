@@ -47,9 +47,11 @@ whenFilled({
         button("run").click();
         equal("runs: none is left", all("#runs .series").length, 0);
         await follow('#runs?without=["run"]&by=seconds&smoothing=0.9&held=no&log-loss=yes');
-        equal("runs: as the address says", [button("run"), button("deep")].map(one => one.ariaPressed).join(), "false,false");
-        button("deep").click();
+        equal("runs: as the address says", [button("run"), button("deep")].map(one => one.ariaPressed).join(), "false,true");
         equal("runs: by seconds, without held-out losses", all("#runs .series").length, 2);
+        await follow("#runs?by=seconds");
+        equal("runs: as usual but for what the address names", [button("run"), button("deep")].map(one => one.ariaPressed).join()
+            + all("#runs .toggle").map(one => one.ariaPressed) + one("#runs input[type=range]").value, "true,truetrue,true,false,false0.6");
         await follow('#runs?without=["no such run"]&by=lunch&smoothing=2');
         for (const word of ["no such run", "by lunch", "smoothing 2"])
             check(`runs: it says ${word}`, one("#address").textContent.includes(word), one("#address").textContent);

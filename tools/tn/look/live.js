@@ -260,10 +260,11 @@ const language = (call, live, box) => {
         if (!tn.gone.size) before = null;
         else if (!before) before = whole();
         if (token < 0) token = order[0];
+        toldToken(token === order[0] ? null : names[token]);
         answered.next = order.slice(0, 5).map(id => [id, chances[id]]);
         const row = id => ({ value: chances[id], text: tn.chance(chances[id]), class: id === token ? "best" : "",
             label: tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token, title: "explain this token",
-                onclick: () => { token = id; toldToken(names[id]); question(); } }, tn.token(names[id]),
+                onclick: () => { token = id; question(); } }, tn.token(names[id]),
                 id === follows ? [tn.h("span", { class: "spoken", text: " follows in the text" }), tn.h("span",
                     { "aria-hidden": true, text: " ✓" })] : null),
             notes: [tn.number(numbers[id], 4), ...(before
@@ -280,7 +281,6 @@ const language = (call, live, box) => {
         position = at;
         toldPosition(at === length - 1 ? null : at);
         token = -1;
-        toldToken(null);
         before = null;
         call("live_at", position);
         question();
@@ -467,14 +467,14 @@ const language = (call, live, box) => {
         answer(showNext);
         later();
     };
-    const told = tn.keep("text", value => { text.value = value; read(); });
+    const told = tn.keep("text", (value = beginning) => { text.value = value; read(); });
     const toldPosition = tn.keep("position", value => {
-        if (!/^\d{1,6}$/.test(value) || !(value < length)) return false;
-        goTo(Number(value));
+        if (value !== undefined && (!/^\d{1,6}$/.test(value) || !(value < length))) return false;
+        goTo(value === undefined ? length - 1 : Number(value));
         return true;
     });
     const toldToken = tn.keep("token", name => {
-        if (!length || !names.includes(name)) return false;
+        if (!length || (name !== undefined && !names.includes(name))) return false;
         token = names.indexOf(name);
         question();
         return true;
@@ -623,7 +623,8 @@ const twoTexts = (calls, models, box) => {
         const at = whose.indexOf(i), [, layers, heads] = at < 0 ? [] : opened[at].numbers;
         return at >= 0 && block < layers && !(head >= heads) && [at, Number(block), head === undefined ? heads : Number(head)];
     };
-    const wholly = (i, question) => ofWhole(calls[i], goneOf(i).map(([, block, head]) => ["live_ablate", block, head, 1]), question);
+    const wholly = (i, question) => ofWhole(calls[i], goneOf(i).map(([, block, head]) => ["live_ablate", block, head, 1]),
+        question);
     const show = i => {
         const { count, numbers } = calls[i]("live_next"), chances = numbers.subarray(count);
         const before = goneOf(i).length && wholly(i, call => call("live_next")).numbers.subarray(count);
@@ -651,7 +652,7 @@ const twoTexts = (calls, models, box) => {
             : `the MLP of block ${block} in `, tn.token(models[i].name)], off => calls[i]("live_ablate", block, head, off ? 1 : 0));
         if (focus) box.querySelector(`[data-part="${focus}"]`).focus();
     };
-    const told = tn.keep("text", value => { text.value = value; read(); });
+    const told = tn.keep("text", (value = beginning) => { text.value = value; read(); });
     tn.keepAblations(name => {
         const part = partOf(name);
         if (part && !tn.gone.has(name)) ablate(...part);

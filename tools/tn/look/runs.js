@@ -105,7 +105,7 @@ tn.sections.runs = (section, box) => {
     /* ---- the controls, each of which the address keeps */
     const flag = (name, key, get, set) => {
         const button = tn.toggle(name, get(), on => { set(on); update(); told(on === usual ? null : on ? "yes" : "no"); });
-        const usual = get(), told = tn.keep(key, value => {
+        const usual = get(), told = tn.keep(key, (value = usual ? "yes" : "no") => {
             if (value !== "yes" && value !== "no") return false;
             set(value === "yes");
             button.setAttribute("aria-pressed", get());
@@ -126,18 +126,19 @@ tn.sections.runs = (section, box) => {
         toldSmooth(v === 0.6 ? null : v);
     });
     const toldX = tn.keep("by", name => {
-        const i = usable.findIndex(one => one[0] === name);
+        const i = name === undefined ? 0 : usable.findIndex(one => one[0] === name);
         if (i < 0) return false;
         picker.set(i);
         return true;
     });
-    const toldSmooth = tn.keep("smoothing", value => {
+    const toldSmooth = tn.keep("smoothing", (value = "0.6") => {
         if (!/^0(\.\d+)?$/.test(value)) return false;
         slider.set(Math.min(0.99, Number(value)));
         return true;
     });
-    const toldOff = tn.keep("without", value => {
+    const toldOff = tn.keep("without", (value = "[]") => {
         const names = JSON.parse(value), places = names.map(name => runs.findIndex(run => run.name === name));
+        off.clear();
         places.filter(i => i >= 0).forEach(i => off.add(i));
         mark();
         return places.every(i => i >= 0);

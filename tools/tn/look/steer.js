@@ -4,7 +4,8 @@
 
    The address has the direction of a token; that of an eigenvector is of a text and a model, and is not kept.
 
-   call: the page's program; stream(block): the lengths of its stream; change(key, name, on, off): the calls that add it and take it away again become part of the state. */
+   call: the page's program; stream(block): the lengths of its stream; change(key, name, on, off): the calls that add it and
+   take it away again become part of the state. */
 tn.steering = ({ names, layers, call, stream, change }) => {
     const none = ["live_steer", 0, new Float64Array(0)], lengths = new Map(), said = tn.h("span", {});
     let block = Math.min(1, layers - 1), amount = 0, direction = null;
@@ -17,6 +18,7 @@ tn.steering = ({ names, layers, call, stream, change }) => {
     };
     const status = tn.h("div", {});
     const told = tn.keep("steer", value => {
+        if (value === undefined) { slider.set(0); return true; }
         const [, size, of, token] = value.match(/^(-?\d(?:\.\d)?) (\d{1,6}) ([^]+)$/) || [], id = names.indexOf(token);
         if (id < 0 || !(of < layers) || !(Math.abs(size) <= 2)) return false;
         block = Number(of);
