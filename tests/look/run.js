@@ -3,6 +3,29 @@
 const said = tn.page.live.prompt;
 /* All but what knows the title, and that there are right-to-left names. */
 const { nothing_broke_out, right_to_left_is_isolated, ...ofThis } = everyPage;
+/* What follows, the likeliest first, in a model of its own that is made as the address says. */
+const freshly = async choices => {
+    const { live, names } = tn.page, call = await tn.engine(tn.bytes("tn-wasm"));
+    const { words } = call("live_language", tn.array(live.weights), live.config, live.tokenizer || "");
+    const [amount, block, ...name] = choices.get("steer").split(" ");
+    call("live_marks", live.marks === false ? 0 : 1);
+    call("live_text", said);
+    const lengths = [...call("live_stream", Number(block)).numbers].sort((a, b) => a - b), unit = lengths[lengths.length >> 1];
+    call("live_text", choices.get("text"));
+    call("live_at", Number(choices.get("position")));
+    for (const part of choices.get("off").split(",")) {
+        const [of, whose, value] = part.split(" ").slice(1).map(Number), [, b, head] = part.split(/\D+/).map(Number);
+        if (!part.startsWith("vector")) { call("live_ablate", b, head, 1); continue; }
+        const { count, numbers } = call("live_vectors", of, whose), n = (numbers.length - 1) / count - 7;
+        const away = k => Math.abs(numbers[7 * k] - value), k = Array.from({ length: count }, (_, i) => i).sort((i, j) =>
+            away(i) - away(j))[0], from = 7 * count + 1 + k * n;
+        call("live_hide", of, whose, 0, numbers.slice(from, from + n));
+    }
+    const direction = call("live_direction", ((names || {}).tokens || words).indexOf(name.join(" "))).numbers;
+    call("live_steer", Number(block), direction.map(v => v * amount * unit));
+    const { count, numbers } = call("live_next");
+    return [...numbers.subarray(count)].sort((a, b) => b - a);
+};
 whenFilled({
     ...ofThis,
     title() { equal("run: title", document.title, tn.page.title); },
@@ -137,14 +160,40 @@ whenFilled({
         equal("address: the position", all("#live-tokens .said")[1].getAttribute("aria-checked"), "true");
         check("address: it is steered", tn.gone.has("steering") && slider.value === "0.5", slider.value);
         equal("address: the answer", JSON.stringify(state()), before);
+        const fresh = await freshly(new URLSearchParams(hash.split("?")[1])), asFresh = when => {
+            const shown = all("#live-scores tbody tr").slice(0, 8).map(row => Number(one(".num", row).dataset.value));
+            shown.forEach((chance, i) => near(`address: a fresh model ${when}, token ${i}`, chance, fresh[i], 1e-6));
+        };
+        asFresh("as opened");
+        await tn.answer.patterns(0);
+        document.dispatchEvent(new Event("tn-model"));
+        asFresh("after its patterns");
         equal("address: the head", all("#heads [aria-selected=true] th")[0].textContent, "0.head1");
         check("address: nothing is missing", one("#address").hidden, one("#address").textContent);
         await follow("#%E0%A4%A?head=9.9&off=blocks.0.attn.1,__proto__&constructor=1&output=\u202e&interactions-0=1");
         for (const word of ["%E0%A4%A", "head 9.9", "__proto__", "constructor", "U+202E", "interactions-0 1"])
             check(`address: it says ${word}`, one("#address").textContent.includes(word), one("#address").textContent);
-        equal("address: the text is as it was", one("#live-text").value, text);
+        equal("address: the usual text", one("#live-text").value, said);
+        await follow(hash);
+        await follow("#heads?head=0.1");
+        equal("address: only what it names", decodeURIComponent(location.hash), "#heads?head=0.1");
+        equal("address: nothing is ablated or added", tn.gone.size + slider.value, "00");
+        equal("address: the text of the page, and its end", one("#live-text").value + all("#live-tokens .said").at(-1).ariaChecked,
+            said + "true");
+        /* What is explained stays the same when the model changes, and is in the address when it is no longer the likeliest. */
+        const likeliest = () => one("#live-scores tbody tr").classList.contains("best"), parts = all("#live-parts .part").length;
+        for (let i = 0; i < parts && likeliest(); i++) all("#live-parts .part")[i].click();
+        check("address: another token is the likeliest", !likeliest() || parts > 6, "none is");
+        if (likeliest()) all("#live-scores tbody button")[1].click();
+        await rest(700);
+        const explained = one("#live-scores .best").textContent, last = location.hash;
+        check("address: the token that is explained", last.includes("token="), last);
+        await follow("#heads?" + new URLSearchParams({ off: new URLSearchParams(last.split("?")[1]).get("off") }));
+        check("address: else the likeliest one", likeliest(), one("#live-scores .best").textContent);
+        await follow(last);
+        equal("address: the same token again", one("#live-scores .best").textContent, explained);
         tn.restore();
-        type(one("#live-text"), said);
+        all("#live-scores tbody button")[0].click();
         await rest(700);
     },
     /* Tables as files, as the page has their numbers. */

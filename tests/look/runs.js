@@ -47,9 +47,11 @@ whenFilled({
         button("run").click();
         equal("runs: none is left", all("#runs .series").length, 0);
         await follow('#runs?without=["run"]&by=seconds&smoothing=0.9&held=no&log-loss=yes');
-        equal("runs: as the address says", [button("run"), button("deep")].map(one => one.ariaPressed).join(), "false,false");
-        button("deep").click();
+        equal("runs: as the address says", [button("run"), button("deep")].map(one => one.ariaPressed).join(), "false,true");
         equal("runs: by seconds, without held-out losses", all("#runs .series").length, 2);
+        await follow("#runs?by=seconds");
+        equal("runs: as usual but for what the address names", [button("run"), button("deep")].map(one => one.ariaPressed).join()
+            + all("#runs .toggle").map(one => one.ariaPressed) + one("#runs input[type=range]").value, "true,truetrue,true,false,false0.6");
         await follow('#runs?without=["no such run"]&by=lunch&smoothing=2');
         for (const word of ["no such run", "by lunch", "smoothing 2"])
             check(`runs: it says ${word}`, one("#address").textContent.includes(word), one("#address").textContent);
@@ -57,9 +59,15 @@ whenFilled({
     table() {
         const heads = all("#runs table thead th").map(one => one.textContent), cell = (row, name) => row.cells[heads.indexOf(
             name)].textContent, rows = () => all("#runs table tbody tr");
-        equal("runs: settings that differ", heads.includes("layers") && !heads.includes("width"), true);
-        equal("runs: their values", rows().map(row => cell(row, "layers")).sort().join(), "2,4");
-        all("#runs thead button").find(one => one.textContent === "layers").click();
-        equal("runs: sorted by a setting", rows().map(row => cell(row, "layers")).join(), "2,4");
+        equal("runs: settings that differ", heads.includes("--layers") && !heads.includes("--width"), true);
+        equal("runs: their values", rows().map(row => cell(row, "--layers")).sort().join(), "2,4");
+        const by = name => all("#runs thead button").find(one => one.textContent === name).click();
+        by("--layers");
+        equal("runs: sorted by a setting", rows().map(row => cell(row, "--layers")).join(), "2,4");
+        /* A run may end before the step that --steps says: the column of each is sorted by what is in it. */
+        const fewer = rows().map(row => cell(row, "steps"));
+        equal("runs: steps and --steps", rows().map(row => cell(row, "--steps")).join(), "12,4");
+        by("steps");
+        equal("runs: sorted by a number", rows().map(row => cell(row, "steps")).join(), fewer.sort((a, b) => a - b).join());
     },
 });

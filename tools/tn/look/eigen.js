@@ -157,7 +157,7 @@ tn.sections.eigen = (section, box) => {
     const names = section.outputs.map(output => output.name);
     const picker = tn.picker(section.output_label || "output", names, i => { show(i); follow(i); });
     let choose = () => false;
-    const told = tn.keep(section.id, k => /^\d{1,9}$/.test(k) && choose(Number(k)));
+    const told = tn.keep(section.id, k => k === undefined ? show(picker.value) : /^\d{1,9}$/.test(k) && choose(Number(k)));
     const compared = section.outputs.some(output => typeof output.null_edge === "number"), said = tn.h("span", {});
     const show = i => {
         const gone = tn.isMain(section) ? k => tn.isGone(i, k) : undefined;

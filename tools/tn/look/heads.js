@@ -111,11 +111,11 @@ tn.sections.heads = (section, box) => {
             show(i);
         });
     const told = tn.keep("head", name => {
-        const i = heads.findIndex(head => `${head.layer}.${head.head}` === name);
+        const i = name === undefined ? 0 : heads.findIndex(head => `${head.layer}.${head.head}` === name);
         return i >= 0 && (table.set(i), true);
     });
     const toldView = tn.keep("view", name => {
-        const k = views(heads[chosen]).findIndex(view => view[0] === name);
+        const k = name === undefined ? 0 : views(heads[chosen]).findIndex(view => view[0] === name);
         if (k < 0) return false;
         wanted = k;
         show(chosen);

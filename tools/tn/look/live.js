@@ -91,6 +91,12 @@ const answering = status => question => {
         status.replaceChildren(tn.h("span", { class: "alarm" }, tn.h("bdi", { text: error.message })));
     }
 };
+/* What the whole model answers to a question. It is then again without what `calls` take out, also where the question fails. */
+const ofWhole = (call, calls, question) => {
+    call("live_restore");
+    try { return question(call); }
+    finally { for (const one of calls) call(...one); }
+};
 /* A button that takes something out of the model, pressed while it is out. Its name says what, and then what the button shows;
    it stays the same, so that a screen reader does not say both "pressed" and "ablated". */
 const ablation = (off, what, onclick, attributes, ...children) =>
@@ -173,11 +179,8 @@ const images = (call, live, box) => {
     const logitsOf = picture => call("live_see", picture).numbers, nothingNew = new Float32Array(0);
     /* What the whole model says of the same picture. */
     const whole = () => {
-        const gone = [...tn.gone.keys()].map(name => name.split(" ").slice(1).map(Number));
-        for (const [c, k] of gone) call("live_ablate", c, k, 0);
-        const chances = tn.softmax(logitsOf(nothingNew));
-        for (const [c, k] of gone) call("live_ablate", c, k, 1);
-        return chances;
+        const gone = [...tn.gone.keys()].map(name => ["live_ablate", ...name.split(" ").slice(1).map(Number), 1]);
+        return ofWhole(call, gone, () => tn.softmax(logitsOf(nothingNew)));
     };
     const show = picture => {
         const logits = logitsOf(picture);
@@ -249,12 +252,7 @@ const language = (call, live, box) => {
     /* The losses of the tokens; null: tokens of this model see those after them. */
     const lossesOf = () => { try { return call("live_losses").numbers; } catch { return null; } };
     /* What the whole model says of the same text. */
-    const whole = () => {
-        call("live_restore");
-        const answer = { next: call("live_next").numbers, losses: lossesOf() };
-        for (const one of calls.values()) call(...one);
-        return answer;
-    };
+    const whole = () => ofWhole(call, calls.values(), () => ({ next: call("live_next").numbers, losses: lossesOf() }));
     const showNext = () => {
         const { count, numbers } = call("live_next"), chances = numbers.subarray(count);
         const order = Array.from({ length: count }, (_, i) => i).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
@@ -262,10 +260,11 @@ const language = (call, live, box) => {
         if (!tn.gone.size) before = null;
         else if (!before) before = whole();
         if (token < 0) token = order[0];
+        toldToken(token === order[0] ? null : names[token]);
         answered.next = order.slice(0, 5).map(id => [id, chances[id]]);
         const row = id => ({ value: chances[id], text: tn.chance(chances[id]), class: id === token ? "best" : "",
             label: tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token, title: "explain this token",
-                onclick: () => { token = id; toldToken(names[id]); question(); } }, tn.token(names[id]),
+                onclick: () => { token = id; question(); } }, tn.token(names[id]),
                 id === follows ? [tn.h("span", { class: "spoken", text: " follows in the text" }), tn.h("span",
                     { "aria-hidden": true, text: " ✓" })] : null),
             notes: [tn.number(numbers[id], 4), ...(before
@@ -282,7 +281,6 @@ const language = (call, live, box) => {
         position = at;
         toldPosition(at === length - 1 ? null : at);
         token = -1;
-        toldToken(null);
         before = null;
         call("live_at", position);
         question();
@@ -375,7 +373,8 @@ const language = (call, live, box) => {
             paths: found && { rows: Array.from({ length: found.count }, (_, i) =>
                 ({ path: found.words[i].replace(/E\[(\d+)\]/g, (_, id) => `E[${names[id]}]`), value: found.numbers[3 + i] })),
                 exact: found.numbers[0] },
-            patterns: block => ask(...state(), ["live_text", text.value], ["live_patterns", block]) };
+            patterns: block => ask(...state(), ["live_text", text.value], ["live_at", position],
+                ["live_patterns", block]) };
         document.dispatchEvent(new Event("tn-answer"));
     };
 
@@ -468,14 +467,14 @@ const language = (call, live, box) => {
         answer(showNext);
         later();
     };
-    const told = tn.keep("text", value => { text.value = value; read(); });
+    const told = tn.keep("text", (value = beginning) => { text.value = value; read(); });
     const toldPosition = tn.keep("position", value => {
-        if (!/^\d{1,6}$/.test(value) || !(value < length)) return false;
-        goTo(Number(value));
+        if (value !== undefined && (!/^\d{1,6}$/.test(value) || !(value < length))) return false;
+        goTo(value === undefined ? length - 1 : Number(value));
         return true;
     });
     const toldToken = tn.keep("token", name => {
-        if (!length || !names.includes(name)) return false;
+        if (!length || (name !== undefined && !names.includes(name))) return false;
         token = names.indexOf(name);
         question();
         return true;
@@ -538,7 +537,11 @@ const language = (call, live, box) => {
             calls.delete(one.key);
         }));
     };
-    const steering = tn.steering({ names, layers, call, change: (key, name, on, off) => tn.add(key, name,
+    /* The lengths of the stream of a block, in the whole model and of the first text, so that what a link adds does not depend
+       on what was typed before. */
+    const stream = block => ofWhole(call, [["live_text", text.value], ...(length ? [["live_at", position]] : []),
+        ...calls.values()], () => { call("live_text", beginning); return call("live_stream", block).numbers; });
+    const steering = tn.steering({ names, layers, call, stream, change: (key, name, on, off) => tn.add(key, name,
         () => { call(...on); calls.set(key, on); }, () => { call(...off); calls.delete(key); }) });
     /* Another model: the prediction at once, and what explains it when it is computed. */
     document.addEventListener("tn-model", () => {
@@ -620,15 +623,11 @@ const twoTexts = (calls, models, box) => {
         const at = whose.indexOf(i), [, layers, heads] = at < 0 ? [] : opened[at].numbers;
         return at >= 0 && block < layers && !(head >= heads) && [at, Number(block), head === undefined ? heads : Number(head)];
     };
-    /* The whole model is asked, and is then without what is ablated again. */
-    const ofWhole = (i, question) => {
-        calls[i]("live_restore");
-        try { return question(calls[i]); }
-        finally { for (const [, block, head] of goneOf(i)) calls[i]("live_ablate", block, head, 1); }
-    };
+    const wholly = (i, question) => ofWhole(calls[i], goneOf(i).map(([, block, head]) => ["live_ablate", block, head, 1]),
+        question);
     const show = i => {
         const { count, numbers } = calls[i]("live_next"), chances = numbers.subarray(count);
-        const before = goneOf(i).length && ofWhole(i, call => call("live_next")).numbers.subarray(count);
+        const before = goneOf(i).length && wholly(i, call => call("live_next")).numbers.subarray(count);
         const order = Array.from({ length: count }, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
         places[i].replaceChildren(tn.bars(order.map((id, k) =>
             ({ label: names[id], value: chances[id], text: tn.chance(chances[id]), class: k ? "" : "best",
@@ -653,7 +652,7 @@ const twoTexts = (calls, models, box) => {
             : `the MLP of block ${block} in `, tn.token(models[i].name)], off => calls[i]("live_ablate", block, head, off ? 1 : 0));
         if (focus) box.querySelector(`[data-part="${focus}"]`).focus();
     };
-    const told = tn.keep("text", value => { text.value = value; read(); });
+    const told = tn.keep("text", (value = beginning) => { text.value = value; read(); });
     tn.keepAblations(name => {
         const part = partOf(name);
         if (part && !tn.gone.has(name)) ablate(...part);
@@ -673,7 +672,7 @@ const twoTexts = (calls, models, box) => {
         parts.forEach((_, i) => showParts(i));
     });
     /* Eigenvalues of both models for the logit of a token, in nats, where both have that block. */
-    tn.spectraOfTwo = (block, token, units) => calls.map((call, i) => ofWhole(i, () => {
+    tn.spectraOfTwo = (block, token, units) => calls.map((_, i) => wholly(i, call => {
         const { count, numbers } = call("live_vectors", block, token), each = 7;
         return Float64Array.from({ length: count }, (_, k) => numbers[each * k] * units[i]);
     }));

@@ -221,7 +221,8 @@ tn.matrix = matrix => {
     const isPicture = tn.page.pixels && tn.page.pixels.width * tn.page.pixels.height === columns && columns > 1;
     const pixels = isPicture ? tn.page.pixels : null;
     const middle = pixels ? (pixels.height >> 1) * pixels.width + (pixels.width >> 1) : 0;
-    if (middle < rows) cursor = { i: middle, j: middle };
+    const first = middle < rows ? { i: middle, j: middle } : cursor;
+    cursor = first;
     const tell = () => {
         const value = source.at(output, cursor.i, cursor.j), empty = source.empty(cursor.i, cursor.j);
         readout.replaceChildren(tn.h("span", {}, words.row + " ", tn.h("b", { class: "rowname" }, tn.token(rowNames[cursor.i]))),
@@ -250,7 +251,7 @@ tn.matrix = matrix => {
     };
 
     /* ---- hands: keys, wheel, one finger or two */
-    const told = matrix.id ? tn.keep(matrix.id, cell => {
+    const told = matrix.id ? tn.keep(matrix.id, (cell = `${first.i},${first.j}`) => {
         const [, i, j] = cell.match(/^(\d{1,9}),(\d{1,9})$/).map(Number);
         if (i >= rows || j >= columns) return false;
         move(i, j, true);

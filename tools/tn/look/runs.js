@@ -29,21 +29,21 @@ const tableOf = (runs, dot) => {
         ["training", "last training loss"], ["best", "best held-out loss"], ["whole", "all held-out text"]].filter(([key]) =>
         some(key));
     const settings = runs.map(run => new Map(run.settings));
-    const value = (run, i, key) => settings[i].has(key) ? settings[i].get(key) : run[key];
-    const columns = [...numbers, ...keys.map(key => [key, key])];
+    /* What is over a column, and what a run has in it; a setting may be called as a number is. */
+    const columns = [["run", i => runs[i].name], ...numbers.map(([key, label]) => [label, i => runs[i][key]]),
+        ...keys.map(key => ["--" + key, i => settings[i].get(key)])];
     const best = Math.min(...runs.map(run => run.best).filter(v => typeof v === "number"));
     const lines = runs.map((run, i) => tn.h("tr", {}, tn.h("th", { scope: "row" }, dot(i), tn.token(run.name)),
         numbers.map(([key]) => tn.h("td", { class: "right" + (key === "best" && run.best === best ? " first" : "") },
             typeof run[key] === "number" ? tn.number(run[key]) : "–")),
         keys.map(key => tn.h("td", { class: "right" }, tn.h("bdi", { text: settings[i].get(key) || "–" })))));
-    const body = tn.h("tbody", {}, lines), heads = [["name", "run"], ...columns].map(([, label]) => tn.h("th",
-        { scope: "col", class: "right" }, label));
+    const body = tn.h("tbody", {}, lines), heads = columns.map(([label]) => tn.h("th", { scope: "col", class: "right" }, label));
     heads[0].className = "";
     let by = -1, down = false;
     const sort = k => {
         down = k === by && !down;
         by = k;
-        const [key] = [["name"], ...columns][k], of = i => value(runs[i], i, key);
+        const [, of] = columns[k];
         const compare = (a, b) => a - b || (Number.isNaN(a - b) ? String(a).localeCompare(String(b), "en", { numeric: true }) : 0);
         body.append(...runs.map((_, i) => i).sort((a, b) => compare(of(a) ?? Infinity, of(b) ?? Infinity) * (down ? -1 : 1)
             || a - b).map(i => lines[i]));
@@ -105,7 +105,7 @@ tn.sections.runs = (section, box) => {
     /* ---- the controls, each of which the address keeps */
     const flag = (name, key, get, set) => {
         const button = tn.toggle(name, get(), on => { set(on); update(); told(on === usual ? null : on ? "yes" : "no"); });
-        const usual = get(), told = tn.keep(key, value => {
+        const usual = get(), told = tn.keep(key, (value = usual ? "yes" : "no") => {
             if (value !== "yes" && value !== "no") return false;
             set(value === "yes");
             button.setAttribute("aria-pressed", get());
@@ -126,18 +126,19 @@ tn.sections.runs = (section, box) => {
         toldSmooth(v === 0.6 ? null : v);
     });
     const toldX = tn.keep("by", name => {
-        const i = usable.findIndex(one => one[0] === name);
+        const i = name === undefined ? 0 : usable.findIndex(one => one[0] === name);
         if (i < 0) return false;
         picker.set(i);
         return true;
     });
-    const toldSmooth = tn.keep("smoothing", value => {
+    const toldSmooth = tn.keep("smoothing", (value = "0.6") => {
         if (!/^0(\.\d+)?$/.test(value)) return false;
         slider.set(Math.min(0.99, Number(value)));
         return true;
     });
-    const toldOff = tn.keep("without", value => {
+    const toldOff = tn.keep("without", (value = "[]") => {
         const names = JSON.parse(value), places = names.map(name => runs.findIndex(run => run.name === name));
+        off.clear();
         places.filter(i => i >= 0).forEach(i => off.add(i));
         mark();
         return places.every(i => i >= 0);

@@ -1,14 +1,18 @@
 /* state.js - the one state of the page: what of the model is ablated, what is added to it, which output is chosen, and what else
    a reader has chosen. Every panel is drawn from it, so that no panel speaks of another model than the others: it asks `tn.gone`, and draws again at
-   "tn-model". What cannot be computed here says that it is of the whole model. All of it is in the address of the page, so that
-   a link opens the page as it is. */
+   "tn-model". What cannot be computed here says that it is of the whole model. What tn.keep is told is in the address of the
+   page, so that a link opens it with these choices: text, position, token (if it is not the likeliest), off (what is ablated),
+   steer (of the direction of a token), output, head, view, tensor, by, smoothing, without, training, held, log-loss, log-below,
+   and the id of a section for its eigenvector or cell. Not kept are a drawing, steering by an eigenvector, the chosen pattern,
+   the block whose eigenvectors are shown, "show anyway", and how tables are sorted and figures zoomed. */
 
 /* ---- the address: #SECTION?KEY=VALUE&... tn.keep(key, set) gives a function that a choice of the reader is told to (null: the
    usual one). set(value) makes the choice that an address has; it returns false, or throws, if this page has none of that name.
-   What is asked for is set in the order of `rank`, because the later ones depend on the first; the address is written in it. */
-const kept = new Map(), chosen = new Map(), early = ["text", "position", "token", "off", "output"];
-const rank = key => key === "steer" ? 9 : early.includes(key) ? early.indexOf(key) : early.length;
-let asked = new Map(), place = "", opened = false, writing = 0;
+   set() makes the usual one: what an address with choices does not name becomes what it was at first. All is set in the order of
+   `rank`, because the later ones depend on the first; the address is written in it. */
+const kept = new Map(), chosen = new Map(), early = ["text", "position", "off", "steer", "token", "output"];
+const rank = key => early.includes(key) ? early.indexOf(key) : early.length;
+let asked = null, place = "", opened = false, writing = 0;
 const write = () => {
     if (!opened) return;
     clearTimeout(writing);
@@ -34,13 +38,20 @@ const note = tn.h("p", { id: "address", class: "small soft", role: "status", hid
 const read = () => {
     const hash = location.hash.slice(1), at = hash.indexOf("?"), name = at < 0 ? hash : hash.slice(0, at);
     try { place = decodeURIComponent(name); } catch { place = name; }
-    asked = new Map(at < 0 ? [] : new URLSearchParams(hash.slice(at + 1)));
+    asked = at < 0 ? null : new Map(new URLSearchParams(hash.slice(at + 1)));
 };
 /* Opens the page as its address says, and says what of that it does not have. */
 tn.openAddress = () => {
     read();
     const missing = [], section = place && document.getElementById(place);
-    for (const key of [...asked.keys()].sort((a, b) => rank(a) - rank(b))) {
+    opened = true;
+    if (asked && tn.gone.size) tn.restore();
+    for (const key of asked ? [...new Set([...asked.keys(), ...kept.keys()])].sort((a, b) => rank(a) - rank(b)) : []) {
+        if (!asked.has(key)) {
+            if (chosen.has(key)) kept.get(key)();
+            chosen.delete(key);
+            continue;
+        }
         let good = false;
         try { good = kept.has(key) && kept.get(key)(asked.get(key)) !== false; } catch { /* what it asks for is no name */ }
         if (good) chosen.set(key, asked.get(key));
@@ -50,7 +61,6 @@ tn.openAddress = () => {
     note.hidden = !missing.length;
     note.replaceChildren(...(missing.length ? ["The address asks for what this page does not have, which is ignored: ",
         ...missing.flatMap((one, i) => [i ? ", " : "", ...one]), "."] : []));
-    opened = true;
     if (section) section.scrollIntoView({ behavior: "instant" });
     write();
 };
@@ -62,7 +72,7 @@ tn.gone = new Map();        /* key -> { name, back, added }: what is ablated, or
 /* again(key) takes out what an address names so; it returns false if the model has no such part. */
 let tell = () => {};
 tn.keepAblations = again => {
-    tell = tn.keep("off", list => list.split(",").map(again).every(good => good !== false));
+    tell = tn.keep("off", (list = "") => list.split(",").filter(Boolean).map(again).every(good => good !== false));
 };
 const changed = () => {
     const off = [...tn.gone].filter(([, one]) => !one.added);
@@ -136,12 +146,14 @@ const showOutput = (all, name, but) => {
 };
 tn.follow = (group, names, picker, set) => {
     if (!followers.has(group)) {
-        const all = [];
-        followers.set(group, { all, told: tn.keep(group, name => showOutput(all, name)) });
+        const of = { all: [], usual: names[picker.value] };
+        of.told = tn.keep(group, (name = of.usual) => showOutput(of.all, name));
+        followers.set(group, of);
     }
-    const { all, told } = followers.get(group), self = { names, picker, set };
+    const of = followers.get(group), { all, told } = of, self = { names, picker, set };
     all.push(self);
     return i => {
+        if (!opened) of.usual = names[i];
         showOutput(all, names[i], self);
         told(names[i]);
     };

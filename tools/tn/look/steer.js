@@ -1,22 +1,24 @@
 /* steer.js - steering: a direction, that of a token or of an eigenvector, is added to the residual stream of a block at every
-   position. What a slider says is in units of the stream's length there, which is the median over the first text.
+   position. What a slider says is in units of the stream's length there, the median over the page's first text in the whole
+   model.
 
    The address has the direction of a token; that of an eigenvector is of a text and a model, and is not kept.
 
-   call: the page's program; change(key, name, on, off): the calls that add it and take it away again become part of the state. */
-tn.steering = ({ names, layers, call, change }) => {
+   call: the page's program; stream(block): the lengths of its stream; change(key, name, on, off): the calls that add it and
+   take it away again become part of the state. */
+tn.steering = ({ names, layers, call, stream, change }) => {
     const none = ["live_steer", 0, new Float64Array(0)], lengths = new Map(), said = tn.h("span", {});
     let block = Math.min(1, layers - 1), amount = 0, direction = null;
     const lengthOf = () => {
         if (!lengths.has(block)) {
-            call(...none);
-            const all = [...call("live_stream", block).numbers].sort((a, b) => a - b);
+            const all = [...stream(block)].sort((a, b) => a - b);
             lengths.set(block, all[all.length >> 1]);
         }
         return lengths.get(block);
     };
     const status = tn.h("div", {});
     const told = tn.keep("steer", value => {
+        if (value === undefined) { slider.set(0); return true; }
         const [, size, of, token] = value.match(/^(-?\d(?:\.\d)?) (\d{1,6}) ([^]+)$/) || [], id = names.indexOf(token);
         if (id < 0 || !(of < layers) || !(Math.abs(size) <= 2)) return false;
         block = Number(of);

@@ -61,7 +61,8 @@ tn.sections.tensors = (section, box) => {
     const cells = { count: (one, fact, i) => list[i].shape, kind: (one, fact) => fact.kind, first: (one, { first }) => first
         ? spark(first) : null, needed: (one, { first, needed }) => first ? tn.h("span", {}, tn.number(needed),
         ` of ${first.length}`) : null, rank: (one, { first, rank }) => first ? tn.number(rank, 3) : null };
-    const told = tn.keep("tensor", name => named.has(name) && (table.set(named.get(name)), true));
+    const told = tn.keep("tensor", (name = list[0].name) => named.has(name)
+        && (table.set(named.get(name)), true));
     const table = tn.chooser("tensors", columns.map(([, label, explanation]) => [label, explanation]), list.map((one, i) =>
         columns.map(([key]) => cells[key] ? cells[key](one, facts[i], i) : facts[i][key])), (i, byReader) => {
         place.replaceChildren(...detail(list[i]).flat(Infinity).filter(Boolean));
