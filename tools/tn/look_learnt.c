@@ -136,22 +136,21 @@ void note_left_out(const subject *s)
 }
 
 /* The tokens that --outputs names. */
-static int64_t *given_outputs(const subject *s, int64_t *count)
+static telling given_outputs(const subject *s)
 {
-    int64_t *at = NULL;
-    char    *text = copy_text(look_settings.outputs_given);
-    *count = 0;
+    telling t = {NULL, NULL, 0, 0, 0};
+    char   *text = copy_text(look_settings.outputs_given);
     for (char *word = text, *end; word; word = end) {
         if ((end = strchr(word, ',')) != NULL) *end++ = 0;
-        at = (int64_t *)resize(at, (size_t)*count + 1, sizeof *at);
-        at[(*count)++] = token_id(s, word);
+        t.at = (int64_t *)resize(t.at, (size_t)t.count + 1, sizeof *t.at);
+        t.at[t.count++] = token_id(s, word);
     }
     free(text);
-    return at;
+    return t;
 }
 
 /* The words of a block that have something to show. They are asked for twice, and take a while to find. */
-static int64_t *telling_words(const subject *s, const tn_cp *cp, int64_t *count)
+static telling telling_words(const subject *s, const tn_cp *cp)
 {
     int64_t       n;
     const int64_t V = s->m.desc.vocab, most = look_settings.outputs == AUTO_COUNT ? SHOWN_OUTPUTS : look_settings.outputs;
@@ -161,19 +160,24 @@ static int64_t *telling_words(const subject *s, const tn_cp *cp, int64_t *count)
         words = (int32_t *)resize(words, (size_t)n + 1, sizeof *words);
         memcpy(words, s->common, (size_t)n * sizeof *words);
     }
-    int64_t *at = telling_outputs(cp, words, n, most, count);
+    const telling t = telling_outputs(cp, words, n, most);
     free(words);
-    return at;
+    return t;
 }
 
-int64_t *shown_tokens(const subject *s, int64_t block, const tn_cp *cp, int64_t *count)
+const telling *shown_tokens(const subject *s, int64_t block, const tn_cp *cp)
 {
-    static struct { int64_t *at, count; } *chosen;
-    if (look_settings.outputs_given) return given_outputs(s, count);
-    if (!chosen) chosen = allocate((size_t)s->m.desc.layers, sizeof *chosen);
-    if (!chosen[block].at) chosen[block].at = telling_words(s, cp, &chosen[block].count);
-    *count = chosen[block].count;
-    return (int64_t *)memcpy(allocate((size_t)*count + 1, sizeof(int64_t)), chosen[block].at, (size_t)*count * sizeof(int64_t));
+    static telling       *chosen;
+    static int64_t        blocks;
+    static const subject *of;
+    if (of != s) {
+        for (int64_t l = 0; l < blocks; l++) free(chosen[l].at), free(chosen[l].edge);
+        free(chosen);
+        chosen = (telling *)allocate((size_t)(blocks = s->m.desc.layers), sizeof *chosen);
+    }
+    of = s;
+    if (!chosen[block].at) chosen[block] = look_settings.outputs_given ? given_outputs(s) : telling_words(s, cp);
+    return &chosen[block];
 }
 
 /* ---- the loss ---------------------------------------------------------------------------------------------------------- */
@@ -413,12 +417,10 @@ static void put_pairs(page *p, const subject *s, double unit)
     show_stage("Pairs of words");
     for (int64_t l = 0; l < s->m.desc.layers && count; l++) {
         uint64_t mark = tn_cp_mark(s->m.ctx);
-        int64_t  shown;
         tn_cp   *cp = block_operator(s, l);
-        int64_t *outputs = cp ? shown_tokens(s, l, cp, &shown) : NULL;
+        const telling *shown = cp ? shown_tokens(s, l, cp) : NULL;
         tn_cp_release(s->m.ctx, mark, NULL);
-        if (outputs) list = pairs_of_words(s, words, count, outputs, shown, list, &n, l, unit);
-        free(outputs);
+        if (shown) list = pairs_of_words(s, words, count, shown->at, shown->count, list, &n, l, unit);
     }
     if (n) qsort(list, (size_t)n, sizeof *list, strongest_first);
     page_open(p, "pairs", '[');
