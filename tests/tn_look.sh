@@ -269,7 +269,13 @@ holds "a page of runs has no message and no path" plain runs.html
 is "what they differ in" "$(section runs.html runs | grep -c -e '"mlp"' -e '"steps",' -e '"width"')" 4
 near "the lowest held-out loss" "$(section runs.html runs | values best | head -n 1)" \
     "$(sed -n 's/.*"held":\([-+.e0-9]*\).*"all":false.*/\1/p' run/log.jsonl | sort -g | head -n 1)" 1e-12
-mkdir several && cp -r run several/b && cp -r gelu several/a
+mkdir -p several/a alone && cp -r run alone/one && cp run/log.jsonl several/a && cp -r run several/b
+grep -v '^window = ' run/config.txt > several/a/config.txt
+expect 0 "page: several.html" look several
+is "a setting that the first run lacks is compared" "$(section several.html runs | grep -c '"window"')" 2
+expect 0 "page: alone.html" look alone
+holds "one run is not several" grep -qF '"title":"1 run"' alone.html
+rm -r several && mkdir several && cp -r run several/b && cp -r gelu several/a
 expect 0 "page: several.html" look several
 is "a folder of runs" "$(section several.html runs | texts name | tr '\n' ' ')" "a b "
 printf '{"step":1,"loss":nan}\n{"step":1e300,"loss":2}\n{"step":3,"loss":"</script>"}\nno JSON\n{"held":' > several/a/log.jsonl
