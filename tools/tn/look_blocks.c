@@ -110,6 +110,7 @@ void put_evidence(page *p, const subject *s, const int32_t *ids, int64_t T)
     for (int64_t i = 0; i < t.count; i++) v[i] = t.ids[i];
     page_open(p, "evidence", '{');
     page_text(p, "source", t.source);
+    page_flag(p, "first_only", t.ids != ids && t.count < s->run.held_count);
     page_vector(p, "ids", ARRAY_F32, t.count, v);
     page_close(p, '}');
     free(v);
@@ -491,8 +492,7 @@ void pairs_section(page *p, const buffer *rows)
     if (!rows->bytes) return;
     page_section(p, "pairs", "pairs", "Strongest pairs of tokens", "For each output that is shown: the pairs of tokens that "
                  "raise its logit most, and those that lower it most, if they reach the MLP of the block together: what a pair "
-                 "adds in both orders, in nats for a typical size of the last norm. Pairs within the null, no larger than those of "
-                 "shuffled weights, are left out.");
+                 "adds in both orders, in nats for a typical size of the last norm.");
     page_text(p, "unit", "nats");
     page_open(p, "rows", '[');
     buffer_add(&p->json, rows->data, rows->bytes);

@@ -42,9 +42,9 @@ static bool goes_on(const char *name, word_marks marks)
 }
 
 /* Of each token how often a word ends with it in the run's text, less how often the word goes on: below 0 it is a piece. */
-static int32_t *endings(const subject *s, word_marks marks)
+static int64_t *endings(const subject *s, word_marks marks)
 {
-    int32_t *ends = (int32_t *)allocate((size_t)s->m.desc.vocab, sizeof *ends);
+    int64_t *ends = (int64_t *)allocate((size_t)s->m.desc.vocab, sizeof *ends);
     for (int64_t i = 0; s->has_run && i + 1 < s->run.train_count; i++)
         ends[token_at(&s->run.train, i)] += goes_on(s->names[token_at(&s->run.train, i + 1)], marks) ? -1 : 1;
     return ends;
@@ -53,7 +53,7 @@ static int32_t *endings(const subject *s, word_marks marks)
 bool is_whole_word(const subject *s, int64_t id)
 {
     static word_marks     marks;
-    static int32_t       *ends;
+    static int64_t       *ends;
     static const subject *of;
     if (of != s) {
         marks = marks_of(s);
@@ -389,6 +389,7 @@ static word_pair *pairs_of_words(const subject *s, const int32_t *words, int64_t
         if (some) tn_circuit_top_many(some, 1, &d, &e);
         char        *why = taken_error(s->m.ctx);
         const double edge = why || look_settings.within_null ? 0 : null_of_pairs(s, some, block, outputs[o], NULL_OF_PAIRS);
+        if (isnan(edge)) page_note("Pairs of words are not compared with chance, which would take long.");
         for (int64_t k = 0; !why && k < e.count; k++) {
             double value, at[2];
             tn_read(tn_slice(e.values, 0, k, k + 1), TN_F64, &value, 1);
