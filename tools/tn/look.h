@@ -110,7 +110,7 @@ void look_at_tensors(tn_ctx *ctx, const char *path, const char *title, const cha
 
 /* ---- look_runs.c ------------------------------------------------------------------------------------------------------- */
 
-/* The runs in a folder that is none itself, a new list in the order of their names; returns their number. */
+/* The runs in a folder that is not a run, a new list in the order of their names; returns their number. */
 int64_t runs_below(const char *folder, char ***list);
 /* Writes the page of several runs: their losses in one picture. */
 void    look_at_runs(const char *const *paths, int64_t count, const char *title, const char *out);

@@ -465,7 +465,8 @@ static seen see(const network *n, int64_t k)
     for (int64_t i = 0; i < count; i++) s.names[i] = s.every[s.at[i]];
     if (count < t.among) {
         char *rule = telling_rule(&t);
-        page_note("Of %lld outputs the %lld with %s are shown (--outputs chooses others).", (long long)s.all, (long long)count, rule);
+        page_note("Of %lld outputs the %lld with %s are shown (--outputs chooses others).", (long long)s.all,
+                  (long long)count, rule);
         free(rule);
     }
     return s;
