@@ -161,7 +161,7 @@ beyond some.html > mine
 is "the most telling ones are shown, the best first" "$(cat mine)" "$(cat theirs)"
 
 # ---- the null: 21 outputs of 40 units and 32 inputs, all numbers 1, -1 or 0. Units 0 to 7 look for one pattern, for output 0 alone;
-# everything else is random, and of what is random at most one output in twenty has a value beyond the null.
+# everything else is random, and with a probability of one in twenty at most something of it is beyond the null.
 header='{"w":{"dtype":"F32","shape":[2,40,32],"data_offsets":[0,10240]},"p":{"dtype":"F32","shape":[21,40],"data_offsets":[10240,13600]}}'
 numbers=$(awk 'function coin() { s = (s * 16807) % 2147483647; return s % 256 < 128 ? 1 : -1 }
     function put(v) { printf "%s", (!v ? "\\000\\000\\000\\000" : v > 0 ? "\\000\\000\\200\\077" : "\\000\\000\\200\\277") }
@@ -179,6 +179,12 @@ holds "eigenvectors are compared" [ "$(section planted.html eigen | values null_
 expect 0 "page: planted.html" look planted.safetensors --w w --p p --outputs 1 --within-null --out planted.html
 is "the output with something to show is chosen, by its name" "$(section planted.html spectra | texts name)" 0
 holds "within the null on request" grep -qF '"within_null":true' planted.html
+# Of 300 outputs that are all random those are chosen that look most like something, and still none has anything to show.
+header='{"w":{"dtype":"F32","shape":[2,48,36],"data_offsets":[0,13824]},"p":{"dtype":"F32","shape":[300,48],"data_offsets":[13824,71424]}}'
+{ printf '\310\0\0\0\0\0\0\0%-200s' "$header"
+  LC_ALL=C awk 'BEGIN { s = 4711; for (i = 0; i < 17856; i++) { s = s * 16807 % 2147483647; printf "%s", (s % 256 < 128 ? "AA\200?" : "AA\200\277") } }'; } > noise.safetensors
+expect 0 "page: noise.html" look noise.safetensors --w w --p p --out noise.html
+is "of random outputs none has a value beyond the null" "$(beyond noise.html | awk '{ n += $1 } END { print NR, n + 0 }')" "32 0"
 expect 2 "--v is given, expected --w NAME as well" look $weights --v blocks.0.mlp.w
 expect 1 "has no tensor blocks.0.mlp.x; did you mean blocks.0.mlp." look $weights --w blocks.0.mlp.x
 expect 1 "which does not fit" look $weights --w blocks.0.mlp.w --p blocks.0.attn.o
@@ -263,7 +269,13 @@ holds "a page of runs has no message and no path" plain runs.html
 is "what they differ in" "$(section runs.html runs | grep -c -e '"mlp"' -e '"steps",' -e '"width"')" 4
 near "the lowest held-out loss" "$(section runs.html runs | values best | head -n 1)" \
     "$(sed -n 's/.*"held":\([-+.e0-9]*\).*"all":false.*/\1/p' run/log.jsonl | sort -g | head -n 1)" 1e-12
-mkdir several && cp -r run several/b && cp -r gelu several/a
+mkdir -p several/a alone && cp -r run alone/one && cp run/log.jsonl several/a && cp -r run several/b
+grep -v '^window = ' run/config.txt > several/a/config.txt
+expect 0 "page: several.html" look several
+is "a setting that the first run lacks is compared" "$(section several.html runs | grep -c '"window"')" 2
+expect 0 "page: alone.html" look alone
+holds "one run is not several" grep -qF '"title":"1 run"' alone.html
+rm -r several && mkdir several && cp -r run several/b && cp -r gelu several/a
 expect 0 "page: several.html" look several
 is "a folder of runs" "$(section several.html runs | texts name | tr '\n' ' ')" "a b "
 printf '{"step":1,"loss":nan}\n{"step":1e300,"loss":2}\n{"step":3,"loss":"</script>"}\nno JSON\n{"held":' > several/a/log.jsonl

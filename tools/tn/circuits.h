@@ -90,11 +90,11 @@ moment *list_moments(const char *folder, int64_t *count);
 
 /* ---- pairs.c ---------------------------------------------------------------------------------------------------------- */
 
-/* The rows and columns of the table T(.) of a block's MLP for token `out`, of *n tokens: the `common` commonest ones, 0: all.
-   Where there are biases the constant one is the last. The context has an error if the table is refused. */
 /* What chance alone gives for a table of pairs of a block: the largest magnitude in 19 copies of the MLP whose weights are
    shuffled. NAN: not computed, as it would take more than so many operations. */
 double      null_of_pairs(const subject *s, const tn_circuit *pairs, int64_t block, int64_t out, double operations);
+/* The rows and columns of the table T(.) of a block's MLP for token `out`, of *n tokens: the `common` commonest ones, 0: all.
+   Where there are biases the constant one is the last. The context has an error if the table is refused. */
 tn_circuit *pairs_among(const subject *s, int64_t block, int64_t common, int64_t out, int64_t *n);
 
 /* typical_unit_of the subject's model. */

@@ -16,8 +16,8 @@ static option options[] = {
 const usage demo_usage = {
     "demo", "[xor|digits]", "make a page that trains a network in the browser",
     "Makes a page in which a bilinear layer learns XOR, or handwritten digits of 8 x 8 pixels, step by step, while its weights, "
-    "its interaction matrix and its eigenvectors move. Without a lesson: both pages, and index.html, which leads to them. The library is inside, compiled "
-    "to WebAssembly: each page is one file, and needs no network.",
+    "its interaction matrix and its eigenvectors move. Without a lesson: both pages, and index.html, which leads to them. The "
+    "library is inside, compiled to WebAssembly: each page is one file, and needs no network.",
     "Examples: tn demo xor, then open xor.html in a browser. tn demo --out pages.", options, sizeof options / sizeof *options, 1,
     NULL
 };

@@ -44,11 +44,11 @@ static option options[] = {
 #undef OURS
 
 const usage look_usage = {
-    "look", "RUN|FILE [RUN ...]", "make a page that shows what a model has, or how runs went",
+    "look", "RUN|FILE [RUN ...]", "make a page that shows what a model has, or compares the losses of runs",
     "Makes one page of a run, a checkpoint, a safetensors file, a folder of such files with their index, or a .npy file, for "
-    "any browser, without a network: what it has learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text. Of "
-    "several runs, or of a folder of runs, the page has the losses in one picture and the settings in which the runs differ; "
-    "--against compares what two models have learnt.",
+    "any browser, without a network: what it has learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, "
+    "pairs of tokens and paths of a text. Of several runs, or of a folder of runs, the page has the losses in one picture and "
+    "the settings in which the runs differ; --against compares what two models have learnt.",
     "Examples: tn look RUN --text \"once upon a time\". tn look RUN1 RUN2 RUN3. tn look RUN1 --against RUN2. tn look "
     "out/model.safetensors --data data/fashion/t10k-images-idx3-ubyte --labels data/fashion/t10k-labels-idx1-ubyte. "
     "tn look x.safetensors --w enc.l --v enc.r --p dec.",
@@ -144,7 +144,8 @@ int look_main(int argc, char **argv)
     char       *base = several && !in_folder ? copy_text("runs") : base_name(argv[0]);
     char       *other = look_settings.against ? base_name(look_settings.against) : NULL;
     char       *both = other ? format_text("%s and %s", base, other) : NULL;
-    char       *many = several ? format_text("%lld runs", (long long)(in_folder ? in_folder : arguments)) : NULL;
+    const long long runs = in_folder ? in_folder : arguments;
+    char       *many = several ? format_text("%lld run%s", runs, runs == 1 ? "" : "s") : NULL;
     const char *title = look_settings.title ? look_settings.title : many ? many : both ? both : base;
     char       *out = look_settings.out ? copy_text(look_settings.out) : format_text("%s.html", base);
     if (in_folder) look_at_runs((const char *const *)below, in_folder, title, out);

@@ -74,16 +74,26 @@ void round_to_q8(int64_t rows, int64_t n, double *v);
 
 /* ---- look_operator.c: an operator of order 2 --------------------------------------------------------------------------- */
 
-/* The n outputs of `among` (NULL: the first n) that have something to show, at most `most`, a new list: all of them as they
-   are, or those with the most eigenvalues beyond the null, best first, and of equal ones those with the largest matrix. Where
-   the null of all of them would take long, it is that of the ones with the largest matrices. */
-int64_t *telling_outputs(const tn_cp *cp, const int32_t *among, int64_t n, int64_t most, int64_t *count);
+/* Which outputs are shown, and by which rule. */
+typedef struct telling {
+    int64_t *at;                        /* [count]                                                                           */
+    double  *edge;                      /* [count] of the null, which holds for all that were compared; NULL: not computed   */
+    int64_t  count, among, compared;    /* shown; of how many; how many of these were compared with the null, 0: none        */
+} telling;
+/* The n outputs of `among` (NULL: the first n) that have something to show, at most `most`: all of them as they are, or those
+   with the most eigenvalues beyond the null, best first, and of equal ones those with the largest matrix. Where the null of all
+   of them would take long, it is that of the ones with the largest matrices; where of these too, they are what is shown. */
+telling  telling_outputs(const tn_cp *cp, const int32_t *among, int64_t n, int64_t most);
+/* What those that are shown have, "the most eigenvalues beyond chance" for example, a new string. */
+char    *telling_rule(const telling *t);
 /* The operator of some outputs alone, a new one. */
 tn_cp   *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count);
-/* A section with the eigenvalues of each output; names [cp->out]; block: of a language model, or -1. Returns the edge of each
-   output's null, a new list [cp->out]; NULL: they are not compared, as that would take long. null_edges returns the same. */
+/* The edges of the null, which hold for all outputs together, a new list [cp->out]; NULL: it would take long. */
 double  *null_edges(const tn_cp *cp);
-double  *spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names, int64_t block);
+/* A section with the eigenvalues of each output; names [cp->out]; edge [cp->out] of the null, or NULL; block: of a language
+   model, or -1. */
+void     spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names,
+                         const double *edge, int64_t block);
 /* The keys of a section "matrix" for factors, with what 8 bits cost, |Q - Q8| / |Q|. x [rows,in]: between such rows, or NULL. */
 void     put_factors(page *p, const tn_cp *cp, tn_tensor *x);
 /* The keys "of" and what follows of a section "matrix". dense: written out if they are few numbers. */
@@ -100,7 +110,7 @@ void look_at_tensors(tn_ctx *ctx, const char *path, const char *title, const cha
 
 /* ---- look_runs.c ------------------------------------------------------------------------------------------------------- */
 
-/* The runs in a folder that is none itself, a new list in the order of their names; returns their number. */
+/* The runs in a folder that is not a run, a new list in the order of their names; returns their number. */
 int64_t runs_below(const char *folder, char ***list);
 /* Writes the page of several runs: their losses in one picture. */
 void    look_at_runs(const char *const *paths, int64_t count, const char *title, const char *out);
@@ -114,8 +124,8 @@ int64_t  best_places(const double *v, int64_t n, int sign, int64_t *at, int64_t 
 tn_cp   *block_operator(const subject *s, int64_t block);
 void     note_left_out(const subject *s);
 /* The outputs that are shown of a block: those that are given, or of the commonest words those with the most eigenvalues beyond
-   the null. */
-int64_t *shown_tokens(const subject *s, int64_t block, const tn_cp *cp, int64_t *count);
+   the null. They stay until it is asked for another model. */
+const telling *shown_tokens(const subject *s, int64_t block, const tn_cp *cp);
 enum { COMMON_OUTPUTS = 256 };
 /* The null of an output's pairs takes at most so many operations, a second of one core, or is left out. */
 #define NULL_OF_PAIRS 1e10

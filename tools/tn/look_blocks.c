@@ -110,6 +110,7 @@ void put_evidence(page *p, const subject *s, const int32_t *ids, int64_t T)
     for (int64_t i = 0; i < t.count; i++) v[i] = t.ids[i];
     page_open(p, "evidence", '{');
     page_text(p, "source", t.source);
+    page_flag(p, "first_only", t.ids != ids && t.count < s->run.held_count);
     page_vector(p, "ids", ARRAY_F32, t.count, v);
     page_close(p, '}');
     free(v);
@@ -431,14 +432,12 @@ void block_sections(page *p, const subject *s, const int32_t *text, int64_t T, b
     tn_tensor *x = token_vectors(s->m.ctx, &s->m.net, ids, count), *one[2] = {NULL, NULL};
     streams   t = read_streams(s, text, T);
     double   *v = numbers_in(x);
-    bool      shown_any = false;
+    const telling *shown = NULL;
     stored    embed[2];
     for (int64_t l = 0; l < s->m.desc.layers; l++) {
         uint64_t mark = tn_cp_mark(s->m.ctx);
         tn_cp   *cp = block_operator(s, l);
-        int64_t  outputs;
         if (!cp) continue;
-        shown_any = true;
         if (!one[cp->constant]) {                       /* the embeddings are in the page once */
             double *w = with_ones(x, cp->constant, shape);
             embed[cp->constant] = page_store(p, ARRAY_Q8, 2, shape, w);
@@ -446,15 +445,19 @@ void block_sections(page *p, const subject *s, const int32_t *text, int64_t T, b
             tn_write(one[cp->constant], TN_F64, w, shape[0] * shape[1]);
             free(w);
         }
-        int64_t     *at = shown_tokens(s, l, cp, &outputs);
+        shown = shown_tokens(s, l, cp);
+        const int64_t *at = shown->at, outputs = shown->count;
         tn_cp       *some = some_outputs(cp, at, outputs);
         const char **names = (const char **)allocate((size_t)outputs, sizeof *names);
         for (int64_t i = 0; i < outputs; i++) names[i] = s->names[at[i]];
         char *id = format_text("spectra-%lld", (long long)l);
         char *title = format_text("Spectra of block %lld", (long long)l);
-        double *edge = spectra_section(p, id, title, some, names, l);
+        show_stage("%s", title);
+        double       *own = shown->edge ? NULL : null_edges(some);
+        const double *edge = shown->edge ? shown->edge : own;
+        spectra_section(p, id, title, some, names, edge, l);
         eigen_section(p, s, l, some, names, edge, v, ids, count, &t);
-        free(edge);
+        free(own);
         int64_t  wide = s->m.desc.vocab < COMMON_OUTPUTS ? s->m.desc.vocab : COMMON_OUTPUTS;
         int64_t *common = common_with(s, at, outputs, wide);
         token_matrix_section(p, s, l, cp, common, wide, at[0], one[cp->constant], &embed[cp->constant], ids);
@@ -465,15 +468,17 @@ void block_sections(page *p, const subject *s, const int32_t *text, int64_t T, b
         p->json = json;
         free(common);
         free(names);
-        free(at);
         free(id);
         free(title);
         tn_cp_release(s->m.ctx, mark, NULL);
     }
     note_left_out(s);
-    if (shown_any && look_settings.outputs_given == NULL)
-        page_note("Spectra and eigenvectors are shown for the words with the most eigenvalues beyond chance, among the %d %s "
-                  "words (--outputs chooses others).", COMMON_OUTPUTS, s->frequency ? "commonest" : "first");
+    if (shown && shown->count < shown->among) {
+        char *rule = telling_rule(shown);
+        page_note("Spectra and eigenvectors are shown for the words with %s among the %lld %s (--outputs chooses others).", rule,
+                  (long long)shown->among, s->frequency ? "commonest" : "first");
+        free(rule);
+    }
     tn_tensor_destroy(x);
     tn_tensor_destroy(one[0]);
     tn_tensor_destroy(one[1]);
@@ -487,8 +492,7 @@ void pairs_section(page *p, const buffer *rows)
     if (!rows->bytes) return;
     page_section(p, "pairs", "pairs", "Strongest pairs of tokens", "For each output that is shown: the pairs of tokens that "
                  "raise its logit most, and those that lower it most, if they reach the MLP of the block together: what a pair "
-                 "adds in both orders, in nats for a typical size of the last norm. Pairs within the null, no larger than those of "
-                 "shuffled weights, are left out.");
+                 "adds in both orders, in nats for a typical size of the last norm.");
     page_text(p, "unit", "nats");
     page_open(p, "rows", '[');
     buffer_add(&p->json, rows->data, rows->bytes);

@@ -165,23 +165,21 @@ static void compare_spectra(page *p, const subject *s, const subject *other, int
 {
     enum { VALUES = 64 };
     const uint64_t mark = tn_cp_mark(s->m.ctx);
-    int64_t        count = 0;
     tn_cp         *cp = block_operator(s, block);
-    int64_t       *tokens = cp ? shown_tokens(s, block, cp, &count) : NULL;
+    const telling *shown = cp ? shown_tokens(s, block, cp) : NULL;
     tn_cp_release(s->m.ctx, mark, NULL);
-    for (int64_t k = 0; k < count; k++) {
+    for (int64_t k = 0; shown && k < shown->count; k++) {
         double v[2][VALUES];
-        spectrum_of(s, block, tokens[k], v[0], VALUES);
-        spectrum_of(other, block, tokens[k], v[1], VALUES);
+        spectrum_of(s, block, shown->at[k], v[0], VALUES);
+        spectrum_of(other, block, shown->at[k], v[1], VALUES);
         if (isnan(v[0][0]) || isnan(v[1][0])) continue;
         page_open(p, NULL, '{');
-        page_text(p, "name", s->names[tokens[k]]);
+        page_text(p, "name", s->names[shown->at[k]]);
         page_number(p, "block", (double)block);
         page_vector(p, "a", ARRAY_F64, VALUES, v[0]);
         page_vector(p, "b", ARRAY_F64, VALUES, v[1]);
         page_close(p, '}');
     }
-    free(tokens);
 }
 
 void compare_models(page *p, const subject *s, const model *b, const char *path)

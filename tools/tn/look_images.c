@@ -426,6 +426,7 @@ typedef struct seen {
     tn_tensor   *linear, *constant;     /* [all,n], [all], or NULL                 */
     const char **names, **every;        /* [quadratic->out]; [all]                 */
     int64_t     *at;                    /* which outputs these are                 */
+    double      *edge;                  /* of the null of these, or NULL           */
     int64_t      all;
 } seen;
 
@@ -446,7 +447,6 @@ static seen see(const network *n, int64_t k)
 {
     const int64_t most = look_settings.outputs == AUTO_COUNT ? 32 : look_settings.outputs;
     seen          s;
-    int64_t       count;
     memset(&s, 0, sizeof s);
     s.whole = operator_of(n, k);
     s.all = s.whole->out;
@@ -454,14 +454,21 @@ static seen see(const network *n, int64_t k)
     if (s.whole->constant) tn_cp_split(s.whole, &quadratic, &s.linear, &s.constant);
     check_ctx(n->ctx, n->layers[k].name);
     s.every = output_names(n, s.all);
-    s.at = look_settings.outputs_given ? named_outputs(s.every, s.all, &count)
-                                        : telling_outputs(quadratic, NULL, s.all, most, &count);
+    telling t = {NULL, NULL, 0, 0, 0};
+    if (look_settings.outputs_given) t.at = named_outputs(s.every, s.all, &t.count);
+    else t = telling_outputs(quadratic, NULL, s.all, most);
+    const int64_t count = t.count;
+    s.at = t.at;
+    s.edge = t.edge;
     s.quadratic = some_outputs(quadratic, s.at, count);
     s.names = (const char **)allocate((size_t)count, sizeof *s.names);
     for (int64_t i = 0; i < count; i++) s.names[i] = s.every[s.at[i]];
-    if (count < s.all)
-        page_note("Of %lld outputs the %lld with the most eigenvalues beyond chance are shown (--outputs chooses others).",
-                  (long long)s.all, (long long)count);
+    if (count < t.among) {
+        char *rule = telling_rule(&t);
+        page_note("Of %lld outputs the %lld with %s are shown (--outputs chooses others).", (long long)s.all,
+                  (long long)count, rule);
+        free(rule);
+    }
     return s;
 }
 
@@ -470,6 +477,7 @@ static void free_seen(seen *s)
     if (s->every) free_words(s->every, s->all);
     free((void *)s->names);
     free(s->at);
+    free(s->edge);
 }
 
 static void shape_row(page *p, const char *label, const tn_tensor *t)
@@ -661,11 +669,13 @@ static void layer_sections(page *p, const network *n, int64_t k, const seen *s, 
         id[i] = one ? copy_text(ids[i]) : format_text("%s-%lld", ids[i], (long long)k);
         title[i] = one ? copy_text(titles[i]) : format_text("%s of %s", titles[i], name);
     }
-    double *edge = spectra_section(p, id[0], title[0], s->quadratic, s->names, -1);
-    eigen_section(p, id[1], title[1], s, edge, picture && (k == 0 || n->residual));
-    free(edge);
+    show_stage("%s", title[0]);
+    double *own = s->edge ? NULL : null_edges(s->quadratic);
+    spectra_section(p, id[0], title[0], s->quadratic, s->names, s->edge ? s->edge : own, -1);
+    eigen_section(p, id[1], title[1], s, s->edge ? s->edge : own, picture && (k == 0 || n->residual));
+    free(own);
     if (other) {
-        edge = null_edges(other->quadratic);
+        double *edge = null_edges(other->quadratic);
         eigen_section(p, "eigen-b", "Eigenvectors of the other model", other, edge, picture);
         free(edge);
     }

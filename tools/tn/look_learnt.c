@@ -42,9 +42,9 @@ static bool goes_on(const char *name, word_marks marks)
 }
 
 /* Of each token how often a word ends with it in the run's text, less how often the word goes on: below 0 it is a piece. */
-static int32_t *endings(const subject *s, word_marks marks)
+static int64_t *endings(const subject *s, word_marks marks)
 {
-    int32_t *ends = (int32_t *)allocate((size_t)s->m.desc.vocab, sizeof *ends);
+    int64_t *ends = (int64_t *)allocate((size_t)s->m.desc.vocab, sizeof *ends);
     for (int64_t i = 0; s->has_run && i + 1 < s->run.train_count; i++)
         ends[token_at(&s->run.train, i)] += goes_on(s->names[token_at(&s->run.train, i + 1)], marks) ? -1 : 1;
     return ends;
@@ -53,7 +53,7 @@ static int32_t *endings(const subject *s, word_marks marks)
 bool is_whole_word(const subject *s, int64_t id)
 {
     static word_marks     marks;
-    static int32_t       *ends;
+    static int64_t       *ends;
     static const subject *of;
     if (of != s) {
         marks = marks_of(s);
@@ -136,22 +136,21 @@ void note_left_out(const subject *s)
 }
 
 /* The tokens that --outputs names. */
-static int64_t *given_outputs(const subject *s, int64_t *count)
+static telling given_outputs(const subject *s)
 {
-    int64_t *at = NULL;
-    char    *text = copy_text(look_settings.outputs_given);
-    *count = 0;
+    telling t = {NULL, NULL, 0, 0, 0};
+    char   *text = copy_text(look_settings.outputs_given);
     for (char *word = text, *end; word; word = end) {
         if ((end = strchr(word, ',')) != NULL) *end++ = 0;
-        at = (int64_t *)resize(at, (size_t)*count + 1, sizeof *at);
-        at[(*count)++] = token_id(s, word);
+        t.at = (int64_t *)resize(t.at, (size_t)t.count + 1, sizeof *t.at);
+        t.at[t.count++] = token_id(s, word);
     }
     free(text);
-    return at;
+    return t;
 }
 
 /* The words of a block that have something to show. They are asked for twice, and take a while to find. */
-static int64_t *telling_words(const subject *s, const tn_cp *cp, int64_t *count)
+static telling telling_words(const subject *s, const tn_cp *cp)
 {
     int64_t       n;
     const int64_t V = s->m.desc.vocab, most = look_settings.outputs == AUTO_COUNT ? SHOWN_OUTPUTS : look_settings.outputs;
@@ -161,19 +160,24 @@ static int64_t *telling_words(const subject *s, const tn_cp *cp, int64_t *count)
         words = (int32_t *)resize(words, (size_t)n + 1, sizeof *words);
         memcpy(words, s->common, (size_t)n * sizeof *words);
     }
-    int64_t *at = telling_outputs(cp, words, n, most, count);
+    const telling t = telling_outputs(cp, words, n, most);
     free(words);
-    return at;
+    return t;
 }
 
-int64_t *shown_tokens(const subject *s, int64_t block, const tn_cp *cp, int64_t *count)
+const telling *shown_tokens(const subject *s, int64_t block, const tn_cp *cp)
 {
-    static struct { int64_t *at, count; } *chosen;
-    if (look_settings.outputs_given) return given_outputs(s, count);
-    if (!chosen) chosen = allocate((size_t)s->m.desc.layers, sizeof *chosen);
-    if (!chosen[block].at) chosen[block].at = telling_words(s, cp, &chosen[block].count);
-    *count = chosen[block].count;
-    return (int64_t *)memcpy(allocate((size_t)*count + 1, sizeof(int64_t)), chosen[block].at, (size_t)*count * sizeof(int64_t));
+    static telling       *chosen;
+    static int64_t        blocks;
+    static const subject *of;
+    if (of != s) {
+        for (int64_t l = 0; l < blocks; l++) free(chosen[l].at), free(chosen[l].edge);
+        free(chosen);
+        chosen = (telling *)allocate((size_t)(blocks = s->m.desc.layers), sizeof *chosen);
+    }
+    of = s;
+    if (!chosen[block].at) chosen[block] = look_settings.outputs_given ? given_outputs(s) : telling_words(s, cp);
+    return &chosen[block];
 }
 
 /* ---- the loss ---------------------------------------------------------------------------------------------------------- */
@@ -385,6 +389,7 @@ static word_pair *pairs_of_words(const subject *s, const int32_t *words, int64_t
         if (some) tn_circuit_top_many(some, 1, &d, &e);
         char        *why = taken_error(s->m.ctx);
         const double edge = why || look_settings.within_null ? 0 : null_of_pairs(s, some, block, outputs[o], NULL_OF_PAIRS);
+        if (isnan(edge)) page_note("Pairs of words are not compared with chance, which would take long.");
         for (int64_t k = 0; !why && k < e.count; k++) {
             double value, at[2];
             tn_read(tn_slice(e.values, 0, k, k + 1), TN_F64, &value, 1);
@@ -413,12 +418,10 @@ static void put_pairs(page *p, const subject *s, double unit)
     show_stage("Pairs of words");
     for (int64_t l = 0; l < s->m.desc.layers && count; l++) {
         uint64_t mark = tn_cp_mark(s->m.ctx);
-        int64_t  shown;
         tn_cp   *cp = block_operator(s, l);
-        int64_t *outputs = cp ? shown_tokens(s, l, cp, &shown) : NULL;
+        const telling *shown = cp ? shown_tokens(s, l, cp) : NULL;
         tn_cp_release(s->m.ctx, mark, NULL);
-        if (outputs) list = pairs_of_words(s, words, count, outputs, shown, list, &n, l, unit);
-        free(outputs);
+        if (shown) list = pairs_of_words(s, words, count, shown->at, shown->count, list, &n, l, unit);
     }
     if (n) qsort(list, (size_t)n, sizeof *list, strongest_first);
     page_open(p, "pairs", '[');

@@ -5,10 +5,9 @@
 #include <string.h>
 
 enum { DENSE_NUMBERS = 1 << 16 };               /* interaction matrices of fewer numbers are written out           */
-enum { DRAWS = 19,                              /* of the null: one output in twenty has a value beyond it by chance */
-       FEW_DRAWS = 4, MOST_COMPARED = 1024 };   /* to choose among many outputs                                      */
+enum { DRAWS = 19, MOST_COMPARED = 1024 };       /* of the null, for 5 %; and to choose among many outputs           */
 static const double edge_operations = 6e11,     /* a null model that takes more is left out: a minute of one core    */
-                    choice_operations = 4e9;    /* and to choose outputs by it a second or two                       */
+                    choice_operations = 1e10;   /* and to choose outputs by it a few seconds                         */
 
 /* ---- the outputs that are shown ---------------------------------------------------------------------------------------- */
 
@@ -54,14 +53,14 @@ tn_cp *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count)
 }
 
 /* Of how many outputs the null can be computed: a full eigenproblem takes about 2 n^3 operations for its values. */
-static int64_t outputs_within(const tn_cp *cp, double operations, int draws)
+static int64_t outputs_within(const tn_cp *cp, double operations)
 {
     const double n = (double)(cp->in[0] < 2 * cp->terms ? cp->in[0] : 2 * cp->terms);
-    const double most = operations / ((draws + 1) * 2 * n * n * n);
+    const double most = operations / ((DRAWS + 1) * 2 * n * n * n);
     return most < (double)cp->out ? (int64_t)most : cp->out;
 }
 
-typedef struct ranked { double norm; int64_t at, beyond; } ranked;
+typedef struct ranked { double norm, edge; int64_t at, beyond; } ranked;
 
 /* With the most eigenvalues beyond the null first, then with the largest norm. */
 static int most_telling(const void *a, const void *b)
@@ -72,92 +71,131 @@ static int most_telling(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-static tn_signal compared_with_null(const tn_cp *cp, int draws)
+static int by_size(const void *a, const void *b)
 {
-    tn_signal_desc desc;
-    tn_signal      signal;
-    memset(&desc, 0, sizeof desc);
-    desc.draws = draws;
-    tn_cp_signal(cp, &desc, &signal);
-    check_ctx(cp->ctx, "the null of spectra");
-    return signal;
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of each output an edge that holds for all of them together: were the operator one more draw of the null, any output would
+   have a value beyond its own with a probability of at most 1/(DRAWS + 1). So outputs may be chosen by what is beyond it. The
+   unit of an output is the median of the largest values of the operator and all draws, in which their order does not matter;
+   the edge is the largest value in any output of any draw, in such units.   Westfall & Young 1993 */
+static double *common_edges(const tn_cp *cp, tn_spectrum *own)
+{
+    enum { COPIES = DRAWS + 1 };
+    double *largest = (double *)allocate((size_t)(cp->out * COPIES), sizeof *largest), most = 0, sorted[COPIES];
+    double *edge = (double *)allocate((size_t)cp->out, sizeof *edge);
+    for (int64_t k = 0; k < COPIES; k++) {
+        tn_spectrum s;
+        tn_cp      *null = k ? tn_cp_null(cp, NULL, k - 1) : NULL;
+        if (!k || null) tn_cp_spectrum(k ? null : cp, 0, &s);
+        check_ctx(cp->ctx, "the null of spectra");
+        double *v = numbers_in(s.values);
+        for (int64_t o = 0; o < cp->out; o++) largest[o * COPIES + k] = fabs(v[o * s.count]);
+        free(v);
+        if (k) tn_spectrum_destroy(&s);
+        else *own = s;
+        tn_cp_destroy(null);
+    }
+    for (int64_t o = 0; o < cp->out; o++) {
+        memcpy(sorted, largest + o * COPIES, sizeof sorted);
+        qsort(sorted, COPIES, sizeof *sorted, by_size);
+        edge[o] = (sorted[COPIES / 2 - 1] + sorted[COPIES / 2]) / 2;
+        for (int64_t k = 1; k < COPIES && edge[o] > 0; k++) most = fmax(most, largest[o * COPIES + k] / edge[o]);
+    }
+    for (int64_t o = 0; o < cp->out; o++) edge[o] *= most;
+    free(largest);
+    return edge;
 }
 
 double *null_edges(const tn_cp *cp)
 {
-    if (outputs_within(cp, edge_operations, DRAWS) < cp->out) return NULL;
-    tn_signal signal = compared_with_null(cp, DRAWS);
-    double   *edge = numbers_in(signal.edge);
-    tn_signal_destroy(&signal);
+    tn_spectrum own;
+    if (outputs_within(cp, edge_operations) < cp->out) return NULL;
+    double *edge = common_edges(cp, &own);
+    tn_spectrum_destroy(&own);
     return edge;
 }
 
 /* Counts the eigenvalues beyond the null of the first n outputs of a list. */
-static void count_beyond(const tn_cp *cp, ranked *list, int64_t n, int draws)
+static void count_beyond(const tn_cp *cp, ranked *list, int64_t n)
 {
     const uint64_t mark = tn_cp_mark(cp->ctx);
     int64_t       *at = (int64_t *)allocate((size_t)n, sizeof *at);
+    tn_spectrum    own;
     for (int64_t i = 0; i < n; i++) at[i] = list[i].at;
-    tn_signal signal = compared_with_null(some_outputs(cp, at, n), draws);
-    double *beyond = numbers_in(signal.signal);
-    for (int64_t i = 0; i < n; i++) list[i].beyond = (int64_t)beyond[i];
-    tn_signal_destroy(&signal);
+    double *edge = common_edges(some_outputs(cp, at, n), &own), *v = numbers_in(own.values);
+    for (int64_t i = 0; i < n; i++) {
+        list[i].edge = edge[i];
+        list[i].beyond = 0;
+        for (int64_t k = 0; k < own.count; k++) list[i].beyond += fabs(v[i * own.count + k]) > edge[i];
+    }
+    tn_spectrum_destroy(&own);
     tn_cp_release(cp->ctx, mark, NULL);
-    free(beyond);
+    free(edge);
     free(at);
+    free(v);
 }
 
-int64_t *telling_outputs(const tn_cp *cp, const int32_t *among, int64_t n, int64_t most, int64_t *count)
+telling telling_outputs(const tn_cp *cp, const int32_t *among, int64_t n, int64_t most)
 {
     show_stage("Which outputs have something to show");
-    const int     draws = outputs_within(cp, choice_operations, DRAWS) < n ? FEW_DRAWS : DRAWS;
-    const int64_t quick = outputs_within(cp, choice_operations, draws), able = outputs_within(cp, edge_operations, draws);
+    const int64_t quick = outputs_within(cp, choice_operations), able = outputs_within(cp, edge_operations);
     int64_t       compared = quick < 2 * most ? 2 * most : quick < MOST_COMPARED ? quick : MOST_COMPARED;
     double       *norm = output_norms(cp);
     ranked       *list = (ranked *)allocate((size_t)n + 1, sizeof *list);
-    *count = most < n ? most : n;
+    telling       t = {NULL, NULL, most < n ? most : n, n, 0};
     for (int64_t i = 0; i < n; i++) {
         list[i].at = among ? among[i] : i;
         list[i].norm = norm[list[i].at];
     }
-    if (*count < n) qsort(list, (size_t)n, sizeof *list, most_telling);
+    if (t.count < n) qsort(list, (size_t)n, sizeof *list, most_telling);
     if (compared > n) compared = n;
-    if (*count < n && compared <= able) {
-        count_beyond(cp, list, compared, draws);
+    if (compared > able) compared = able;
+    if (t.count < compared) {
+        count_beyond(cp, list, t.compared = compared);
         qsort(list, (size_t)compared, sizeof *list, most_telling);
+        t.edge = (double *)allocate((size_t)t.count + 1, sizeof *t.edge);
     }
-    int64_t *at = (int64_t *)allocate((size_t)*count + 1, sizeof *at);
-    for (int64_t i = 0; i < *count; i++) at[i] = list[i].at;
+    t.at = (int64_t *)allocate((size_t)t.count + 1, sizeof *t.at);
+    for (int64_t i = 0; i < t.count; i++) {
+        t.at[i] = list[i].at;
+        if (t.edge) t.edge[i] = list[i].edge;
+    }
     free(list);
     free(norm);
-    return at;
+    return t;
+}
+
+char *telling_rule(const telling *t)
+{
+    if (!t->compared) return copy_text("the largest matrices");
+    if (t->compared == t->among) return copy_text("the most eigenvalues beyond chance");
+    return format_text("the most eigenvalues beyond chance, of the %lld with the largest matrices,", (long long)t->compared);
 }
 
 /* ---- spectra ----------------------------------------------------------------------------------------------------------- */
 
-double *spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names, int64_t block)
+void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names, const double *edge,
+                     int64_t block)
 {
-    const bool     compare = outputs_within(cp, edge_operations, DRAWS) == cp->out;
-    tn_spectrum    spectrum;
-    tn_signal      signal;
-    double        *edge = NULL;
+    tn_spectrum spectrum;
     show_stage("%s", title);
     memset(&spectrum, 0, sizeof spectrum);
-    memset(&signal, 0, sizeof signal);
-    if (compare) signal = compared_with_null(cp, DRAWS);
-    else tn_cp_spectrum(cp, 0, &spectrum);
+    tn_cp_spectrum(cp, 0, &spectrum);
     check_ctx(cp->ctx, "spectra");
-    if (!compare)
+    if (!edge)
         page_note("%s are not compared with shuffled weights, because %lld outputs of this size would take minutes.", title,
                   (long long)cp->out);
-    double *v = numbers_in(compare ? signal.values : spectrum.values);
-    if (compare) edge = numbers_in(signal.edge);
-    int64_t n = compare ? signal.count : spectrum.count;
-    page_section(p, "spectra", id, title, compare
+    double *v = numbers_in(spectrum.values);
+    int64_t n = spectrum.count;
+    page_section(p, "spectra", id, title, edge
         ? "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large "
           "ones mean that the output looks for few patterns. The edge is the largest eigenvalue of 19 copies of the layer whose "
-          "weights were shuffled. Values below it are within the null: chance alone gives such values, and their eigenvectors "
-          "say nothing. Of layers without any structure one output in twenty has a value beyond it."
+          "weights were shuffled, in any output that was compared, relative to what is usual for each. Values below it are within "
+          "the null: chance alone gives such values, and their eigenvectors say nothing. Of twenty layers without any structure "
+          "one has an output with a value beyond it."
         : "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large "
           "ones mean that the output looks for few patterns.");
     if (block >= 0) page_number(p, "block", (double)block);
@@ -179,8 +217,6 @@ double *spectra_section(page *p, const char *id, const char *title, const tn_cp 
     page_close(p, '}');
     free(v);
     tn_spectrum_destroy(&spectrum);
-    tn_signal_destroy(&signal);
-    return edge;
 }
 
 /* ---- interaction matrices ---------------------------------------------------------------------------------------------- */

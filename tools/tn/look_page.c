@@ -317,7 +317,8 @@ static const limited_option limited[] = {
 
 void look_is_of(int what)
 {
-    check_limited(&look_usage, limited, what, "a .npy file|a language model|a network of bilinear layers|a file of other tensors|several runs");
+    check_limited(&look_usage, limited, what, "a .npy file|a language model|a network of bilinear layers|a file of other tensors|"
+                  "several runs");
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------- */

@@ -85,6 +85,20 @@ static const char *value_of(const one_run *r, const char *key)
     return "";
 }
 
+/* Whether one of the first `count` runs has a setting: a run that was made before an option existed lacks it. */
+static bool has_before(const one_run *runs, int64_t count, const char *key)
+{
+    for (int64_t k = 0; k < count; k++)
+        for (int64_t i = 0; i < runs[k].count; i++) if (!strcmp(runs[k].settings[i].key, key)) return true;
+    return false;
+}
+
+static bool differ_in(const one_run *runs, int64_t count, const char *key)
+{
+    for (int64_t k = 1; k < count; k++) if (strcmp(value_of(&runs[0], key), value_of(&runs[k], key))) return true;
+    return false;
+}
+
 /* ---- which runs ------------------------------------------------------------------------------------------------------- */
 
 static bool has_log(const char *folder)
@@ -183,12 +197,11 @@ static void put_run(page *p, const one_run *r, const one_run *runs, int64_t coun
     put_curve(p, "curve", &r->training, most);
     put_curve(p, "held", &r->held, most);
     page_open(p, "settings", '[');
-    for (int64_t i = 0; i < runs[0].count; i++) {
-        const char *key = runs[0].settings[i].key;
-        bool        differs = false;
-        for (int64_t k = 1; k < count; k++) differs = differs || strcmp(value_of(&runs[0], key), value_of(&runs[k], key));
-        if (differs) page_row(p, key, "%s", value_of(r, key));
-    }
+    for (int64_t k = 0; k < count; k++)
+        for (int64_t i = 0; i < runs[k].count; i++) {
+            const char *key = runs[k].settings[i].key;
+            if (!has_before(runs, k, key) && differ_in(runs, count, key)) page_row(p, key, "%s", value_of(r, key));
+        }
     page_close(p, ']');
     page_close(p, '}');
 }
@@ -209,7 +222,8 @@ void look_at_runs(const char *const *paths, int64_t count, const char *title, co
     for (int64_t i = 0; i < count; i++) read_run(&runs[i], paths[i]);
     name_runs(runs, count);
     const one_run *best = best_run(runs, count);
-    char          *about = best ? format_text("The run %s has reached the lowest held-out loss, %.4g nats per token.", best->name, best->best)
+    char          *about = best ? format_text("The run %s has reached the lowest held-out loss, %.4g nats per token.",
+                                              best->name, best->best)
                                 : copy_text("No run has measured a held-out loss yet.");
     page_begin(&p, "look", "runs", title);
     page_text(&p, "about", about);

@@ -98,7 +98,7 @@ void ask_to_stop(int signal);
 /* Ends the program if a signal asked for it: between the parts of a start and within long ones, as long as there is nothing to
    save. */
 void end_if_stopped(void);
-/* Says on a terminal what takes a while now, in a line that the next one replaces, as do messages; NULL: nothing any more. */
+/* Says on a terminal what takes a while now, in a line that the next one replaces, as do messages; NULL clears the line. */
 void show_stage(const char *format, ...) PRINTF_LIKE(1, 2);
 /* Calls fail if the context has an error; `what` names the operation or the file. */
 void check_ctx(const tn_ctx *ctx, const char *what);

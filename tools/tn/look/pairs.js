@@ -15,11 +15,14 @@ tn.sections.pairs = (section, box) => {
     let most = page, sign = 0, found = [];
     const signs = tn.picker("sign", ["both", "positive", "negative"], i => { sign = [0, 1, -1][i]; most = page; show(); });
     const compared = section.rows.some(row => row.within);
+    const said = tn.h("span", {});
     if (compared) document.addEventListener("tn-anyway", () => { most = page; show(); });
     const show = () => {
         const wanted = input.value.toLowerCase().trim();
         found = section.rows.filter((row, i) => !tn.gone.has(`blocks.${row.block}.mlp`) && texts[i].includes(wanted)
             && (!sign || row.value * sign > 0) && tn.isShown(row));
+        said.textContent = "Pairs within the null, no larger than those of shuffled weights, are "
+            + (tn.anyway ? "shown as well. " : "left out. ");
         count.textContent = found.length === section.rows.length ? `${found.length} pairs`
             : `${found.length} of ${section.rows.length} pairs`;
         place.replaceChildren(found.length
@@ -32,8 +35,9 @@ tn.sections.pairs = (section, box) => {
         more.hidden = found.length <= most;
     };
     box.append(tn.h("div", { class: "tools" }, tn.h("div", { class: "picker" },
-        tn.h("label", { class: "label", for: id, text: "search" }), input), signs.element, compared ? tn.anywayToggle() : null, count), place, more,
-        tn.saves(() => input.value.trim(), { CSV: () => tn.csv([[labels.first, labels.second, labels.output, section.unit || "value"],
-            ...found.map(row => [row.first, row.second, row.output, row.value])]) }));
+        tn.h("label", { class: "label", for: id, text: "search" }), input), signs.element, count),
+        compared ? tn.h("p", { class: "null" }, said, tn.anywayToggle()) : "", place, more,
+        tn.saves(() => input.value.trim(), { CSV: () => tn.csv([[labels.first, labels.second, labels.output, section.unit
+            || "value"], ...found.map(row => [row.first, row.second, row.output, row.value])]) }));
     tn.drawn(show);
 };
