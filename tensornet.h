@@ -43330,8 +43330,10 @@ static bool tni_word_holds(const tni_training *r, const tni_counted_word *w, int
 static bool tni_training_join(tni_training *r, int32_t a, int32_t b, int32_t *id)
 {
     char        name[4 * TNI_WORD_LETTERS + 4];
-    const char *first = tn_tokenizer_token(r->t, a), *second = tn_tokenizer_token(r->t, b) + 2;     /* without its ## */
-    size_t      n = strlen(first), more = strlen(second);
+    const char *first = tn_tokenizer_token(r->t, a), *second = tn_tokenizer_token(r->t, b);
+    if (!first || !second) return false;                /* both are tokens, which gcc -O3 does not see */
+    second += 2;                                        /* without its ## */
+    size_t n = strlen(first), more = strlen(second);
     memcpy(name, first, n);
     memcpy(name + n, second, more + 1);
     *id = (int32_t)tn_tokenizer_id(r->t, name);
