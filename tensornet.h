@@ -2122,7 +2122,8 @@ typedef struct tn_signal {
 TN_API tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *out);
 TN_API void      tn_signal_destroy(tn_signal *s);                              /* frees the tensors of the result */
 /* Makes one draw of the null model, as tn_cp_signal with this desc does: to ask it for other numbers than eigenvalues, such as
-   its largest pair of inputs. draw: its number, from 0. Of the desc (NULL: defaults) null and seed matter. NULL on error. Order 2 only. */
+   its largest pair of inputs. draw: its number, from 0. Of the desc (NULL: defaults) null and seed matter. Owned:
+   tn_cp_destroy frees it. NULL on error. Order 2 only. */
 TN_API tn_cp    *tn_cp_null(const tn_cp *cp, const tn_signal_desc *desc, int64_t draw);
 
 /* ---- truncation with a certificate -------------------------------------- >>analysis-certificate */
@@ -4140,7 +4141,10 @@ typedef struct tni_arena {
 #endif
 
 /* Host memory that is released together, see >>scratch. */
-typedef struct tni_taken { struct tni_taken *before; size_t block; } tni_taken;     /* bytes of the block that begins here, or 0 */
+typedef struct tni_taken {
+    struct tni_taken *before;
+    size_t            block;            /* bytes of the block that begins here, or 0 */
+} tni_taken;
 typedef struct tni_scratch {
     tn_ctx     *ctx;
     const char *what;                   /* names the memory in messages        */
@@ -5089,10 +5093,15 @@ TNI_FN void tni_scratch_release(tni_scratch *w, const tni_taken *mark)
         tni_taken   *piece = w->newest;
         const size_t block = piece->block;
         w->newest = piece->before;
-        w->left = block > 0 || !w->at ? 0 : w->left + (size_t)(w->at - (char *)piece);
-        w->at = block > 0 || !w->at ? NULL : (char *)piece;      /* what an older block had left is not used again */
-        w->all -= block;
-        if (block > 0) tni_free(w->ctx, piece, block);
+        if (block > 0) {                     /* what an older block had left is not used again */
+            w->at = NULL;
+            w->left = 0;
+            w->all -= block;
+            tni_free(w->ctx, piece, block);
+        } else if (w->at) {
+            w->left += (size_t)(w->at - (char *)piece);
+            w->at = (char *)piece;
+        }
     }
 }
 

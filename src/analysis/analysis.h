@@ -40,7 +40,8 @@ typedef struct tn_signal {
 TN_API tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *out);
 TN_API void      tn_signal_destroy(tn_signal *s);                              /* frees the tensors of the result */
 /* Makes one draw of the null model, as tn_cp_signal with this desc does: to ask it for other numbers than eigenvalues, such as
-   its largest pair of inputs. draw: its number, from 0. Of the desc (NULL: defaults) null and seed matter. NULL on error. Order 2 only. */
+   its largest pair of inputs. draw: its number, from 0. Of the desc (NULL: defaults) null and seed matter. Owned:
+   tn_cp_destroy frees it. NULL on error. Order 2 only. */
 TN_API tn_cp    *tn_cp_null(const tn_cp *cp, const tn_signal_desc *desc, int64_t draw);
 
 /* ---- truncation with a certificate -------------------------------------- >>analysis-certificate */

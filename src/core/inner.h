@@ -231,7 +231,10 @@ typedef struct tni_arena {
 #endif
 
 /* Host memory that is released together, see >>scratch. */
-typedef struct tni_taken { struct tni_taken *before; size_t block; } tni_taken;     /* bytes of the block that begins here, or 0 */
+typedef struct tni_taken {
+    struct tni_taken *before;
+    size_t            block;            /* bytes of the block that begins here, or 0 */
+} tni_taken;
 typedef struct tni_scratch {
     tn_ctx     *ctx;
     const char *what;                   /* names the memory in messages        */

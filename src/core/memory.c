@@ -240,10 +240,15 @@ TNI_FN void tni_scratch_release(tni_scratch *w, const tni_taken *mark)
         tni_taken   *piece = w->newest;
         const size_t block = piece->block;
         w->newest = piece->before;
-        w->left = block > 0 || !w->at ? 0 : w->left + (size_t)(w->at - (char *)piece);
-        w->at = block > 0 || !w->at ? NULL : (char *)piece;      /* what an older block had left is not used again */
-        w->all -= block;
-        if (block > 0) tni_free(w->ctx, piece, block);
+        if (block > 0) {                     /* what an older block had left is not used again */
+            w->at = NULL;
+            w->left = 0;
+            w->all -= block;
+            tni_free(w->ctx, piece, block);
+        } else if (w->at) {
+            w->left += (size_t)(w->at - (char *)piece);
+            w->at = (char *)piece;
+        }
     }
 }
 
