@@ -89,7 +89,7 @@ expect 0 "norm" circuits run diff run/weights-00000006.safetensors
 "$tn" circuits run diff run/weights-00000006.safetensors --no-data --json > diff.json
 expect 0 "page: both.html" look run --against run/weights-00000006.safetensors --out both.html
 sed -n '/"per_head"/,/\]/s/.*"ov_tokens": \([-+.e0-9]*\),.*/\1/p' diff.json > theirs
-section both.html compare | awk '/"name":"[01].head/ { on = 1 } /"name":"MLP/ { on = 0 } on' | values similarity > mine
+section both.html compare | awk '/"name":"[01].head/ { on = 1 } /"name":"[01].mlp/ { on = 0 } on' | values similarity > mine
 alike "cosines of heads" mine theirs 1e-9
 expect 0 "page: same.html" look run --against run --out same.html --no-data
 is "a model is like itself" "$(section same.html compare | values similarity | awk '$1 < 0.999999' | wc -l)" 0

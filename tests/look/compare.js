@@ -49,9 +49,9 @@ whenFilled({
             else near(`compare: QK of ${head}`, value(head, "QK"), qk_tokens, 1e-9);
         }
         for (const { mlp, tokens, stream, units } of expected.per_mlp) {
-            near(`compare: MLP ${mlp}`, value(`MLP ${mlp}`, "between tokens"), tokens, 1e-9);
-            near(`compare: stream of MLP ${mlp}`, value(`MLP ${mlp}`, "in the stream"), stream, 1e-9);
-            near(`compare: units of MLP ${mlp}`, value(`MLP ${mlp}`, "hidden units"), units, 1e-9);
+            near(`compare: MLP ${mlp}`, value(`${mlp}.mlp`, "between tokens"), tokens, 1e-9);
+            near(`compare: stream of MLP ${mlp}`, value(`${mlp}.mlp`, "in the stream"), stream, 1e-9);
+            near(`compare: units of MLP ${mlp}`, value(`${mlp}.mlp`, "hidden units"), units, 1e-9);
         }
     },
 });

@@ -69,7 +69,7 @@ whenFilled({
         all("#heads .sort")[1].click();
         all("#heads .sort")[1].click();
         press(rows()[0], "End");
-        equal("heads: chosen", one("#heads h3").textContent, "Layer 1, head 3");
+        equal("heads: chosen", one("#heads h3").textContent, "Block 1, head 3");
         press(one("#heads .words [role=radio][tabindex='0']"), "Home");
         pressMany(one("#heads .words [role=radio][tabindex='0']"), "ArrowRight", 4);
         const stage = one("#heads .stage");

@@ -82,11 +82,7 @@ static void read_log_line(journal *j, const char *line, const char *end)
         j->smooth = smoothed(j->smooth, loss);
         curve_add(&j->loss, step, j->smooth);
     }
-    if (!isnan(held) && is_step) {
-        const char *bad;
-        const char *to, *all = json_find(line, end, "all", &to, &bad);
-        journal_held(j, (int64_t)step, held, all && *all == 't');
-    }
+    if (!isnan(held) && is_step) journal_held(j, (int64_t)step, held, json_true(line, end, "all"));
     if (seconds >= 0 && seconds <= 1e12) j->seconds_before = seconds;
     if (!isnan(three)) j->trigram = three;
     if (!isnan(five)) j->fivegram = five;
@@ -104,14 +100,13 @@ reached read_reached(const char *folder)
                 {"trigram", &r.trigram}, {"fivegram", &r.fivegram}, {"tokens", &r.tokens}, {"seconds", &r.seconds}
             };
             const double held = json_number(line, stop, "held"), step = json_number(line, stop, "step");
-            const char  *to, *bad, *all = json_find(line, stop, "all", &to, &bad);
             for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
                 const double v = json_number(line, stop, numbers[k].key);
                 if (!isnan(v)) *numbers[k].to = v;
             }
             if (isnan(held)) continue;
             r.held = held, r.step = step;
-            if ((!all || *all != 't') && !(held >= r.best)) r.best = held, r.best_step = step;
+            if (!json_true(line, stop, "all") && !(held >= r.best)) r.best = held, r.best_step = step;
         }
         free(text);
     }
@@ -144,11 +139,9 @@ bool journal_has_steps(journal *j)
 /* Whether the model after this step was evaluated on all held-out data. */
 static bool was_evaluated(const char *text, size_t bytes, int64_t step)
 {
-    const char *end = text + bytes, *stop, *to, *bad;
-    for (const char *line = text; (stop = (const char *)memchr(line, '\n', (size_t)(end - line))) != NULL; line = stop + 1) {
-        const char *all = json_find(line, stop, "all", &to, &bad);
-        if (all && *all == 't' && json_number(line, stop, "step") == (double)step) return true;
-    }
+    const char *end = text + bytes, *stop;
+    for (const char *line = text; (stop = (const char *)memchr(line, '\n', (size_t)(end - line))) != NULL; line = stop + 1)
+        if (json_true(line, stop, "all") && json_number(line, stop, "step") == (double)step) return true;
     return false;
 }
 

@@ -201,3 +201,9 @@ double json_number(const char *line, const char *end, const char *key)
     text[to - from] = 0;
     return strtod(text, NULL);
 }
+
+bool json_true(const char *line, const char *end, const char *key)
+{
+    const char *to, *bad, *from = json_find(line, end, key, &to, &bad);
+    return from && *from == 't';
+}

@@ -44,7 +44,7 @@ static option options[] = {
 #undef OURS
 
 const usage look_usage = {
-    "look", "RUN|FILE [RUN ...]", "make a page that shows what a model has, or compares the losses of runs",
+    "look", "RUN|FILE [RUN ...]", "make a page of what a model has, or of the losses of runs",
     "Makes one page of a run, a checkpoint, a safetensors file, a folder of such files with their index, or a .npy file, for "
     "any browser, without a network: what it has learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, "
     "pairs of tokens and paths of a text. Of several runs, or of a folder of runs, the page has the losses in one picture and "

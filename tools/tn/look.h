@@ -57,6 +57,8 @@ char *plain_reason(const char *why);
 const char *file_name(const char *path);
 /* Names for two models, new strings: the last parts of their paths, or more where these are equal. */
 void names_of_two(const char *a, const char *b, char *names[2]);
+/* The names of the two models of a comparison, and its columns: key, head, what it says. */
+void page_two(page *p, const char *a, const char *b, const char *const columns[][3], size_t count);
 /* A note that a tensor has `bad` numbers that are not finite, and of the first one a warning. left: what the page lacks. */
 void page_nonfinite(const char *name, const tn_tensor *t, int64_t bad, const char *left);
 /* Opens a section, an object of the list `sections`. text: NULL, or what it shows. */

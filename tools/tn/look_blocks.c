@@ -425,6 +425,16 @@ static int64_t *common_with(const subject *s, const int64_t *at, int64_t outputs
     return common;
 }
 
+/* Which words were chosen, unless all are shown. */
+static void note_choice(const subject *s, const telling *shown)
+{
+    if (shown->count >= shown->among) return;
+    char *rule = telling_rule(shown);
+    page_note("Spectra and eigenvectors are shown for the words with %s among the %lld %s (--outputs chooses others).", rule,
+              (long long)shown->among, s->frequency ? "commonest" : "first");
+    free(rule);
+}
+
 void block_sections(page *p, const subject *s, const int32_t *text, int64_t T, buffer *pairs)
 {
     int64_t   count, shape[2];
@@ -473,12 +483,7 @@ void block_sections(page *p, const subject *s, const int32_t *text, int64_t T, b
         tn_cp_release(s->m.ctx, mark, NULL);
     }
     note_left_out(s);
-    if (shown && shown->count < shown->among) {
-        char *rule = telling_rule(shown);
-        page_note("Spectra and eigenvectors are shown for the words with %s among the %lld %s (--outputs chooses others).", rule,
-                  (long long)shown->among, s->frequency ? "commonest" : "first");
-        free(rule);
-    }
+    if (shown) note_choice(s, shown);
     tn_tensor_destroy(x);
     tn_tensor_destroy(one[0]);
     tn_tensor_destroy(one[1]);

@@ -133,7 +133,7 @@ static void compare_rows(page *p, const subject *s, const model *b, int64_t bloc
     const int64_t H = s->m.desc.heads;
     for (int64_t l = 0; l < blocks; l++) {
         const mlp_numbers x = compare_mlps(s, b, l);
-        char             *name = format_text("MLP %lld", (long long)l);
+        char             *name = format_text("%lld.mlp", (long long)l);
         page_open(p, NULL, '{');
         page_text(p, "name", name);
         page_number(p, "similarity", x.tokens);
@@ -195,15 +195,7 @@ void compare_models(page *p, const subject *s, const model *b, const char *path)
     other.m = *b;
     page_section(p, "compare", "compare", "Two models", "How similar the parts of the two models are: 1 for equal ones, 0 for "
                  "unrelated ones. A head is beside the one of the other model whose OV circuit is most similar.");
-    char *pair[2];
-    names_of_two(s->path, path, pair);
-    page_text(p, "a", pair[0]);
-    page_text(p, "b", pair[1]);
-    free(pair[0]);
-    free(pair[1]);
-    page_open(p, "columns", '[');
-    for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
-    page_close(p, ']');
+    page_two(p, s->path, path, columns, sizeof columns / sizeof *columns);
     page_open(p, "rows", '[');
     compare_rows(p, s, b, blocks);
     page_close(p, ']');

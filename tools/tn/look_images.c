@@ -704,15 +704,7 @@ static void compare_section(page *p, const seen *a, const seen *b, const char *p
     v[0] = numbers_in(mine.values), v[1] = numbers_in(theirs.values);
     page_section(p, "compare", "compare", "Two models", "How similar the interaction matrices of the two models are, output by "
                  "output, and their eigenvalues.");
-    char *pair[2];
-    names_of_two(path_a, path_b, pair);
-    page_text(p, "a", pair[0]);
-    page_text(p, "b", pair[1]);
-    free(pair[0]);
-    free(pair[1]);
-    page_open(p, "columns", '[');
-    for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
-    page_close(p, ']');
+    page_two(p, path_a, path_b, columns, sizeof columns / sizeof *columns);
     page_open(p, "rows", '[');
     for (int64_t o = 0; o < x->out; o++) {
         page_open(p, NULL, '{');

@@ -144,6 +144,19 @@ void names_of_two(const char *a, const char *b, char *names[2])
     }
 }
 
+void page_two(page *p, const char *a, const char *b, const char *const columns[][3], size_t count)
+{
+    char *pair[2];
+    names_of_two(a, b, pair);
+    page_text(p, "a", pair[0]);
+    page_text(p, "b", pair[1]);
+    free(pair[0]);
+    free(pair[1]);
+    page_open(p, "columns", '[');
+    for (size_t k = 0; k < count; k++) page_names(p, NULL, columns[k], 3);
+    page_close(p, ']');
+}
+
 /* A text without the folders of the absolute paths in it: a page is sent to others. */
 static char *without_folders(const char *text)
 {

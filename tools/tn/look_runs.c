@@ -42,8 +42,7 @@ static void read_log_line(one_run *r, const char *line, const char *end)
     if (!isnan(parameters)) r->parameters = parameters;
     if (!isnan(loss)) add_point(&r->training, r->last, r->last[3] = loss);
     if (isnan(held)) return;
-    const char *to, *bad, *all = json_find(line, end, "all", &to, &bad);
-    if (all && *all == 't') r->whole = held;
+    if (json_true(line, end, "all")) r->whole = held;
     else {
         add_point(&r->held, r->last, held);
         r->best = fmin(r->best, held);

@@ -187,6 +187,7 @@ const char *json_find(const char *line, const char *end, const char *key, const 
 /* Decodes the string in from..to, quotes included; false if it is not one. */
 bool   json_unquote(const char *from, const char *to, buffer *out);
 double json_number(const char *line, const char *end, const char *key);     /* NaN: there is none */
+bool   json_true(const char *line, const char *end, const char *key);       /* whether it is there, and true */
 
 /* ---- a run's log ------------------------------------------------------------------------- journal.c */
 

@@ -99,7 +99,7 @@ tn.sections.heads = (section, box) => {
         if (!all.length) { place.replaceChildren(); return; }
         const open = k => { wanted = k; toldView(k ? all[k][0] : null); body.replaceChildren(...all[k][1]()); };
         const picker = tn.picker("view", all.map(view => view[0]), open, Math.min(wanted, all.length - 1));
-        place.replaceChildren(tn.h("h3", { text: `Layer ${head.layer}, head ${head.head}` }), tn.h("div", { class: "tools" },
+        place.replaceChildren(tn.h("h3", { text: `Block ${head.layer}, head ${head.head}` }), tn.h("div", { class: "tools" },
             picker.element), body);
         open(picker.value);
     };

@@ -355,7 +355,7 @@ static bool as_ablated(void)
     return true;
 }
 
-/* The loss of a token in nats, from the logits of all. */
+/* The loss of a token in nats, from the logits of all tokens. */
 static double loss_of(const double *logits, int64_t token)
 {
     double most = logits[0], sum = 0;
