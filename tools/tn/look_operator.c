@@ -7,7 +7,7 @@
 enum { DENSE_NUMBERS = 1 << 16 };               /* interaction matrices of fewer numbers are written out           */
 enum { DRAWS = 19, MOST_COMPARED = 1024 };       /* of the null, for 5 %; and to choose among many outputs           */
 static const double edge_operations = 6e11,     /* a null model that takes more is left out: a minute of one core    */
-                    choice_operations = 1e10;   /* and to choose outputs by it a few seconds                         */
+                    choice_operations = 4e9;    /* and to choose outputs by it about a second                        */
 
 /* ---- the outputs that are shown ---------------------------------------------------------------------------------------- */
 
