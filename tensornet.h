@@ -886,6 +886,9 @@ TN_API tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *
 #endif /* TN_NO_SEQUENCES */
 /* The mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
+/* The same over the rows whose label is not ignore_index, such as -100 where a text was padded, or the id of a token. Zero if
+   there is no such row. Of many processes each takes the mean over its own rows. */
+TN_API tn_tensor *tn_cross_entropy_ignore(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels, int32_t ignore_index);
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */
 TN_API tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x);                        /* [..,c] -> I32 [..], the first of equals */
 TN_API tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels); /* share of correct rows -> [] */
@@ -7978,6 +7981,9 @@ static inline bool tni_shadows(const tn_ctx *ctx)
            && (ctx->desc.activations == TN_BF16 || ctx->desc.gemm_precision == TN_GEMM_BF16);
 }
 
+/* Whether a CROSS_ENTROPY leaves out the rows with this label. */
+static inline bool tni_is_ignored(const tn_call *c, int32_t label) { return c->i[0] && label == c->i[1]; }
+
 /* Whether t has a shadow with the elements of t. */
 static inline bool tni_shadow_holds(const tn_tensor *t) { return t->compact && t->compact->shadow && !t->compact->stale; }
 
@@ -11236,27 +11242,38 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
 /* ---- cross_entropy ----------------------------------------- >>op-cross_entropy
    loss = mean_r (lse[r] - z[r,label])     lse = log sum_c e^z, from the row's maximum
    dz[r,c] = 1/R (e^(z-lse) - [c = label])        written together with the loss, if it is needed
-   Fused with softmax. A row with an invalid label adds nothing, and reports a fault. */
+   Fused with softmax. A row with an invalid label adds nothing, and reports a fault. If i[0] is set, R counts the rows whose
+   label is not i[1], and the others add nothing. */
+#ifdef TNI_FIRST
+TNI_FN int64_t tni_rows_counted(const tn_call *c)
+{
+    const int32_t *label = (const int32_t *)c->in[1].data;
+    int64_t        rows = c->in[0].shape[0];
+    for (int64_t r = 0; r < c->in[0].shape[0]; r++) rows -= tni_is_ignored(c, label[r]);
+    return rows;
+}
+#endif
+
 TNI_FN void TNI_T(cross_entropy)(const tn_call *c)
 {
     const TNI_REAL *z = (const TNI_REAL *)c->in[0].data;
     const int32_t  *label = (const int32_t *)c->in[1].data;
     TNI_REAL       *lse = (TNI_REAL *)c->out[1].data, *dz = c->n_out > 3 ? (TNI_REAL *)c->out[3].data : NULL;
     int64_t         R = c->in[0].shape[0], C = c->in[0].shape[1];
-    double          loss = 0;
+    double          loss = 0, count = (double)tni_max(tni_rows_counted(c), 1);
     for (int64_t r = 0; r < R; r++, z += C) {
-        bool   good = label[r] >= 0 && label[r] < C;
+        bool   ignored = tni_is_ignored(c, label[r]), good = !ignored && label[r] >= 0 && label[r] < C;
         double top = (double)z[0], sum = 0;
         for (int64_t j = 1; j < C; j++) if ((double)z[j] > top || z[j] != z[j]) top = (double)z[j];
         for (int64_t j = 0; j < C; j++) sum += exp((double)z[j] - top);
         sum = top + log(sum);
         lse[r] = (TNI_REAL)sum;
         if (good) loss += sum - (double)z[label[r]];
-        else tni_fault(&c->out[2], 1, r, label[r], 2);
+        else if (!ignored) tni_fault(&c->out[2], 1, r, label[r], 2);
         for (int64_t j = 0; dz && j < C; j++)
-            dz[r * C + j] = (TNI_REAL)(good ? (exp((double)z[j] - sum) - (j == label[r])) / (double)R : 0);
+            dz[r * C + j] = (TNI_REAL)(good ? (exp((double)z[j] - sum) - (j == label[r])) / count : 0);
     }
-    *(TNI_REAL *)c->out[0].data = (TNI_REAL)(loss / (double)R);
+    *(TNI_REAL *)c->out[0].data = (TNI_REAL)(loss / count);
 }
 
 #ifdef TNI_ONCE
@@ -11288,12 +11305,11 @@ TNI_FN bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, cons
     return false;
 }
 
-tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
+static tn_tensor *tni_cross_entropy(tn_ctx *ctx, const char *op, tn_tensor *z, tn_tensor *labels, bool ignores, int32_t ignored)
 {
     tn_tensor *dz = NULL;
-    if (!(z = tni_contiguous(ctx, z, "cross_entropy", "logits")) || !tni_is_ids(ctx, labels, "cross_entropy", "labels"))
-        return NULL;
-    if (!tni_labels_fit(ctx, "cross_entropy", z, labels)) return NULL;
+    if (!(z = tni_contiguous(ctx, z, op, "logits")) || !tni_is_ids(ctx, labels, op, "labels")) return NULL;
+    if (!tni_labels_fit(ctx, op, z, labels)) return NULL;
     if (!tn_tensor_is_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
     bool       wanted = tni_recording(ctx) && tni_wants_grad(z);
     tn_tensor *loss = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
@@ -11302,7 +11318,19 @@ tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     if (!lse || (wanted && !dz)) return NULL;
     tn_call c = tni_call(TN_KERNEL_CROSS_ENTROPY, "rf:ttt", z, labels, loss, lse, ctx->fault);
     if (dz) tni_out_rows(&c, dz);
+    c.i[0] = ignores;
+    c.i[1] = ignored;
     return tni_recorded(ctx, &c, tni_cross_entropy_backward, loss, z, NULL, NULL, dz);
+}
+
+tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
+{
+    return tni_cross_entropy(ctx, "cross_entropy", z, labels, false, 0);
+}
+
+tn_tensor *tn_cross_entropy_ignore(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels, int32_t ignore_index)
+{
+    return tni_cross_entropy(ctx, "cross_entropy_ignore", z, labels, true, ignore_index);
 }
 #endif
 
@@ -15468,10 +15496,10 @@ TNI_FAST void TNI_T(cross_entropy_task)(void *arg, int64_t task, int worker)
     TNI_PASS_OF(arg);
     const int32_t *label = (const int32_t *)c->in[1].data;
     const int64_t  C = c->in[0].shape[1];
-    const double   share = 1 / (double)c->in[0].shape[0];
+    const double   share = c->f[0];
     float         *dz = c->n_out > 3 ? TNI_OUT(3) : NULL;
     for (int64_t r = begin; r < end; r++) {
-        const bool good = label[r] >= 0 && label[r] < C;
+        const bool good = label[r] >= 0 && label[r] < C && !tni_is_ignored(c, label[r]);
         TNI_OUT(1)[r] = (float)TNI_T(cross_entropy_row)(TNI_IN(0) + r * C, dz && good ? dz + r * C : NULL, C, share);
         if (dz && good) dz[r * C + label[r]] -= (float)share;
         else if (dz) memset(dz + r * C, 0, sizeof *dz * (size_t)C);
@@ -15482,16 +15510,19 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
 {
     const int32_t *label = (const int32_t *)c->in[1].data;
     int64_t        R = c->in[0].shape[0], C = c->in[0].shape[1];
-    double         loss = 0;
+    double         loss = 0, count = (double)tni_max(tni_rows_counted(c), 1);
+    tn_call        shared = *c;
     tni_pass       p;
     p.cpu = cpu;
-    p.call = c;
+    p.call = &shared;
+    shared.f[0] = 1 / count;
     if (TNI_T(rows_run)(&p, R, C, INT64_MAX, 0, TNI_T(cross_entropy_task)) < 0) return TN_ERR_MEMORY;
     for (int64_t r = 0; r < R; r++)
-        if (label[r] >= 0 && label[r] < C)
+        if (tni_is_ignored(c, label[r])) continue;
+        else if (label[r] >= 0 && label[r] < C)
             loss += (double)TNI_OUT(1)[r] - (double)TNI_T(element)(&c->in[0], r * C + label[r]);
         else tni_fault(&c->out[2], 1, r, label[r], 2);
-    *TNI_OUT(0) = (float)(loss / (double)R);
+    *TNI_OUT(0) = (float)(loss / count);
     return TN_OK;
 }
 

@@ -821,6 +821,11 @@ TEST(cross_entropy)
         for (int64_t i = 0; i < R; i++) set(&label, i, (double)test_random_int(&seed, 0, C - 1));
         for (int64_t i = 0; i < 4; i++) set(&fault, i, 0);
         if (t % 3 == 0 && R > 2) { set(&label, 1, (double)C); set(&label, 2, -1); }
+        if (t % 4 == 3) {                                         /* every other label is ignored, or all are */
+            f.c.i[0] = 1;
+            f.c.i[1] = t % 8 == 3 ? -100 : C - 1;
+            for (int64_t i = 0; i < R; i++) if (i % 2 || t % 5 == 0) set(&label, i, (double)f.c.i[1]);
+        }
         if (t % 6 == 1) set(&z, C / 2, t % 4 == 1 ? (double)NAN : HUGE_VAL);
         if (t % 6 == 2) for (int64_t i = 0; i < C; i++) set(&z, i, i % 2 == 0 && t != 8 ? 1 : -HUGE_VAL);
         in(&f.c, view(&z, R, C, -1));

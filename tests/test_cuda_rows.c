@@ -582,7 +582,13 @@ static void entropy(tn_dtype dtype, int64_t R, int64_t C, int kind, int k)
     if (kind == 2) { label->x[R - 1] = -1; label->x[R / 3] = INT32_MAX; }
     if (kind == 3) for (int64_t i = 0; i < R; i++) label->x[i] = i % 2 ? INT32_MIN : (double)C;
     if (kind == 4) { fault->x[0] = 1; fault->x[1] = 9; label->x[0] = -5; }
-    if (kind >= 5) {
+    if (kind == 8) {                                           /* an ignored label beside one out of range, or all ignored */
+        r.c.i[0] = 1;
+        r.c.i[1] = k % 2 ? -100 : 0;
+        for (int64_t i = 0; i < R; i++) if (i % 2 || k % 7 == 0) label->x[i] = (double)r.c.i[1];
+        if (R > 2 && k % 7) label->x[2] = (double)C;
+    }
+    if (kind >= 5 && kind < 8) {
         const double bad = kind == 5 ? (double)NAN : kind == 6 ? HUGE_VAL : -HUGE_VAL;
         z->x[R / 2 * C + C / 2] = bad;
         for (int64_t i = 0; i < C && kind == 7; i++) z->x[(R - 1) * C + i] = bad;             /* a whole row             */
@@ -612,7 +618,7 @@ TEST(cross_entropy)
     if (!open_place()) return;
     for (int t = 0; t < 3; t++)
         for (int j = 0; j < SIZES; j++)
-            for (int kind = 0; kind < 8; kind++) {
+            for (int kind = 0; kind < 9; kind++) {
                 if (left_out(k++)) continue;
                 entropy(type[t], 1 + (k + j) % 5, sizes[j], kind, k);
             }

@@ -166,6 +166,45 @@ TEST(cross_entropy_counts)
     }
 }
 
+/* The loss over rows that are not ignored is the loss of these rows alone, gradients included; of none of them it is zero. */
+TEST(cross_entropy_ignores_rows)
+{
+    static const int32_t ignored[3] = {-100, 1, C};
+    for (int which = 0; which < 2; which++)
+        for (int k = 0; k < 6; k++) {
+            tn_ctx  *ctx = ctx_on(backend_of(which), TN_F64, TN_SIMD_AUTO, 0);
+            uint64_t seed = 31;
+            double   z[N], loss = 0, want[N];
+            int32_t  label[R];
+            int64_t  rows = R, kept = 0;
+            random_values(&seed, z, N);
+            for (int64_t r = 0; r < R; r++) {
+                double sum = 0;
+                label[r] = k >= 3 || r % 3 == 0 ? ignored[k % 3] : (int32_t)(r * 3 % C);
+                const bool counts = label[r] != ignored[k % 3];
+                for (int64_t j = 0; j < C; j++) sum += exp(z[r * C + j]);
+                for (int64_t j = 0; j < C; j++) want[r * C + j] = counts ? exp(z[r * C + j]) / sum - (j == label[r]) : 0;
+                kept += counts;
+                if (counts) loss += log(sum) - z[r * C + label[r]];
+            }
+            CHECK((kept > 0) == (k < 3));
+            for (int64_t j = 0; j < N && kept > 0; j++) want[j] /= (double)kept;
+            tn_tensor *x = tn_tensor_2d(ctx, TN_REAL, R, C), *y = tn_tensor_nd(ctx, TN_I32, 1, &rows);
+            CHECK(tn_write(x, TN_F64, z, N) == TN_OK && tn_write(y, TN_I32, label, R) == TN_OK && tn_watch(x) == TN_OK);
+            tn_record(ctx);
+            tn_tensor *l = tn_cross_entropy_ignore(ctx, x, y, ignored[k % 3]);
+            CHECK_STATUS(tn_backward(ctx, l), TN_OK);
+            CHECK_NEAR(tn_item(l), kept > 0 ? loss / (double)kept : 0, 1e-14);
+            CHECK_NEAR(off(x->grad, want, 1, N), 0, 1e-14);
+            if (k == 0) {                                             /* another label out of range is still an error */
+                tn_cross_entropy_ignore(ctx, x, y, -99);
+                CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_DATA);
+                CHECK_ERROR(ctx, TN_ERR_DATA, "cross_entropy: element 0 of the labels is -100");
+            }
+            CLOSE_CTX(ctx);
+        }
+}
+
 /* Nothing is kept for a gradient that nobody wants. */
 TEST(cross_entropy_of_a_constant)
 {
@@ -187,4 +226,4 @@ TEST(cross_entropy_of_a_constant)
     CLOSE_CTX(ctx);
 }
 
-TEST_MAIN(first_writer_overwrites, writers_add, cross_entropy_counts, cross_entropy_of_a_constant)
+TEST_MAIN(first_writer_overwrites, writers_add, cross_entropy_counts, cross_entropy_ignores_rows, cross_entropy_of_a_constant)

@@ -269,10 +269,12 @@ static inline tnc_stream_of tnc_stream_from(const tn_call *c, double low, double
    later: the kind of error, the row or parameter, the id, the step. Of an invalid id the fourth says who has found it: 0 embed,
    1 gather, 2 cross_entropy. */
 
-/* Reports an invalid id at `row`. The first one of a call is reported, so the thread returns if an earlier row has one. */
-static __device__ inline void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end, int32_t who)
+/* Reports an invalid id at `row`. The first one of a call is reported, so the thread returns if an earlier row has one.
+   `ignored` is no fault: 0 if none is. */
+static __device__ inline void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end, int32_t who,
+                                         int32_t ignored = 0)
 {
-    for (int64_t i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
+    for (int64_t i = 0; i < row; i++) if ((ids[i] < 0 || ids[i] >= end) && (ignored == 0 || ids[i] != ignored)) return;
     if (!fault || fault[0] != 0) return;
     fault[0] = 1;
     fault[1] = (int32_t)row;

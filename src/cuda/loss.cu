@@ -58,7 +58,18 @@ template <typename T> struct tnc_entropy {
     int32_t       *fault;
     int64_t        rows;
     int            C, lanes, max;          /* max: vectors of a row kept in shared memory */
+    int32_t       *counted, ignored;       /* how many rows do not have the label that is ignored; NULL: all */
 };
+
+/* Adds to *counted how many labels are not the one that is ignored. */
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_entropy_count_kernel(const int32_t *label, int64_t rows, int32_t ignored, int32_t *counted)
+{
+    int32_t sum = 0;
+    for (TNC_GRID_STRIDE(r, rows)) sum += label[r] != ignored;
+    sum = tnc_block_sum(sum);
+    if (threadIdx.x == 0) atomicAdd(counted, sum);
+}
 
 /* Adds V numbers to a running maximum and sum. While the maximum is -inf they add 0. */
 template <bool FAST, typename R, int V>
@@ -91,7 +102,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
         const int     head = V == 1 ? 0 : min((int)((16 - (uintptr_t)from % 16) % 16 / sizeof(T)), a.C);
         const int     n = (a.C - head) / V, ends = a.C - n * V;
         const int32_t label = a.label[row];
-        const bool    good = label >= 0 && label < a.C;
+        const bool    ignored = a.counted && label == a.ignored, good = !ignored && label >= 0 && label < a.C;
         const T      *body = from + head;
         R       most = -R(INFINITY), sum = 0;
         for (int i = lane; i < ends; i += lanes) {
@@ -118,11 +129,11 @@ tnc_entropy_kernel(tnc_entropy<T> a)
         if (lane == 0) {
             a.lse[row] = top + tnc_log(sum);
             if (good) loss += (double)(top - tnc_to(from[label]) + tnc_log(sum));
-            else tnc_bad_id(a.fault, a.label, row, a.C, 2);
+            else if (!ignored) tnc_bad_id(a.fault, a.label, row, a.C, 2, a.counted ? a.ignored : 0);
         }
         if (!a.dz) continue;
         {
-            const R share = R(1) / R(a.rows);
+            const R share = R(1) / (a.counted ? R(max(*a.counted, 1)) : R(a.rows));
             T      *to = a.dz + row * a.C, *to_body = to + head;
             R       scale = share / sum;
             for (int i = lane; i < ends; i += lanes) {
@@ -146,7 +157,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
     if (threadIdx.x == 0) a.part[blockIdx.x] = loss;
 }
 
-template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_entropy<T> a)
+template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_entropy<T> a, bool ignores)
 {
     typedef typename tnc_real<T>::type R;
     const int      pieces = a.C / V;
@@ -154,8 +165,13 @@ template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_ent
     const int64_t  whole = (int64_t)(s->shared_max - 4096) / 16, half = whole / 2;
     const unsigned blocks = tnc_grid(s, a.rows, at.threads / at.lanes);
     size_t         shared = 0;
-    a.part = (double *)tnc_scratch(s, blocks * sizeof(double));
+    a.part = (double *)tnc_scratch(s, (blocks + 1) * sizeof(double));
     if (!a.part) return TN_ERR_MEMORY;
+    if (ignores) {
+        a.counted = (int32_t *)(a.part + blocks);
+        cudaMemsetAsync(a.counted, 0, sizeof *a.counted, s->stream);
+        TNC_START(tnc_entropy_count_kernel, tnc_grid(s, a.rows, TNC_THREADS), a.label, a.rows, a.ignored, a.counted);
+    }
     a.lanes = at.lanes;
     a.max = 0;
     if (V > 1 && a.dz) {
@@ -164,7 +180,8 @@ template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_ent
         tnc_shared_for(s, tnc_entropy_kernel<T, V>, shared);
     }
     TNC_LAUNCH((tnc_entropy_kernel<T, V>), blocks, at.threads, shared, s->stream, a);
-    TNC_START((tnc_mean_kernel<double, R>), 1, (const double *)a.part, (int64_t)blocks, (double)a.rows, a.loss);
+    TNC_START((tnc_mean_kernel<double, R>), 1, (const double *)a.part, (int64_t)blocks, (double)a.rows,
+              (const int32_t *)a.counted, a.loss);
     return TN_OK;
 }
 
@@ -181,11 +198,12 @@ template <typename T> static tn_status tnc_cross_entropy_of(tnc *s, const tn_cal
     a.dz = c->n_out > 3 ? (T *)c->out[3].data : NULL;
     a.rows = c->in[0].shape[0];
     a.C = (int)c->in[0].shape[1];
+    a.ignored = (int32_t)c->i[1];
     if (c->in[0].shape[1] > INT32_MAX) return TN_ERR_SHAPE;
     if (!tnc_has(&c->out[0], tnc_code<R>::dtype) || !tnc_has(&c->out[1], tnc_code<R>::dtype)
         || (a.dz && !tnc_has(&c->out[3], c->in[0].dtype))) return TN_ERR_DTYPE;
-    if (a.dz && ((uintptr_t)a.z - (uintptr_t)a.dz) % 16 != 0) return tnc_entropy_launch<T, 1>(s, a);
-    return tnc_entropy_launch<T, tnc_wide<T>::count>(s, a);
+    if (a.dz && ((uintptr_t)a.z - (uintptr_t)a.dz) % 16 != 0) return tnc_entropy_launch<T, 1>(s, a, c->i[0] != 0);
+    return tnc_entropy_launch<T, tnc_wide<T>::count>(s, a, c->i[0] != 0);
 }
 
 TNC_FN tn_status tnc_cross_entropy(tnc *s, const tn_call *c)

@@ -69,14 +69,14 @@ template <typename R> static void tnc_add_parts(tnc *s, const R *part, int64_t p
     TNC_START((tnc_add_parts_kernel<R>), (unsigned)tnc_ceil(C, 32), part, parts, C, to);
 }
 
-/* to = sum of part[parts] / count */
+/* to = sum of part[parts] / count, or if `counted` is given, / max(*counted, 1) */
 template <typename N, typename R> static __global__ void __launch_bounds__(TNC_THREADS)
-tnc_mean_kernel(const N *part, int64_t parts, double count, R *to)
+tnc_mean_kernel(const N *part, int64_t parts, double count, const int32_t *counted, R *to)
 {
     N sum = 0;
     for (int64_t i = threadIdx.x; i < parts; i += TNC_THREADS) sum += part[i];
     sum = tnc_block_sum(sum);
-    if (threadIdx.x == 0) *to = (R)((double)sum / count);
+    if (threadIdx.x == 0) *to = (R)((double)sum / (counted ? (double)max(*counted, 1) : count));
 }
 
 /* ---- packs: V numbers in one vector access ------------------------------------------------------------------ >>cuda-packs

@@ -75,7 +75,7 @@ template <typename T> static tn_status tnc_accuracy_of(tnc *s, const tn_call *c)
     if (!right) return TN_ERR_MEMORY;
     unsigned blocks = tnc_argmax_launch<T>(s, &c->in[0], (const int32_t *)c->in[1].data, right);
     TNC_START((tnc_mean_kernel<int32_t, R>), 1, (const int32_t *)right, (int64_t)blocks, (double)c->in[0].shape[0],
-              (R *)c->out[0].data);
+              (const int32_t *)NULL, (R *)c->out[0].data);
     return TN_OK;
 }
 

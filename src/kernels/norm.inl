@@ -284,10 +284,10 @@ TNI_FAST void TNI_T(cross_entropy_task)(void *arg, int64_t task, int worker)
     TNI_PASS_OF(arg);
     const int32_t *label = (const int32_t *)c->in[1].data;
     const int64_t  C = c->in[0].shape[1];
-    const double   share = 1 / (double)c->in[0].shape[0];
+    const double   share = c->f[0];
     float         *dz = c->n_out > 3 ? TNI_OUT(3) : NULL;
     for (int64_t r = begin; r < end; r++) {
-        const bool good = label[r] >= 0 && label[r] < C;
+        const bool good = label[r] >= 0 && label[r] < C && !tni_is_ignored(c, label[r]);
         TNI_OUT(1)[r] = (float)TNI_T(cross_entropy_row)(TNI_IN(0) + r * C, dz && good ? dz + r * C : NULL, C, share);
         if (dz && good) dz[r * C + label[r]] -= (float)share;
         else if (dz) memset(dz + r * C, 0, sizeof *dz * (size_t)C);
@@ -298,16 +298,19 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
 {
     const int32_t *label = (const int32_t *)c->in[1].data;
     int64_t        R = c->in[0].shape[0], C = c->in[0].shape[1];
-    double         loss = 0;
+    double         loss = 0, count = (double)tni_max(tni_rows_counted(c), 1);
+    tn_call        shared = *c;
     tni_pass       p;
     p.cpu = cpu;
-    p.call = c;
+    p.call = &shared;
+    shared.f[0] = 1 / count;
     if (TNI_T(rows_run)(&p, R, C, INT64_MAX, 0, TNI_T(cross_entropy_task)) < 0) return TN_ERR_MEMORY;
     for (int64_t r = 0; r < R; r++)
-        if (label[r] >= 0 && label[r] < C)
+        if (tni_is_ignored(c, label[r])) continue;
+        else if (label[r] >= 0 && label[r] < C)
             loss += (double)TNI_OUT(1)[r] - (double)TNI_T(element)(&c->in[0], r * C + label[r]);
         else tni_fault(&c->out[2], 1, r, label[r], 2);
-    *TNI_OUT(0) = (float)(loss / (double)R);
+    *TNI_OUT(0) = (float)(loss / count);
     return TN_OK;
 }
 

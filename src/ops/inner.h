@@ -31,6 +31,9 @@ static inline bool tni_shadows(const tn_ctx *ctx)
            && (ctx->desc.activations == TN_BF16 || ctx->desc.gemm_precision == TN_GEMM_BF16);
 }
 
+/* Whether a CROSS_ENTROPY leaves out the rows with this label. */
+static inline bool tni_is_ignored(const tn_call *c, int32_t label) { return c->i[0] && label == c->i[1]; }
+
 /* Whether t has a shadow with the elements of t. */
 static inline bool tni_shadow_holds(const tn_tensor *t) { return t->compact && t->compact->shadow && !t->compact->stale; }
 
@@ -176,6 +179,7 @@ TNI_FN tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64
 #endif /* TN_NO_SEQUENCES */
 
 /* loss.c */
+TNI_FN int64_t tni_rows_counted(const tn_call *c);
 TNI_FN bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, const tn_tensor *labels);
 
 /* select.c */

@@ -101,6 +101,7 @@ static void functions(void *at)
     OF(tn_tensor *) = tn_rope(OF(tn_ctx *), OF(tn_tensor *), OF(const tn_rope_desc *));
     OF(tn_tensor *) = tn_attend(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *), OF(tn_tensor *), OF(const tn_attend_desc *));
     OF(tn_tensor *) = tn_cross_entropy(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *));
+    OF(tn_tensor *) = tn_cross_entropy_ignore(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *), OF(int32_t));
     OF(tn_tensor *) = tn_mse(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *));
     OF(tn_tensor *) = tn_argmax(OF(tn_ctx *), OF(tn_tensor *));
     OF(tn_tensor *) = tn_accuracy(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *));
