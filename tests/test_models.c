@@ -4,6 +4,7 @@
 
 #include "golden_models.h"
 #include "model.h"
+#include "../tools/tn/teacher.h"
 
 /* ---- gradients ----------------------------------------------------------------------------------------------- */
 
@@ -1790,7 +1791,44 @@ TEST(config_norm_bias)
     CLOSE_CTX(ctx);
 }
 
-TEST_MAIN(sums_with_their_norms, config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, patterns, causality, decoding_refuses, short_texts, counts,
+/* ---- the loss of tn train --teacher -------------------------------------------------------------------------------------- */
+
+/* Value and gradient by plain loops, T/R (softmax(z / T) - p), and none where the model says what the teacher says. */
+TEST(distillation)
+{
+    enum { R = 3, C = 5, N = R * C };
+    static const double temperature[] = {1, 2.5, 0.25};
+    for (int k = 0; k < 4; k++) {
+        const double T = temperature[k % 3];
+        world        w;
+        double       v[2][N], p[N], q[N], want[N], loss = 0;
+        REQUIRE(open_world(&w, TN_F64, 9));
+        for (int i = 0; i < 2 * N; i++) v[i / N][i % N] = test_random_real(&w.seed);
+        if (k == 3) memcpy(v[1], v[0], sizeof v[0]);
+        for (int r = 0; r < R; r++) {
+            double sum[2] = {0, 0};
+            for (int c = 0; c < C; c++) for (int i = 0; i < 2; i++) sum[i] += exp(v[i][r * C + c] / T);
+            for (int c = 0; c < C; c++) {
+                q[r * C + c] = exp(v[0][r * C + c] / T) / sum[0];
+                p[r * C + c] = exp(v[1][r * C + c] / T) / sum[1];
+                loss -= T * T / R * p[r * C + c] * log(q[r * C + c]);
+                want[r * C + c] = T / R * (q[r * C + c] - p[r * C + c]);
+            }
+        }
+        tn_tensor *z = tn_tensor_2d(w.ctx, TN_REAL, R, C), *y = tn_tensor_2d(w.ctx, TN_REAL, R, C);
+        CHECK(tn_write(z, TN_F64, v[0], N) == TN_OK && tn_write(y, TN_F64, v[1], N) == TN_OK && tn_watch(z) == TN_OK);
+        tn_tensor *said = teacher_probabilities(w.ctx, y, T);
+        tn_record(w.ctx);
+        tn_tensor *l = distillation_loss(w.ctx, z, said, T);
+        CHECK_STATUS(tn_backward(w.ctx, l), TN_OK);
+        CHECK_NEAR(tn_item(l), loss, 1e-12);
+        CHECK_STATUS(tn_read(z->grad, TN_F64, q, N), TN_OK);
+        for (int i = 0; i < N; i++) CHECK_NEAR(q[i], k == 3 ? 0 : want[i], 1e-14);
+        close_world(&w);
+    }
+}
+
+TEST_MAIN(distillation, sums_with_their_norms, config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, patterns, causality, decoding_refuses, short_texts, counts,
           hidden_widths, cycles, cycles_refuse, noise_and_dropout, logits_by_tensor, starts, first_loss, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
           golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,

@@ -244,6 +244,11 @@ static void print_facts(run *r)
         journal_print(j, "; %.0f held-out bytes, %.0f of them replaced by [UNK]", c->held_bytes, c->held_unknown);
     if (!(c->held_bytes > 0))
         journal_print(j, "; nats per byte are unknown: a shard does not contain the bytes of its text");
+    if (r->feed.teacher) {
+        model_name(&r->feed.teacher->desc, name, sizeof name);
+        journal_print(j, "\nteacher: %s, %s, %lld parameters", r->s->teacher, name,
+                      (long long)tn_params_elements(r->feed.teacher->params));
+    }
     if (r->s->sample_every && !*r->s->prompt && r->m.start_count)
         journal_print(j, "\nsamples: each begins with a word of the text, which has no " STORY_MARK
                       ": one [BOS] was put at its start");
@@ -410,12 +415,14 @@ static void check_folder(const char *folder)
     if (d) closedir(d);
 }
 
-/* The tokenizer of a new run: --tokenizer, or the one beside the checkpoint that it continues from. */
+/* The tokenizer of a new run: --tokenizer, or the one beside the checkpoint that it continues from, or beside the teacher. */
 static char *find_tokenizer(const settings *s)
 {
-    if (!s->from) return s->tokenizer ? copy_text(s->tokenizer) : NULL;
-    char *folder = folder_of(s->from), *path = join_path(folder, "tokenizer.json");
+    if (!s->from && !s->teacher) return s->tokenizer ? copy_text(s->tokenizer) : NULL;
+    char *file = s->from ? copy_text(s->from) : find_weights(s->teacher);
+    char *folder = folder_of(file), *path = join_path(folder, "tokenizer.json");
     free(folder);
+    free(file);
     if (is_file(path)) return path;
     free(path);
     return NULL;
@@ -511,6 +518,7 @@ void start_run(run *r, bool again)
     make_all_absolute(&s->val);
     if (s->tokenizer) make_absolute(&s->tokenizer);
     if (s->from) make_absolute(&s->from);
+    if (s->teacher) make_absolute(&s->teacher);
     char *tokenizer = find_tokenizer(s);
     set_ctx_desc(s, &desc);
     r->peak = is_first() ? measure_peak(&desc) : NAN;

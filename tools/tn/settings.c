@@ -16,7 +16,7 @@ settings train_settings = {
     .init_std = AUTO_NUMBER, .embed_std = AUTO_NUMBER, .score_scale = AUTO_NUMBER,
     .lr = AUTO_NUMBER, .embed_lr = AUTO_NUMBER, .weight_decay = AUTO_NUMBER, .embed_decay = AUTO_NUMBER,
     .clip = AUTO_NUMBER, .max_loss = AUTO_NUMBER, .warmup = AUTO_COUNT_FROM_0,
-    .adam_lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .momentum = 0.95, .decay = 0.5,
+    .teacher_weight = 1, .temperature = 1, .adam_lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .momentum = 0.95, .decay = 0.5,
     .val_every = 500, .val_tokens = 16384, .sample_every = 1000, .sample_length = 60, .save_every = 500, .keep = 2,
 };
 
@@ -101,6 +101,10 @@ static option options[] = {
            1e6),
     NUMBER("dropout", dropout, "probability of dropout for the embedding and for what attention and MLP add", 0, 0.99),
     /* training */
+    TEXT("teacher", teacher, "RUN|CHECKPOINT", "learn the probabilities of that model, whose tokenizer is used "
+         "(distillation); log.jsonl has the loss on the text. Its weights must stay where they are until the end", ALWAYS),
+    NUMBER("teacher-weight", teacher_weight, "share of the teacher in the loss; the rest is that of the text", 0, 1),
+    NUMBER("temperature", temperature, "divides the logits of both before the teacher's probabilities are learnt", 1e-3, 1e3),
     COUNT("batch", batch, "texts per forward pass", 1, LARGE, ALWAYS),
     COUNT("accumulate", accumulate, "forward and backward passes per step, whose gradients are added", 1, LARGE, ALWAYS),
     AUTO_COUNT_OF("steps", steps, "number of steps; auto: as many as --tokens needs. Give one of --steps, --tokens and "

@@ -1,5 +1,6 @@
 /* step.c - tn train: one training step, and what happens when it fails */
 #include "train.h"
+#include "teacher.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,26 @@ static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 /* After the losses of the parts of a step. */
 enum { NORM, SKIPPED, EXTRA_NUMBERS };
 
+/* The model whose probabilities are learnt. Its weights are frozen, so that it is not recorded. */
+static void open_teacher(const run *r, feed *f)
+{
+    const tn_transformer_desc *mine = &f->m->desc, *its;
+    const int64_t shape[3] = {r->texts, mine->context, mine->vocab};
+    f->teacher = (model *)allocate(1, sizeof *f->teacher);
+    f->weight = r->s->teacher_weight;
+    f->temperature = r->s->temperature;
+    open_model_in(f->m->ctx, f->teacher, r->s->teacher, NULL, NULL);
+    its = &f->teacher->desc;
+    if (its->vocab < mine->vocab)
+        fail("--teacher: %s has a vocabulary of %lld tokens, expected %lld", r->s->teacher, (long long)its->vocab,
+             (long long)mine->vocab);
+    if (its->context < mine->context)
+        fail("--teacher: %s has a context of %lld tokens, expected at least --context, which is %lld", r->s->teacher,
+             (long long)its->context, (long long)mine->context);
+    f->said = tn_tensor_create(f->m->ctx, TN_REAL, 3, shape);
+    check_ctx(f->m->ctx, "memory for the teacher's probabilities");
+}
+
 void open_feed(run *r, model *m, tn_optim *optim, feed *f)
 {
     const int64_t batch[2] = {r->texts, m->desc.context}, parts = r->s->accumulate;
@@ -39,6 +60,7 @@ void open_feed(run *r, model *m, tn_optim *optim, feed *f)
         f->x[k] = tn_tensor_create(m->ctx, TN_I32, 2, batch);
         f->y[k] = tn_tensor_create(m->ctx, TN_I32, 2, batch);
     }
+    if (r->s->teacher) open_teacher(r, f);
     f->current = tn_tensor_create(m->ctx, TN_REAL, 2, now_shape);
     f->pending = tn_tensor_create(m->ctx, TN_REAL, 2, kept_shape);
     check_ctx(m->ctx, "memory for the texts of a step");
@@ -48,6 +70,7 @@ void close_feed(feed *f)
 {
     free(f->x);
     free(f->y);
+    free(f->teacher);
     free(f->numbers);
 }
 
@@ -74,6 +97,27 @@ static void store_number(feed *f, int64_t k, tn_tensor *t)
     if (t) tn_assign(tn_slice(f->current, 1, k, k + 1), tn_reshape_2d(t, 1, 1));
 }
 
+/* What the teacher says about a part, in f->said. */
+static void ask_teacher(feed *f, int64_t k)
+{
+    tn_ctx       *ctx = f->m->ctx;
+    const tn_mark mark = tn_arena_mark(ctx);
+    tn_tensor    *z = tn_transformer_forward(ctx, &f->teacher->net, f->x[k]);
+    tn_assign(f->said, teacher_probabilities(ctx, tn_slice(z, 2, 0, f->m->desc.vocab), f->temperature));
+    tn_arena_release(ctx, mark);
+}
+
+/* The loss of part k, in nats per token of the text; *learnt: what is minimised, which a teacher makes another one. */
+static tn_tensor *part_loss(feed *f, int64_t k, bool learn, tn_tensor **learnt)
+{
+    tn_ctx *ctx = f->m->ctx;
+    if (!f->teacher || !learn) return *learnt = tn_transformer_loss(ctx, &f->m->net, f->x[k], f->y[k]);
+    tn_tensor *z = tn_transformer_forward(ctx, &f->m->net, f->x[k]), *loss = tn_cross_entropy(ctx, z, f->y[k]);
+    *learnt = tn_add(ctx, tn_scale(ctx, loss, 1 - f->weight),
+                     tn_scale(ctx, distillation_loss(ctx, z, f->said, f->temperature), f->weight));
+    return loss;
+}
+
 /* Computes the losses of all parts, and with `learn` their gradients. breaks: a signal to any of the processes ends it between
    two parts, and false is returned. */
 static bool compute_parts(feed *f, bool learn, bool breaks)
@@ -82,10 +126,11 @@ static bool compute_parts(feed *f, bool learn, bool breaks)
     for (int64_t k = 0; k < f->parts; k++) {
         if (breaks && any_of_all(ctx, stop_signal() != 0)) return false;
         tn_ctx_reset(ctx);
+        if (f->teacher && learn) ask_teacher(f, k);
         if (learn) tn_record(ctx);
-        tn_tensor *loss = tn_transformer_loss(ctx, &f->m->net, f->x[k], f->y[k]);
+        tn_tensor *learnt, *loss = part_loss(f, k, learn, &learnt);
         if (learn && k + 1 == f->parts) tn_optim_overlap(f->optim);
-        if (learn) tn_backward(ctx, f->parts > 1 ? tn_scale(ctx, loss, 1 / (double)f->parts) : loss);
+        if (learn) tn_backward(ctx, f->parts > 1 ? tn_scale(ctx, learnt, 1 / (double)f->parts) : learnt);
         store_number(f, k, loss);
     }
     return true;

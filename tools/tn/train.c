@@ -160,6 +160,7 @@ static void begin_new(run *r)
         for (int64_t i = 0; !r->val_named && i < train_settings.val.count; i++) say_named(r, train_settings.val.path[i]);
         if (!tokenizer) say_named(r, train_settings.tokenizer);
         say_named(r, train_settings.from);
+        say_named(r, train_settings.teacher);
     } else if (train_settings.from) {
         find_from(&train_settings.from);
         apply_settings_of(train_settings.from);
@@ -168,6 +169,9 @@ static void begin_new(run *r)
     if (!train_settings.out) usage_error("no --out is given, expected tn train FILE --out RUN");
     if (train_settings.keep_best && !train_settings.val_every)
         usage_error("--keep-best is given with --val-every 0, expected --val-every of at least 1");
+    const bool vocab = find_option(&train_usage, "vocab")->given && !are_shards(&train_settings.data, "--data");
+    if (train_settings.teacher && (find_option(&train_usage, "tokenizer")->given || vocab))
+        usage_error("--tokenizer or --vocab is given with --teacher, expected neither: the teacher's tokenizer is used");
     r->folder = train_settings.out;
     start_run(r, false);
 }

@@ -7,7 +7,7 @@
 
 typedef struct settings {
     file_list   data, val;
-    const char *tokenizer, *out, *resume, *from, *config, *model, *prompt;
+    const char *tokenizer, *out, *resume, *from, *config, *model, *prompt, *teacher;
     double      held_out;
     int         split;
     int64_t     vocab;
@@ -19,6 +19,7 @@ typedef struct settings {
     double      softcap, score_scale, rope_base, norm_eps, qk_norm_eps, attn_scale, mlp_scale, init_std, embed_std;
     double      embed_noise, dropout;
     /* training */
+    double      teacher_weight, temperature;
     int         optimiser, schedule;
     int64_t     batch, accumulate, steps, tokens, warmup, seed, threads;
     double      minutes, lr, adam_lr, embed_lr, beta1, beta2, momentum, weight_decay, embed_decay, clip, decay, max_loss;
@@ -119,6 +120,9 @@ typedef struct feed {
     model       *m;
     tn_optim    *optim;
     tn_tensor  **x, **y;            /* [parts] of ids and targets [texts,context]                     */
+    model       *teacher;           /* in the context of m; NULL: none                                */
+    double       weight, temperature;         /* of what it says                                      */
+    tn_tensor   *said;              /* [texts,context,vocab] its probabilities, of one part           */
     tn_tensor   *current;           /* [1,parts+2]: losses of the parts, norm of the gradient, 1 if skipped */
     tn_tensor   *pending;           /* [MAX_PENDING,parts+2]: the same of steps that were not read yet */
     tn_graph    *graph;
