@@ -1033,30 +1033,30 @@ if grep -q "begins with a word" said; then fail "a prompt is no word of the text
 
 # ---- a teacher: the probabilities of another model are learnt ------------------------------------------------------------------
 
-small="--width 16 --context 16 --batch 2 --no-baseline --threads 1 --dtype f64"
-expect 0 "Done" train text --out wise $small --layers 2 --tokenizer t.json --steps 12 --mlp swiglu
-expect 0 "Done" train text --out plain $small --tokenizer wise/tokenizer.json --steps 6 --attention bilinear
-expect 0 "teacher: $PWD/wise, " train text --out heeds $small --teacher wise --teacher-weight 0 --steps 6 --attention bilinear
-same "a teacher without weight changes no bit" plain/model.safetensors heeds/model.safetensors
+lessons="--width 16 --context 16 --batch 2 --no-baseline --threads 1 --dtype f64"
+expect 0 "Done" train text --out wise $lessons --layers 2 --tokenizer t.json --steps 12 --mlp swiglu
+expect 0 "Done" train text --out untaught $lessons --tokenizer wise/tokenizer.json --steps 6 --attention bilinear
+expect 0 "teacher: $PWD/wise, " train text --out heeds $lessons --teacher wise --teacher-weight 0 --steps 6 --attention bilinear
+same "a teacher without weight changes no bit" untaught/model.safetensors heeds/model.safetensors
 same "its tokenizer is the student's" wise/tokenizer.json heeds/tokenizer.json
-expect 0 "Done" train text --out learns $small --teacher wise --temperature 2 --accumulate 2 --steps 6 --attention bilinear
-expect 0 "Stopped after step 3" train text --out stops $small --teacher wise --temperature 2 --accumulate 2 --steps 6 \
+expect 0 "Done" train text --out learns $lessons --teacher wise --temperature 2 --accumulate 2 --steps 6 --attention bilinear
+expect 0 "Stopped after step 3" train text --out stops $lessons --teacher wise --temperature 2 --accumulate 2 --steps 6 \
     --attention bilinear --stop-at 3
 expect 0 "Done" train --resume stops
 same "resumed with its teacher, the same bits" learns/model.safetensors stops/model.safetensors
-if cmp -s learns/model.safetensors plain/model.safetensors; then fail "a teacher that nobody hears"; else pass; fi
+if cmp -s learns/model.safetensors untaught/model.safetensors; then fail "a teacher that nobody hears"; else pass; fi
 # Where the student is its teacher there is nothing to learn: the gradient vanishes, although that of the text does not.
-expect 0 "Done" train text --out born $small --tokenizer t.json --no-zero-init --steps 1
-expect 0 "gradient norm" train text --out twin $small --teacher born/step-00000000.safetensors --no-zero-init --steps 1
+expect 0 "Done" train text --out born $lessons --tokenizer t.json --no-zero-init --steps 1
+expect 0 "gradient norm" train text --out twin $lessons --teacher born/step-00000000.safetensors --no-zero-init --steps 1
 grep -o '"norm":[^,]*' twin/log.jsonl > norm
 holds "no gradient towards oneself" awk -F: '{ exit !($2 < 1e-12) }' norm
 grep -o '"norm":[^,]*' born/log.jsonl > norm
 holds "but one towards the text" awk -F: '{ exit !($2 > 1e-2) }' norm
-expect 2 "--tokenizer or --vocab is given with --teacher, expected neither" train text --out x $small --teacher wise --vocab 60
+expect 2 "--tokenizer or --vocab is given with --teacher, expected neither" train text --out x $lessons --teacher wise --vocab 60
 expect 1 "--teacher: $PWD/wise has a context of 16 tokens, expected at least --context, which is 17" \
-    train text --out x $small --teacher wise --context 17
-expect 2 "--teacher-weight is 1.5, expected 0 <= teacher-weight <= 1" train text --out x $small --teacher wise --teacher-weight 1.5
-expect 1 "nobody" train text --out x $small --teacher nobody
+    train text --out x $lessons --teacher wise --context 17
+expect 2 "--teacher-weight is 1.5, expected 0 <= teacher-weight <= 1" train text --out x $lessons --teacher wise --teacher-weight 1.5
+expect 1 "nobody" train text --out x $lessons --teacher nobody
 
 # ---- eval, --val, --split, --keep-best -----------------------------------------------------------------------------------
 
