@@ -176,6 +176,10 @@ beyond planted.html > all
 is "what is planted is beyond the null, and nothing else of this output" "$(sed -n '1s/ .*//p' all)" 1
 holds "of 20 random outputs at most 3 have a value beyond the null" awk 'NR > 1 { n += $1 > 0 } END { exit !(NR == 21 && n <= 3) }' all
 holds "eigenvectors are compared" [ "$(section planted.html eigen | values null_edge | wc -l)" = 21 ]
+expect 0 "page: itself.html" look planted.safetensors --w w --p p --against planted.safetensors --out itself.html
+near "a network has the cosine 1 with itself" "$(section itself.html compare | values cosine)" 1 1e-12
+holds "and less with shuffled weights" awk -v c="$(section itself.html compare | values unrelated)" 'BEGIN { exit !(c > 0 && c < 0.5) }'
+is "both are in the card" "$(section itself.html card | texts name | wc -l)" 2
 expect 0 "page: planted.html" look planted.safetensors --w w --p p --outputs 1 --within-null --out planted.html
 is "the output with something to show is chosen, by its name" "$(section planted.html spectra | texts name)" 0
 holds "within the null on request" grep -qF '"within_null":true' planted.html

@@ -17,8 +17,8 @@ static option options[] = {
              "chance, or their names, of a language model tokens; the default is 32, of a language model 8 words in each "
              "block", NEVER),
     TEXT_ROW("against", OURS(against), "RUN|FILE", "a second model to compare with", NEVER),
-    TEXT_ROW("data", OURS(data), "FILE", "pictures that the model is for, .npy or IDX: which eigenvectors speak for them", NEVER),
-    TEXT_ROW("labels", OURS(labels), "FILE", "of --data, .npy or IDX: the number of the right output for each picture", NEVER),
+    TEXT_ROW("data", OURS(data), "FILE", "pictures that the model is for, .npy or IDX: what each eigenvector contributes to their scores", NEVER),
+    TEXT_ROW("labels", OURS(labels), "FILE", "of --data, .npy or IDX: the number of the right output for each picture, so that the page says how often the model is right", NEVER),
     COUNT_ROW("examples", OURS(examples), "most pictures of --data that the page holds", 1, 1e5, NEVER),
     TEXT_ROW("names", OURS(names), "NAME,...", "of the outputs of a network of layers, such as cat,dog", NEVER),
     TEXT_ROW("text", OURS(text), "TEXT", "of a language model: the text of patterns and paths; the default is the beginning of "

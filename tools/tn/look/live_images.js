@@ -118,12 +118,14 @@ const aboutScores = "A score is a logit: e to the power of it, divided by the su
 const aboutContributions = () => tn.h("p", { class: "soft small" }, "An eigenvector contributes its eigenvalue times the square of "
     + "its match with the picture; together they are the score.", tn.h("span", { class: "no-print", text: " Click on one to ablate it: to leave it out of the "
         + "model, and to see what changes." }));
-/* What the eigenvectors of a class contribute to its score, the largest first, and its sum so far. rows {value, part, label} */
-const contributions = (name, rows, rest) => {
+/* What the eigenvectors of a class contribute to its score, the largest first, and the sum so far. rows {value, part, label} */
+const contributions = (name, rows, rest, about) => {
+    const others = (tn.page.sections || []).some(section => section.id === "linear") ? "all the others, and the linear part"
+        : "all the others";
     let sum = 0;
-    const some = [...rows, { label: "all the others", part: rest, class: "rest" }].map(({ part, ...row }) => ({ ...row, value: part,
+    const some = [...rows, { label: others, part: rest, class: "rest" }].map(({ part, ...row }) => ({ ...row, value: part,
         text: tn.figures(part, 4), notes: [tn.number(sum += part, 4, tn.figures(sum, 4))] }));
-    return [tn.h("h4", {}, "Contributions to the score of ", name), aboutContributions(), tn.h("div", { class: "scroll contributions" },
+    return [tn.h("h4", {}, "Contributions to the score of ", name), about || "", tn.h("div", { class: "scroll contributions" },
         tn.bars(some, { both: true, head: ["eigenvalue", "", "contribution", "sum"] }))];
 };
 
@@ -159,7 +161,7 @@ tn.liveImages = (call, live, box) => {
                     ? tn.h("i", { class: "soft", text: " within the null" }) : null)) });
         const rows = all.sort((a, b) => b.size - a.size).slice(0, 10).map(row);
         const more = all.slice(10).reduce((sum, one) => sum + one.part, numbers[2 * count]);
-        spoke.replaceChildren(...contributions(tn.token(names[chosen]), rows, more));
+        spoke.replaceChildren(...contributions(tn.token(names[chosen]), rows, more, aboutContributions()));
     };
     const logitsOf = picture => call("live_see", picture).numbers, nothingNew = new Float32Array(0);
     /* What the whole model says of the same picture. */
@@ -243,6 +245,6 @@ tn.twoImages = (calls, models, box) => {
     const field = fieldOf(width, height, values => answer(() => show(values)));
     const first = beginning(calls[0], known, pixels, models[0].name);
     box.append(tn.h("div", { class: "beside-pad" }, field.element, tn.h("div", {}, field.origin, tn.h("p", { class: "soft small",
-        text: aboutScores }))), tn.besides(models, places), status);
+        text: aboutScores }), aboutContributions())), tn.besides(models, places), status);
     if (first) field.begin(first); else again();
 };
