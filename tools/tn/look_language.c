@@ -519,11 +519,17 @@ void look_at_model(const char *path, const char *title, const char *out)
         open_other(&s, &b, &other.file);
         other.m = b;
         other.path = look_settings.against;
-        page_note("What follows the section that compares both models is of the first one.");
     }
     const subject *second = look_settings.against ? &other : NULL;
     page_begin(&p, "look", look_settings.against ? "comparison" : "language", title);
     about_model(&p, &s, second);
+    if (second) {
+        char *names[2];
+        names_of_two(path, second->path, names);
+        page_text(&p, "first", names[0]);           /* of which the sections are that are of one model */
+        free(names[0]);
+        free(names[1]);
+    }
     page_open(&p, "names", '{');
     page_names(&p, "tokens", s.names, V);
     page_names(&p, "outputs", s.names, 0);

@@ -126,10 +126,11 @@ tn.partName = name => {
         : name === "norm.bias" ? "bias of the last norm" : name;
 };
 /* The terms of a logit: heads and MLPs, which a click takes out, in a row for each block, then the others, and their sum.
-   values: of the names of parts, none of them if they are not known; of: what begins their keys; take(block, head, key): the
-   MLP is after the heads. */
-const termsTable = ({ layers, heads, values, of = "", logit, take, named = tn.partName }) => {
-    const limit = Math.max(1e-9, ...[...values.values()].map(Math.abs)), clickable = new Set();
+   values: of the names of parts, none of them if they are not known; limit: of the colours; of: what begins their keys;
+   take(block, head, key): the MLP is after the heads. */
+const largestTerm = values => Math.max(1e-9, ...[...values.values()].map(Math.abs));
+const termsTable = ({ layers, heads, values, limit = largestTerm(values), of = "", logit, take, named = tn.partName }) => {
+    const clickable = new Set();
     const cell = (block, head) => {
         const name = head < heads ? `blocks.${block}.attn.${head}` : `blocks.${block}.mlp`, key = of + name;
         const value = values.get(name), off = tn.gone.has(key);
@@ -582,8 +583,8 @@ const language = (call, live, box) => {
         if (length) later();
     });
     box.append(text, typed.element, status,
-        tn.h("div", { class: "two terms" }, tn.h("div", {}, parts, restoring()), scores), patterns.element, vectors, steering.element,
-        paths);
+        tn.h("div", { class: "two terms" }, tn.h("div", {}, parts, restoring()), scores), patterns.element, vectors,
+        steering.element, paths);
     read();
     steering.begin(token);
     showParts();
@@ -685,7 +686,8 @@ const twoTexts = (calls, models, box) => {
     };
     const showParts = () => parts.forEach((place, i) => place.replaceChildren(tn.h("h4", {}, "The logit of ",
         tn.token(names[token], { class: "token piece" }), " as a sum over the parts", toAblate()),
-        termsTable({ ...shapes[i], values: values[i], of: whose[i] + " ", logit: logits[i],
+        termsTable({ ...shapes[i], values: values[i], limit: Math.max(...values.map(largestTerm)), of: whose[i] + " ",
+            logit: logits[i],
             take: (block, head) => answer(() => ablate(i, block, head)) })));
     /* What explains the token is computed beside the page, when the typing pauses. */
     const later = () => {

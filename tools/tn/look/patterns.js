@@ -54,7 +54,8 @@ tn.patterns = (layers, heads) => {
                  tn.h("div", { class: "patterns", style: `--heads: ${heads}` }, tn.h("div", {},
                      tn.h("div", { class: "scroll" }, grid),
                      tn.h("p", { class: "soft small" }, "Each picture on its own scale: a row is a token, a column one that " +
-                         "it looks at. ", tn.h("span", { class: "no-print", text: "A click shows a head large." }))), tn.h("div", { class: "one-pattern" }, title, large))),
+                         "it looks at. ", tn.h("span", { class: "no-print", text: "A click shows a head large." }))),
+                     tn.h("div", { class: "one-pattern" }, title, large))),
         /* Patterns of a block, [heads,t,t]; those of the last block complete the answer. */
         show(block, { numbers }, tokens) {
             const n = numbers.length / heads;

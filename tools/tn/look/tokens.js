@@ -15,7 +15,8 @@ tn.typed = (names, pick) => {
     const about = (id, loss, all) => {
         if (loss === undefined) return ["The first token has no loss: ", tn.token(names[id], { class: "token piece" })];
         const apart = loss - mean(all);
-        return [tn.token(names[id], { class: "token piece" }), " had the probability ", tn.number(Math.exp(-loss), 3, tn.chance(Math.exp(-loss))),
+        return [tn.token(names[id], { class: "token piece" }), " had the probability ",
+            tn.number(Math.exp(-loss), 3, tn.chance(Math.exp(-loss))),
             ": a loss of ", nats(loss, " nats"), `, ${Math.abs(apart).toFixed(2)} `, apart < 0 ? "below" : "above",
             " the text’s mean"];
     };
