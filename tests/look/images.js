@@ -188,6 +188,27 @@ whenFilled({
         for (const [t, ...rgb] of expected.sequential) equal(`sequential colour of ${t}`, tn.sequential(t, false).join(),
             rgb.join());
     },
+    /* In both themes a small value is as far from zero, in lightness: Ottosson's Oklab, of sRGB. */
+    dark_colours() {
+        const lightness = rgb => {
+            const [r, g, b] = rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+            return 0.2104542553 * Math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b) + 0.793617785 * Math.cbrt(
+                0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b) - 0.0040720468 * Math.cbrt(0.0883024619 * r
+                + 0.2817188376 * g + 0.6299787005 * b);
+        };
+        for (const t of [-1, -0.75, -0.5, -0.25, -0.1, 0.1, 0.25, 0.5, 0.75, 1]) {
+            const [light, dark] = [false, true].map(theme => Math.abs(lightness(tn.colour(t, theme)) - lightness(tn.colour(0,
+                theme))));
+            near(`dark colours: step to ${t}`, dark, light, 0.01);
+        }
+    },
+    /* Columns have as many significant digits in each row. */
+    figures() {
+        for (const [x, wanted] of [[2, "2.00"], [-0.93, "−0.930"], [999.7, "1,000"], [12345.6, "12,346"], [0, "0"], [1e-7,
+            "10^⁻⁷"], [-1.005, "−1.00"]]) equal(`figures: ${x}`, tn.figures(x, 3), wanted === "10^⁻⁷" ? tn.format(x, 3) : wanted);
+        check("figures: of eigenvectors", all("#eigen .vector .num").every(number => number.textContent.replace(/[−.]/g, "")
+            .replace(/^0+/, "").length === 3), all("#eigen .vector .num").map(number => number.textContent).join());
+    },
     linear() {
         const cards = all("#linear .vector");
         equal("linear: a picture for each output", cards.length, 4);

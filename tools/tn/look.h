@@ -96,6 +96,8 @@ char    *telling_rule(const telling *t);
 tn_cp   *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count);
 /* The edges of the null, which hold for all outputs together, a new list [cp->out]; NULL: it would take long. */
 double  *null_edges(const tn_cp *cp);
+/* The largest |cosine| of a with 19 draws of b's null, which is what unrelated operators have; NaN: it would take long. */
+double   largest_null_cosine(const tn_cp *a, const tn_cp *b);
 /* A section with the eigenvalues of each output; names [cp->out]; edge [cp->out] of the null, or NULL; block: of a language
    model, or -1. */
 void     spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names,

@@ -12,7 +12,7 @@ const besides = models => {
         tn.h("th", { scope: "row", text: label }), cells(label).map(x => tn.h("td", { class: "right" }, value(label, x))));
     return tn.h("div", { class: "scroll" }, tn.h("table", { class: "cards" }, tn.h("thead", {}, tn.h("tr", {}, tn.h("td"),
         models.map(({ name }, i) => tn.h("th", { scope: "col", class: "right" }, tn.h("span", { class: "key",
-            style: `--ink: var(--series-${i + 1})` }, tn.token(name)))))), tn.h("tbody", {}, labels.map(row))));
+            style: `--ink: ${tn.modelInk(i)}` }, tn.token(name)))))), tn.h("tbody", {}, labels.map(row))));
 };
 
 tn.sections.card = (section, box) => {

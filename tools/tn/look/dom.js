@@ -36,6 +36,12 @@ tn.format = (x, digits = 4) => {
 /* The element carries the number as it is, so that a test, or another program, can read it without rounding. */
 tn.number = (x, digits, text) => tn.h("data", { class: "num" + (x < 0 ? " below" : ""), value: String(x),
     "data-value": String(x), text: text === undefined ? tn.format(x, digits) : text });
+/* For columns: this many significant digits, zeros at the end as well. */
+tn.figures = (x, digits) => {
+    const size = Math.abs(x), round = Number(size.toPrecision(digits));
+    if (!(size >= 1e-4 && size < 1e5)) return tn.format(x, digits);
+    return (x < 0 ? "−" : "") + (round < 10 ** digits ? size.toPrecision(digits) : tn.format(Math.round(size)));
+};
 tn.signed = x => (x > 0 ? "+" : "") + tn.format(x);
 tn.percent = x => tn.format(100 * x, 3) + " %";
 

@@ -114,7 +114,8 @@ tn.sections.live = (section, box) => {
     else tn.live(page.live, box);
 };
 const liveSection = page.live && { type: "live", id: "live", title: "Live", text: withoutLive() ? "" : page.live.text ||
-    (page.live.models ? "Both models run in this page, on the same input."
+    (page.live.kind === "two images" ? "Both models themselves run in this page, on the same picture. Draw, and see what each "
+        + "predicts, and why." : page.live.models ? "Both models run in this page, on the same input."
         : page.kind === "language" ? "The model itself runs in this page. Type a text and see what it predicts, and why."
         : "The model itself runs in this page. Draw, and see what it predicts, and why.") };
 
