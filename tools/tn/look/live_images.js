@@ -116,15 +116,15 @@ const fieldOf = (width, height, see) => {
 };
 const aboutScores = "A score is a logit: e to the power of it, divided by the sum of this over all outputs, is the probability.";
 const aboutContributions = () => tn.h("p", { class: "soft small" }, "An eigenvector contributes its eigenvalue times the square of "
-    + "its match with the picture.", tn.h("span", { class: "no-print", text: " Click on one to ablate it: to leave it out of the "
+    + "its match with the picture; together they are the score.", tn.h("span", { class: "no-print", text: " Click on one to ablate it: to leave it out of the "
         + "model, and to see what changes." }));
 /* What the eigenvectors of a class contribute to its score, the largest first, and its sum so far. rows {value, part, label} */
 const contributions = (name, rows, rest) => {
     let sum = 0;
     const some = [...rows, { label: "all the others", part: rest, class: "rest" }].map(({ part, ...row }) => ({ ...row, value: part,
         text: tn.figures(part, 4), notes: [tn.number(sum += part, 4, tn.figures(sum, 4))] }));
-    return [tn.h("h4", {}, "Contributions to the score of ", name), aboutContributions(), tn.bars(some,
-        { both: true, head: ["eigenvector, eigenvalue", "", "contribution", "sum so far"] })];
+    return [tn.h("h4", {}, "Contributions to the score of ", name), aboutContributions(), tn.h("div", { class: "scroll contributions" },
+        tn.bars(some, { both: true, head: ["eigenvalue", "", "contribution", "sum"] }))];
 };
 
 tn.liveImages = (call, live, box) => {
