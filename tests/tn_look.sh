@@ -88,6 +88,19 @@ is "pairs beyond the null" "$(grep -c '"left"' few.json) of $(grep -c '"left"' p
 expect 0 "norm" circuits run diff run/weights-00000006.safetensors
 "$tn" circuits run diff run/weights-00000006.safetensors --no-data --json > diff.json
 expect 0 "page: both.html" look run --against run/weights-00000006.safetensors --out both.html
+# Each model has one name, and the loss that the log has for its step; the text begins where a sentence does.
+held() { sed -n "s/^{\"step\":$1,\"held\":\([-+.e0-9]*\),.*\"all\":$2.*/\1/p" run/log.jsonl | tail -n 1; }
+first=$(held 12 true) other=$(held 6 false)
+holds "each model has one name" lacks '"name":"weights-00000006.safetensors"' both.html
+holds "each model has its loss" grep -qF "$(printf 'the loss of run is %.2f nats per token, that of weights-00000006 %.2f.' "$first" \
+    "$other")" both.html
+holds "and says which step it is" grep -qF "weights-00000006 has the weights of step 6 of the run run." both.html
+is "both have a card" "$(section both.html card | texts name | head -n 2 | tr '\n' ' ')" "run weights-00000006 "
+expect 0 "page: one.html" look run/weights-00000006.safetensors --out one.html
+near "the loss of a step is that of the step" "$(section one.html learnt | grep -A 2 '"this model"' | values nats)" "$other" 1e-12
+is "the last one is the run's" "$(section page.html learnt | grep -A 2 '"this model"' | values nats)" "$first"
+begins=$(data one.html | texts prompt | sed 's/\\u003c/</g; s/\\u003e/>/g; s/\\"/"/g' | tr -d ' \n')
+is "a text begins with a sentence" "$(tr -d ' \n' < text | grep -cF ".${begins:-none}")" 1
 sed -n '/"per_head"/,/\]/s/.*"ov_tokens": \([-+.e0-9]*\),.*/\1/p' diff.json > theirs
 section both.html compare | awk '/"name":"[01].head/ { on = 1 } /"name":"[01].mlp/ { on = 0 } on' | values similarity > mine
 alike "cosines of heads" mine theirs 1e-9

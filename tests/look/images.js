@@ -18,7 +18,7 @@ whenFilled({
     card() {
         equal("card: a number", number("#card dd .num"), 50890);
         equal("card: an accuracy", Number(all("#card dd .num")[1].dataset.value), 0.97625);
-        equal("card: no digit is lost", all("#card dd").pop().textContent, "12,345,678,901,234,567,891 and 0,012,345 (1234)");
+        equal("card: no digit is lost", all("#card dd").pop().textContent, "12,345,678,901,234,567,891 and 0,012,345 (1,234)");
         const plot = one("#card .plot");
         press(plot, "Home");
         pressMany(plot, "ArrowRight", 2);

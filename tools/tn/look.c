@@ -67,20 +67,6 @@ static void check_pairs(void)
             usage_error("--%s is given, expected --%s%s as well", pairs[i].name, pairs[i].of, pairs[i].value);
 }
 
-/* The name of the file or folder, without its ending. */
-static char *base_name(const char *path)
-{
-    size_t      n = strlen(path);
-    const char *name, *dot;
-    while (n > 1 && path[n - 1] == '/') n--;
-    for (name = path + n; name > path && name[-1] != '/'; ) name--;
-    n -= (size_t)(name - path);
-    for (dot = name + n; dot > name && *dot != '.'; ) dot--;
-    if (dot > name && (!strncmp(dot, ".safetensors", 12) || !strncmp(dot, ".npy", 4))) n = (size_t)(dot - name);
-    if (!n || *name == '.' || *name == '/') return copy_text("look");
-    return format_text("%.*s", (int)n, name);
-}
-
 /* Whether a file of tensors is a language model: it says so itself, or a config.json beside it does. */
 static bool is_language(tn_ctx *ctx, const char *file)
 {
@@ -142,8 +128,11 @@ int look_main(int argc, char **argv)
     check_not_input("out", look_settings.out, "--labels", look_settings.labels);
     report_begin(false);
     char       *base = several && !in_folder ? copy_text("runs") : base_name(argv[0]);
-    char       *other = look_settings.against ? base_name(look_settings.against) : NULL;
-    char       *both = other ? format_text("%s and %s", base, other) : NULL;
+    char       *names[2] = {NULL, NULL}, *both = NULL;
+    if (look_settings.against) {
+        names_of_two(argv[0], look_settings.against, names);
+        both = format_text("%s and %s", names[0], names[1]);
+    }
     const long long runs = in_folder ? in_folder : arguments;
     char       *many = several ? format_text("%lld run%s", runs, runs == 1 ? "" : "s") : NULL;
     const char *title = look_settings.title ? look_settings.title : many ? many : both ? both : base;
@@ -156,7 +145,8 @@ int look_main(int argc, char **argv)
     free(out);
     free(many);
     free(both);
-    free(other);
+    free(names[0]);
+    free(names[1]);
     free(base);
     return 0;
 }

@@ -194,7 +194,8 @@ bool   json_true(const char *line, const char *end, const char *key);       /* w
 /* What a run has reached, from its log; NaN: unknown. Losses are nats per token of held-out text: the last one, at the end that
    of all of it; the lowest one on the way, of windows; and those of n-grams. */
 typedef struct reached { double held, step, best, best_step, trigram, fivegram, tokens, seconds; } reached;
-reached read_reached(const char *folder);
+/* at: the step whose held-out loss is meant; NaN: the last one. */
+reached read_reached(const char *folder, double at);
 
 /* ---- options -------------------------------------------------------------------------------- options.c */
 

@@ -1,7 +1,7 @@
 /* card.js - what the model is: rows of label and value, and the curve of its training. */
-/* Long numbers within texts get commas; names of files stay as they are. */
+/* Numbers within texts get commas; names of files stay as they are. */
 const grouped = (label, text) => label === "file" ? text
-    : text.replace(/(?<=^|[ (])\d{5,}(?=$|[ ,)])/g, digits => digits.replace(/\B(?=(\d{3})+$)/g, ","));
+    : text.replace(/(?<=^|[ (])\d{4,}(?=$|[ ,)])/g, digits => digits.replace(/\B(?=(\d{3})+$)/g, ","));
 const value = (label, x) => typeof x === "number" || x === null ? tn.number(x, 6) : tn.token(grouped(label, x));
 
 /* Several models beside each other. */
@@ -20,6 +20,7 @@ tn.sections.card = (section, box) => {
     else box.append(tn.h("dl", { class: "card" }, section.rows.map(([label, x, explanation]) =>
         tn.h("div", { title: explanation }, tn.h("dt", { text: label }), tn.h("dd", {}, value(label, x))))));
     if (!section.curve) return;
+    if (section.models) box.append(tn.h("h4", {}, "Training of ", tn.token(section.models[0].name)));
     const { x, series, xlabel, ylabel, rules = [] } = section.curve;
     const lines = series.map(one => ({ name: one.name, x: tn.array(one.x || x), y: tn.array(one.y) }));
     const plot = tn.plot({ series: lines, rules, xlabel, ylabel, height: 240 });

@@ -60,7 +60,8 @@ const patternOf = (head, text, place) => {
         const dense = { of: "dense", values, causal: tn.isCausal(values, t), rownames: tokens, colnames: tokens, row_label: "from",
             column_label: "to", what: `pattern of head ${head.layer}.${head.head}` };
         place.classList.remove("old");
-        place.replaceChildren(tn.h("p", { class: "soft small", text: "Where the chosen token looks; point at another one." }),
+        place.replaceChildren(tn.h("p", { class: "soft small" }, "Where the marked token looks. ",
+            tn.h("span", { class: "no-print", text: "Point at another one." })),
             lookingAt(values, tokens), alone(dense));
     };
     const live = tn.answer;

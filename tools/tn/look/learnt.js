@@ -89,31 +89,43 @@ const classes = (section, box) => {
 
 /* ---- language */
 /* A table of losses, the best first: a bar each. */
-const losses = list => tn.h("div", {}, tn.h("h4", { text: "Loss on text it has not seen, nats per token" }),
+const losses = list => tn.h("div", { class: "losses" },
+    tn.h("h4", { text: "Loss on unseen text, nats per token (lower is better)" }),
     tn.bars(list.map(({ name, nats, own }) => ({ label: name, value: nats, text: nats.toFixed(2), class: own ? "best"
         : "other" }))));
-const nextOf = (tokens, next, token) => [
-    tn.h("p", { class: "text" }, tokens.map(name => tn.token(name)), tn.h("span", { class: "next" }, " → ", tn.token(token))),
+/* What the signs in the tokens of a text mean. */
+const signsIn = (tokens, signs = []) => {
+    const used = signs.filter(([sign]) => tokens.some(name => name.startsWith(sign)));
+    return used.length ? tn.h("p", { class: "soft small" }, used.map(([sign, what], i) =>
+        [i ? ", " : "", tn.token(sign, { class: "token piece" }), ` ${what}`]), ".") : null;
+};
+const textOf = (tokens, signs, next) => tn.h("div", {},
+    tn.h("p", { class: "text" }, tokens.map(name => tn.token(name)), tn.h("span", { class: "next" }, " → ", next)),
+    signsIn(tokens, signs));
+const nextOf = ({ tokens, next, token }, signs) => [textOf(tokens, signs, tn.token(token)),
     tn.bars(next.map(([name, chance]) => ({ label: name, value: chance, text: tn.chance(chance), class: name === token ? "best"
         : "" })))];
-const spoken = name => {
-    const [, block, what, head] = name.match(/^blocks\.(\d+)\.(attn|mlp)\.?(\d+|bias)?$/) || [];
-    return what === "mlp" ? `MLP of block ${block}` : what && head !== "bias" ? `head ${head} of block ${block}`
-        : what ? `biases of block ${block}` : name === "embed" ? "the last token itself" : name;
-};
 const whyOf = (values, token) => {
     const rows = [...values].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 4);
     if (!rows.length) return [];
-    return [tn.h("h4", {}, "Why ", tn.token(token, { class: "token piece" }), "? What adds most to its logit"),
-        tn.bars(rows.map(([name, value]) => ({ label: spoken(name), value, text: tn.signed(Number(value.toPrecision(3))) })))];
+    return [tn.h("h4", {}, "Why ", tn.token(token, { class: "token piece" }), "? The largest terms of its logit"),
+        tn.bars(rows.map(([name, value]) => ({ label: tn.partName(name), value, text: tn.term(value) })))];
 };
+const pairsOf = rows => [tn.h("h4", { text: "Pairs of words that raise a third one in an MLP, in nats" }),
+    tn.bars(rows.map(row => ({ value: row.value, text: tn.term(row.value), label: tn.h("span", { class: "pair" },
+        tn.token(row.first), tn.h("i", { text: " × " }), tn.token(row.second), tn.h("i", { text: " → " }),
+        tn.token(row.output)) }))),
+    tn.h("p", { class: "soft small", text: "From the weights alone: if an MLP read the sum of the two words’ embeddings, their " +
+        "product would add this much to the logit of the third word (1 nat multiplies its odds by 2.7). The words have no " +
+        "order. In a text an MLP reads what attention has mixed from all words, so that a pair adds less there, and other " +
+        "parts add to the logit as well: the probabilities above do not follow from these numbers." })];
 const language = (section, box) => {
     const example = tn.h("div", {}), left = [], first = section.example;
     const show = () => {
         example.classList.remove("old");
         const live = tn.answer, one = live || (first && { ...first, values: first.parts });
         if (one) example.replaceChildren(tn.h("h4", { text: "One text, and what it expects next" }),
-            ...nextOf(one.tokens, one.next, one.token), ...whyOf(one.values, one.token));
+            ...nextOf(one, section.signs), ...whyOf(one.values, one.token));
     };
     document.addEventListener("tn-answer", show);
     document.addEventListener("tn-asked", () => example.classList.add("old"));
@@ -124,12 +136,8 @@ const language = (section, box) => {
             label: tn.h("span", { class: "pair" }, tn.token(word), tn.h("i", { text: " → " }), tn.token(next)) })))) : null;
     const pairs = tn.h("div", {});
     const some = section.pairs || [];
-    if (some.length) tn.drawn(() => pairs.replaceChildren(tn.h("h4",
-        { text: "Pairs of words, and the word they raise, in nats" }),
-        tn.bars(some.filter(row => !tn.gone.has(`blocks.${row.block}.mlp`)).slice(0, 6).map(row => ({ value: row.value,
-            text: tn.signed(Number(row.value.toPrecision(3))), label: tn.h("span", { class: "pair" }, tn.token(row.first),
-                tn.h("i", { text: " × " }),
-                tn.token(row.second), tn.h("i", { text: " → " }), tn.token(row.output)) })))));
+    if (some.length) tn.drawn(() => pairs.replaceChildren(...pairsOf(some.filter(row =>
+        !tn.gone.has(`blocks.${row.block}.mlp`)).slice(0, 6))));
     if (words) left.push(words);
     left.push(tn.ofWhole());
     box.append(tn.h("div", { class: "two even" }, tn.h("div", {}, left, some.length ? pairs : null), example));
@@ -216,13 +224,13 @@ const twoClasses = (section, box) => {
         tn.h("p", { class: "small soft keys" }, [compare.a, compare.b].map((name, i) =>
         tn.h("span", { class: "key", style: `--ink: ${tn.modelInk(i)}` }, tn.token(name))), keyOfPixels()), grid, common);
 };
-const twoModels = (section, box) => box.append(tn.h("p", { class: "text" }, section.example.tokens.map(name => tn.token(name)),
-    tn.h("span", { class: "next", text: " → ?" })), tn.h("div", { class: "two even" }, section.example.models.map((one, i) =>
-        tn.h("div", {},
-    tn.h("h4", {}, tn.h("span", { class: "key", style: `--ink: ${tn.modelInk(i)}` }, tn.token(one.name)), " expects"),
-    tn.bars(one.next.map(([name, chance], k) => ({ label: name, value: chance, text: tn.chance(chance), class: k ? ""
-        : "best" })),
-        { limit: 1 })))));
+const twoModels = (section, box) => {
+    const { tokens, models } = section.example, limit = Math.max(...models.map(one => one.next[0][1]));
+    const others = i => models[1 - i].next.map(([name]) => name);
+    box.append(textOf(tokens, section.signs, "?"), tn.besides(models, models.map((one, i) =>
+        tn.bars(one.next.map(([name, chance], k) => ({ value: chance, text: tn.chance(chance), class: k ? "" : "best",
+            label: tn.h("span", {}, tn.token(name), tn.onlyHere(!others(i).includes(name))) })), { limit }))));
+};
 
 tn.sections.learnt = (section, box) => ({ classes, language, tensors, two: twoClasses, texts: twoModels })[section.of](section,
     box);

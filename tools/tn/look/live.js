@@ -10,6 +10,13 @@ tn.softmax = logits => {
 /* The index of the largest number. */
 tn.best = values => values.reduce((best, x, i) => x > values[best] ? i : best, 0);
 /* A probability, as people write it. */
+/* A term of a sum, and what it adds up to: as many digits as make a column of one width. */
+tn.fixed = x => {
+    const size = Math.abs(x), text = size.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3);
+    return (x < 0 && Number(text) ? "−" : "") + text;
+};
+tn.term = x => (x > 0 && Number(tn.fixed(x)) ? "+" : "") + tn.fixed(x);
+tn.logit = x => tn.number(x, 4, (x < 0 ? "−" : "") + Math.abs(x).toFixed(2));
 tn.chance = x => x < 1e-4 ? "< 0.01 %" : x > 0.9995 ? "> 99.9 %" : (100 * x).toFixed(x < 0.1 ? 2 : 1) + " %";
 
 /* Runs a question, and says how long it took; what goes wrong is said in its place. */
@@ -36,8 +43,50 @@ const ablation = (off, what, onclick, attributes, ...children) =>
     tn.h("button", { type: "button", "aria-pressed": off, title: off ? "restore" : "ablate", ...attributes, onclick },
         tn.h("span", { class: "spoken", text: `ablate ${what}: ` }),
         off ? tn.h("b", { "aria-hidden": true, text: "ablated " }) : "", ...children);
-const restoring = () => tn.h("div", { class: "tools" },
-    tn.h("button", { type: "button", text: "restore all", onclick: () => tn.restore() }));
+/* While there is something to restore. */
+const restoring = () => {
+    const tools = tn.h("div", { class: "tools" }, tn.h("button", { type: "button", text: "restore all",
+        onclick: () => tn.restore() }));
+    tn.drawn(() => { tools.hidden = !tn.gone.size; });
+    return tools;
+};
+const toAblate = () => tn.h("span", { class: "no-print", text: " · click to ablate" });
+/* What people call a part of a language model. */
+tn.partName = name => {
+    const [, block, what, head] = name.match(/^blocks\.(\d+)\.(attn|mlp)\.?(\d+|bias)?$/) || [];
+    return what === "mlp" ? `MLP of block ${block}` : what && head !== "bias" ? `head ${head} of block ${block}`
+        : what ? `biases of block ${block}` : name === "embed" ? "embedding of the last token"
+        : name === "norm.bias" ? "bias of the last norm" : name;
+};
+/* The terms of a logit: heads and MLPs, which a click takes out, in a row for each block, then the others, and their sum.
+   values: of the names of parts, none of them if they are not known; limit: of the colours; of: what begins their keys;
+   take(block, head, key): the MLP is after the heads. */
+const largestTerm = values => Math.max(1e-9, ...[...values.values()].map(Math.abs));
+const termsTable = ({ layers, heads, values, limit = largestTerm(values), of = "", logit, take, named = tn.partName }) => {
+    const clickable = new Set();
+    const cell = (block, head) => {
+        const name = head < heads ? `blocks.${block}.attn.${head}` : `blocks.${block}.mlp`, key = of + name;
+        const value = values.get(name), off = tn.gone.has(key);
+        clickable.add(name);
+        return tn.h("td", {}, ablation(off, tn.partName(name), () => take(block, head, key), {
+            class: "part ablate" + (off ? " gone" : ""), "data-part": key,
+            "data-value": off ? "0" : value === undefined ? null : String(value),
+            style: off ? null : tn.shade((value || 0) / limit) }, off ? "" : value === undefined ? "·" : tn.term(value)));
+    };
+    const columns = [...Array.from({ length: heads }, (_, h) => "head " + h), "MLP"];
+    const rows = Array.from({ length: layers }, (_, block) => tn.h("tr", {},
+        tn.h("th", { scope: "row", text: "block " + block }), columns.map((_, head) => cell(block, head))));
+    const sum = [...values.values()].reduce((total, value) => total + value, 0);
+    const other = (name, value, attributes, text = tn.term(value)) => tn.h("tr", attributes,
+        tn.h("th", { scope: "row", colspan: heads + 1 }, name), tn.h("td", {}, tn.number(value, 3, text)));
+    const others = [...values].filter(([name]) => !clickable.has(name)).map(([name, value]) => other(named(name), value));
+    /* A soft cap changes the logit after the sum. */
+    const capped = logit !== undefined && Math.abs(sum - logit) > 1e-2 * (1 + Math.abs(logit));
+    return tn.h("div", { class: "scroll" }, tn.h("table", { class: "parts" },
+        tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), columns.map(text => tn.h("th", { scope: "col", text })))),
+        tn.h("tbody", {}, rows), values.size ? tn.h("tfoot", {}, others, other(capped ? "sum, before the soft cap"
+            : "sum: the logit", sum, { class: "sum" }, tn.fixed(sum))) : null));
+};
 
 Object.assign(tn, { answering, askWhole: ofWhole, ablation, restoring });
 
@@ -53,7 +102,7 @@ const language = (call, live, box) => {
     const ask = tn.aside(tn.bytes("tn-wasm"), call, ["live_language", ...files]);
     const names = (tn.page.names || {}).tokens || model.words;
     const status = tn.h("output", { class: "status" }), answer = answering(status);
-    let length = 0, position = 0, token = -1, before = null, waiting = 0, turn = 0;
+    let length = 0, position = 0, token = -1, logit, before = null, waiting = 0, turn = 0;
     let values = new Map(), why = "", block = 0, picked = false, spoke = null;
     let unfinished = false;                     /* whether all of an explanation is still asked for */
     const answered = { ids: [], next: [] };     /* the tokens of the text, and what follows: [id, probability]... */
@@ -61,8 +110,8 @@ const language = (call, live, box) => {
     const typed = tn.typed(names, at => goTo(at)), patterns = tn.patterns(layers, heads);
     const scores = tn.h("div", { id: "live-scores" }), parts = tn.h("div", { id: "live-parts" });
     const vectors = tn.h("div", { id: "live-eigen" }), paths = tn.h("div", { id: "live-paths" });
-    const text = tn.h("textarea", { id: "live-text", rows: 2, spellcheck: "false", dir: "auto", "aria-label": "text",
-        oninput: () => read() });
+    const text = tn.h("textarea", { id: "live-text", class: "no-print", rows: 2, spellcheck: "false", dir: "auto",
+        "aria-label": "text", oninput: () => read() });
     const beginning = text.value = live.prompt || "Once upon a time";
 
     /* The calls that make a whole model the present one. */
@@ -83,6 +132,7 @@ const language = (call, live, box) => {
         if (!tn.gone.size) before = null;
         else if (!before) before = whole();
         if (token < 0) token = order[0];
+        logit = numbers[token];
         toldToken(token === order[0] ? null : names[token]);
         answered.next = order.slice(0, 5).map(id => [id, chances[id]]);
         const row = id => ({ value: chances[id], text: tn.chance(chances[id]), class: id === token ? "best" : "",
@@ -90,7 +140,7 @@ const language = (call, live, box) => {
                 onclick: () => { token = id; question(); } }, tn.token(names[id]),
                 id === follows ? [tn.h("span", { class: "spoken", text: " follows in the text" }), tn.h("span",
                     { "aria-hidden": true, text: " ✓" })] : null),
-            notes: [tn.number(numbers[id], 4), ...(before
+            notes: [tn.logit(numbers[id]), ...(before
                 ? [tn.number(before.next[count + id], 3, tn.chance(before.next[count + id]))] : [])] });
         typed.show(answered.ids, losses, before && before.losses, position);
         scores.replaceChildren(tn.h("h4", {}, "Next token after ", quoted(answered.ids[position])),
@@ -113,29 +163,12 @@ const language = (call, live, box) => {
     const partOf = (block, head) => head < heads ? `blocks.${block}.attn.${head}` : `blocks.${block}.mlp`;
     /* Of the constants of the block that is steered. */
     const steeredPart = () => calls.has("steering") ? `blocks.${calls.get("steering")[1]}.attn.bias` : "";
-    const added = () => values.get(steeredPart());
-    const showParts = () => {
-        const limit = Math.max(1e-9, ...[...values.values()].map(Math.abs));
-        const cell = (block, head) => {
-            const name = partOf(block, head), value = values.get(name), off = tn.gone.has(name);
-            const attributes = { class: "part ablate" + (off ? " gone" : ""), "data-part": name,
-                "data-value": off ? "0" : value === undefined ? null : String(value),
-                style: off ? null : tn.shade((value || 0) / limit) };
-            return tn.h("td", {}, ablation(off, name, () => ablate(name, block, head), attributes,
-                off ? "" : value === undefined ? "·" : tn.signed(Number(value.toPrecision(3)))));
-        };
-        const columns = [...Array.from({ length: heads }, (_, h) => "head " + h), "MLP"];
-        parts.replaceChildren(
-            tn.h("h4", {}, "What heads and MLPs add to the logit of ", quoted(token), " · click to ablate"),
-            tn.h("div", { class: "scroll" }, tn.h("table", { class: "parts" },
-                tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), columns.map(text => tn.h("th", { scope: "col", text })))),
-                tn.h("tbody", {}, Array.from({ length: layers }, (_, block) => tn.h("tr", {},
-                    tn.h("th", { scope: "row", text: "block " + block }), columns.map((_, head) => cell(block, head))))))),
-            added() ? tn.h("p", { class: "soft small" }, "The vector that is added adds ", tn.number(added(), 3),
-                " to this logit by itself.") : "",
+    const inWords = name => name === steeredPart() ? `what is added in block ${name.split(".")[1]}` : tn.partName(name);
+    const showParts = () => parts.replaceChildren(
+            tn.h("h4", {}, "The logit of ", quoted(token), " as a sum over the parts of the model", toAblate()),
+            termsTable({ layers, heads, values, logit, named: inWords, take: (block, head, key) => ablate(key, block, head) }),
             why ? tn.h("p", { class: "soft small", text: "The parts cannot be told apart in this model, because the norms of " +
                 "later blocks change what earlier ones have written." }) : "");
-    };
 
     /* What the eigenvectors of the token's matrix in the chosen block add; each is named by the tokens on the text's side. */
     const blocks = tn.picker("block", Array.from({ length: layers }, (_, i) => String(i)), i => {
@@ -189,8 +222,7 @@ const language = (call, live, box) => {
     const asMade = () => !tn.gone.size && text.value === beginning && position === length - 1;
     /* The rest of the page that is of a text: sections that show the text of the page, until it or the model is another one. */
     const tell = found => {
-        const all = Array.from(answered.ids, id => names[id]), steered = steeredPart();
-        const told = ([name, value]) => [name === steered ? `what is added in block ${name.split(".")[1]}` : name, value];
+        const all = Array.from(answered.ids, id => names[id]), told = ([name, value]) => [inWords(name), value];
         tn.answer = asMade() ? null : { all, tokens: all.slice(0, position + 1), token: names[token],
             next: answered.next.map(([id, chance]) => [names[id], chance]), values: new Map([...values].map(told)),
             paths: found && { rows: Array.from({ length: found.count }, (_, i) =>
@@ -257,7 +289,7 @@ const language = (call, live, box) => {
                 ? "The MLP of this block is ablated, and adds nothing." : "The MLP of this block is not a product of " +
                 "linear maps, so it has no eigenvectors." }));
         };
-        const heading = () => title.replaceChildren("Eigenvectors that spoke for ", quoted(asked), " · click to ablate");
+        const heading = () => title.replaceChildren("Eigenvectors that contribute most to ", quoted(asked), toAblate());
         heading();
         if (tn.gone.has(partOf(block, heads))) { none(""); vectors.classList.remove("old"); }
         else await shown(vectors, () => ["live_vectors", block, asked], answer => {
@@ -374,8 +406,8 @@ const language = (call, live, box) => {
         if (length) later();
     });
     box.append(text, typed.element, status,
-        tn.h("div", { class: "two" }, scores, tn.h("div", {}, parts, restoring())), patterns.element, vectors, steering.element,
-        paths);
+        tn.h("div", { class: "two terms" }, tn.h("div", {}, parts, restoring()), scores), patterns.element, vectors,
+        steering.element, paths);
     read();
     steering.begin(token);
     showParts();
@@ -386,50 +418,77 @@ const language = (call, live, box) => {
 tn.besides = (models, each) => tn.h("div", { class: "two even" }, models.map(({ name }, i) => tn.h("div", { class: "of-two",
     style: `--own: ${tn.modelInk(i)}` },
     tn.h("h4", {}, tn.h("span", { class: "key", style: `--ink: ${tn.modelInk(i)}` }, tn.token(name))), each[i])));
+/* A mark for what only one of the two has among its likeliest. */
+tn.onlyHere = only => only ? tn.h("span", { class: "only", text: "only here" }) : null;
 /* What is ablated has the model in its key. */
 const whose = tn.whose = ["first", "other"];
 const twoTexts = (calls, models, box) => {
-    const opened = calls.map((call, i) => call("live_language", tn.array(models[i].weights), models[i].config,
-        models[i].tokenizer || ""));
-    calls.forEach((call, i) => call("live_marks", models[i].marks === false ? 0 : 1));
-    const names = (tn.page.names || {}).tokens || opened[0].words, places = calls.map(() =>
-        tn.h("div", { class: "answer-of" })), parts = calls.map(() => tn.h("div", {}));
+    const files = models.map(one => [tn.array(one.weights), one.config, one.tokenizer || ""]);
+    const opened = calls.map((call, i) => call("live_language", ...files[i])), shapes = opened.map(({ numbers: [, layers,
+        heads] }) => ({ layers, heads }));
+    const marks = models.map(one => ["live_marks", one.marks === false ? 0 : 1]);
+    calls.forEach((call, i) => call(...marks[i]));
+    const asks = calls.map((call, i) => tn.aside(tn.bytes("tn-wasm"), call, ["live_language", ...files[i]]));
+    const names = (tn.page.names || {}).tokens || opened[0].words, places = calls.map(() => tn.h("div", { class: "answer-of" }));
+    const parts = calls.map(() => tn.h("div", {})), values = calls.map(() => new Map()), logits = [];
     const status = tn.h("output", { class: "status" }), answer = answering(status), tokens = tn.h("p", { class: "words" });
+    let length = 0, token = -1, chosen = false, waiting = 0, turn = 0;
     /* Parts that are ablated: of a model, its block and its head, or after its heads its MLP. */
-    const key = (i, block, head) => `${whose[i]} blocks.${block}.` + (head < opened[i].numbers[2] ? `attn.${head}` : "mlp");
-    const goneOf = i => [...tn.gone.keys()].filter(name => name.startsWith(whose[i] + " ")).map(partOf);
     const partOf = name => {
         const [, i, block, head] = name.match(/^(first|other) blocks\.(\d{1,6})\.(?:attn\.(\d{1,6})|mlp)$/) || [];
-        const at = whose.indexOf(i), [, layers, heads] = at < 0 ? [] : opened[at].numbers;
+        const at = whose.indexOf(i), { layers, heads } = shapes[at] || {};
         return at >= 0 && block < layers && !(head >= heads) && [at, Number(block), head === undefined ? heads : Number(head)];
     };
-    const wholly = (i, question) => ofWhole(calls[i], goneOf(i).map(([, block, head]) => ["live_ablate", block, head, 1]),
-        question);
-    const show = i => {
-        const { count, numbers } = calls[i]("live_next"), chances = numbers.subarray(count);
-        const before = goneOf(i).length && wholly(i, call => call("live_next")).numbers.subarray(count);
-        const order = Array.from({ length: count }, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
-        places[i].replaceChildren(tn.bars(order.map((id, k) =>
-            ({ label: names[id], value: chances[id], text: tn.chance(chances[id]), class: k ? "" : "best",
-            notes: [tn.number(numbers[id], 4), ...(before ? [tn.number(before[id], 3, tn.chance(before[id]))] : [])] })),
-            { head: ["next token", "", "probability", "logit", ...(before ? ["was"] : [])] }));
+    const goneOf = i => [...tn.gone.keys()].filter(name => name.startsWith(whose[i] + " ")).map(partOf)
+        .map(([, block, head]) => ["live_ablate", block, head, 1]);
+    const wholly = (i, question) => ofWhole(calls[i], goneOf(i), question);
+    /* The likeliest tokens of both, on one scale. */
+    const showNext = () => {
+        const all = calls.map((call, i) => {
+            const { count, numbers } = call("live_next"), chances = numbers.subarray(count);
+            return { numbers, chances, before: goneOf(i).length && wholly(i, whole => whole("live_next")).numbers.subarray(count),
+                order: Array.from({ length: count }, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8) };
+        });
+        const limit = Math.max(...all.map(({ chances, order }) => chances[order[0]]));
+        if (!chosen) token = all[0].order[0];
+        all.forEach(({ numbers, chances, before, order }, i) => {
+            const row = (id, k) => ({ value: chances[id], text: tn.chance(chances[id]), class: k ? "" : "best",
+                label: tn.h("span", {}, tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token,
+                    title: "explain this token", onclick: () => explain(id) }, tn.token(names[id])),
+                    tn.onlyHere(!all[1 - i].order.includes(id))),
+                notes: [tn.logit(numbers[id]), ...(before ? [tn.number(before[id], 3, tn.chance(before[id]))] : [])] });
+            logits[i] = numbers[token];
+            places[i].replaceChildren(tn.bars(order.map(row), { limit,
+                head: ["next token", "", "probability", "logit", ...(before ? ["was"] : [])] }));
+        });
     };
-    const showParts = i => {
-        const [, layers, heads] = opened[i].numbers, columns = [...Array.from({ length: heads }, (_, h) => "head " + h), "MLP"];
-        const part = (block, head) => {
-            const name = key(i, block, head), off = tn.gone.has(name);
-            return tn.h("td", {}, ablation(off, name, () => answer(() => ablate(i, block, head)),
-                { class: "part ablate" + (off ? " gone" : ""), "data-part": name }, off ? "" : "·"));
-        };
-        parts[i].replaceChildren(tn.h("h4", { text: "Heads and MLPs · click to ablate" }), tn.h("div", { class: "scroll" },
-            tn.h("table", { class: "parts" }, tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), columns.map(text => tn.h("th",
-            { scope: "col", text })))), tn.h("tbody", {}, Array.from({ length: layers }, (_, block) => tn.h("tr", {},
-            tn.h("th", { scope: "row", text: "block " + block }), columns.map((_, head) => part(block, head))))))));
+    const showParts = () => parts.forEach((place, i) => place.replaceChildren(tn.h("h4", {}, "The logit of ",
+        tn.token(names[token], { class: "token piece" }), " as a sum over the parts", toAblate()),
+        termsTable({ ...shapes[i], values: values[i], limit: Math.max(...values.map(largestTerm)), of: whose[i] + " ",
+            logit: logits[i],
+            take: (block, head) => answer(() => ablate(i, block, head)) })));
+    /* What explains the token is computed beside the page, when the typing pauses. */
+    const later = () => {
+        const mine = ++turn, asked = token, now = text.value;
+        parts.forEach(place => place.classList.add("old"));
+        clearTimeout(waiting);
+        waiting = setTimeout(() => asks.forEach(async (ask, i) => {
+            await ask.ready;
+            const found = mine === turn && await ask(marks[i], ["live_restore"], ...goneOf(i), ["live_text", now],
+                ["live_parts", asked]).catch(() => ({ words: [], numbers: [] }));
+            if (mine !== turn) return;
+            values[i] = new Map(found.words.map((name, k) => [name, found.numbers[k]]));
+            showParts();
+            parts[i].classList.remove("old");
+        }), 150);
     };
+    const show = () => { showNext(); showParts(); later(); };
+    const explain = id => { chosen = true; token = id; answer(show); };
     const ablate = (i, block, head) => {
-        const focus = document.activeElement && document.activeElement.dataset.part;
-        tn.ablate(key(i, block, head), [head < opened[i].numbers[2] ? `head ${head} of block ${block} in `
-            : `the MLP of block ${block} in `, tn.token(models[i].name)], off => calls[i]("live_ablate", block, head, off ? 1 : 0));
+        const focus = document.activeElement && document.activeElement.dataset.part, { heads } = shapes[i];
+        tn.ablate(`${whose[i]} blocks.${block}.` + (head < heads ? `attn.${head}` : "mlp"), [head < heads
+            ? `head ${head} of block ${block} in ` : `the MLP of block ${block} in `, tn.token(models[i].name)],
+            off => calls[i]("live_ablate", block, head, off ? 1 : 0));
         if (focus) box.querySelector(`[data-part="${focus}"]`).focus();
     };
     const told = tn.keep("text", (value = beginning) => { text.value = value; read(); });
@@ -442,24 +501,23 @@ const twoTexts = (calls, models, box) => {
         const ids = calls.map(call => call("live_text", text.value).numbers);
         told(text.value === beginning ? null : text.value);
         tokens.replaceChildren(...Array.from(ids[0], id => tn.token(names[id], { class: "token piece" })));
-        places.forEach((place, i) => { if (ids[i].length) show(i); else place.replaceChildren(); });
+        length = Math.min(...ids.map(one => one.length));
+        chosen = false;
+        if (length) show();
+        else { turn++; for (const place of [...places, ...parts]) place.replaceChildren(); }
     });
-    const text = tn.h("textarea", { id: "live-text", rows: 2, spellcheck: "false", dir: "auto", "aria-label": "text",
-        oninput: read });
+    const text = tn.h("textarea", { id: "live-text", class: "no-print", rows: 2, spellcheck: "false", dir: "auto",
+        "aria-label": "text", oninput: read });
     const beginning = text.value = models[0].prompt || "Once upon a time";
-    document.addEventListener("tn-model", () => {
-        read();
-        parts.forEach((_, i) => showParts(i));
-    });
+    document.addEventListener("tn-model", () => { if (length) answer(show); });
     /* Eigenvalues of both models for the logit of a token, in nats, where both have that block. */
     tn.spectraOfTwo = (block, token, units) => calls.map((_, i) => wholly(i, call => {
         const { count, numbers } = call("live_vectors", block, token), each = 7;
         return Float64Array.from({ length: count }, (_, k) => numbers[each * k] * units[i]);
     }));
-    box.append(text, tokens, status, tn.besides(models, places.map((place, i) => tn.h("div", {}, place, parts[i]))),
+    box.append(text, tokens, status, tn.besides(models, places.map((place, i) => tn.h("div", {}, parts[i], place))),
         restoring());
     read();
-    parts.forEach((_, i) => showParts(i));
 };
 
 /* The live part of a page: page.live says which kind, and where its files are. */

@@ -52,11 +52,14 @@ content.append(tn.h("header", { class: "top" },
 
 const complaint = error => tn.h("p", { class: "alarm", role: "alert" }, "This part cannot be shown: ",
     tn.h("bdi", { text: error.message }));
+/* Sections of a page of two language models that are not of the first alone. */
+const ofBoth = ["learnt", "live", "card", "compare", "notes"];
 const frame = section => {
     const box = tn.h("div", { class: "body" }), heading = tn.id("heading");
     const element = tn.h("section", { id: section.id, class: "section", "data-type": section.type, "aria-labelledby": heading,
         tabindex: -1 },
-        tn.h("h2", { id: heading }, tn.h("a", { href: "#" + encodeURIComponent(section.id) }, tn.token(section.title))),
+        tn.h("h2", { id: heading }, tn.h("a", { href: "#" + encodeURIComponent(section.id) }, tn.token(section.title)),
+            page.first && !ofBoth.includes(section.type) ? tn.h("span", { class: "soft" }, " of ", tn.token(page.first)) : null),
         typeof section.text === "string" ? tn.h("p", { class: "lead" }, tn.h("bdi", { text: section.text })) : null, box);
     content.append(element);
     contents.append(tn.h("a", { href: "#" + encodeURIComponent(section.id) }, tn.token(section.title)));
