@@ -127,6 +127,13 @@ while read -r kind options; do
     expect 0 "written" export "own-$kind" --hf "hf-$kind"
     expect 0 "model: $kind" import "hf-$kind" --out "in-$kind"
     expect 0 "page: $kind.html" look "in-$kind" --text "the cat saw" --out "$kind.html"
+    # The folder itself has the same page but for its names, and the file in it is one of tensors.
+    expect 0 "page: folder.html" look "hf-$kind" --text "the cat saw" --title "in-$kind" --out folder.html
+    for page in folder "$kind"; do data $page.html | sed '/read as tn import does/d; s/^"notes":\[//' > "$page.data"; done
+    is "a page of a folder is that of its import" "$(cksum < folder.data)" "$(cksum < "$kind.data")"
+    expect 0 "page: file.html" look "hf-$kind/model.safetensors" --out file.html
+    holds "a file of it has its tensors" [ "$(section file.html tensors | grep -c '"shape":')" -gt 10 ]
+    holds "and says how to see the model" grep -qF "tn look of its folder shows the model" file.html
     for id in learnt card heads paths; do holds "a page of $kind has $id" grep -qF "\"id\":\"$id\"" "$kind.html"; done
     holds "a page of $kind has no message and no path" plain "$kind.html"
     holds "a page of $kind names its MLPs, once" [ "$(grep -c "The MLPs of blocks 0, 1 (.*) are not bilinear" "$kind.html")" = 1 ]
@@ -304,10 +311,12 @@ else holds "it says what is missing" grep -qF "without a compiler for WebAssembl
 
 # ---- a folder of several files; what takes a while is said on a terminal alone -----------------------
 
-expect 0 "page: sharded.html" look "$hf/gpt2" --out sharded.html
+cp -r "$hf/gpt2" other && sed 's/"gpt2"/"mamba"/' "$hf/gpt2/config.json" > other/config.json
+expect 0 "page: sharded.html" look other --out sharded.html
 is "tensors of all files" "$(section sharded.html tensors | grep -o '"shape":"' | wc -l)" \
     "$(grep -o '": *"model-0' "$hf/gpt2/model.safetensors.index.json" | wc -l)"
-holds "what to do with such a model" grep -qF "tn import makes a run of it" sharded.html
+holds "why this is no language model" grep -qF 'This folder is shown as tensors because other/config.json: ' sharded.html
+holds "and which type it has" grep -qF 'model_type is \"mamba\"' sharded.html
 lacks "$(printf '\033')" said && pass || fail "it moves the cursor of what is no terminal"
 if [ "$(script -qec "echo yes" /dev/null < /dev/null 2> /dev/null | tr -d '\r\n')" = yes ]; then
     script -qec "'$tn' look run --no-data --out page.html" /dev/null < /dev/null | tr '\r' '\n' > stages

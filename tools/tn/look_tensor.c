@@ -229,12 +229,6 @@ void look_at_tensors(tn_ctx *ctx, const char *path, const char *title, const cha
     if (!count) fail("%s has no tensor that could be shown", path);
     page_note("The names in this file are not those of a layer that this program knows, so its tensors are shown as they are. "
               "--w NAME, --v NAME and --p NAME say which of them make a bilinear layer.");
-    char *folder = folder_of(path), *config = join_path(folder, "config.json");
-    if (is_file(config))
-        page_note("If this is a model of Hugging Face's transformers, tn import makes a run of it, whose page shows the model: "
-                  "its heads, paths and predictions.");
-    free(config);
-    free(folder);
     if (most < all) page_note("Of %lld tensors the first %lld are shown.", (long long)all, (long long)most);
     write_tables(&p, path, out, list, count, &left);
     tn_safetensors_close(file);
