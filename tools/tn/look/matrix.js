@@ -180,7 +180,6 @@ tn.matrix = matrix => {
             context.fillText(fitted(context, tn.plain(columnNames[j]), side.top - 14), 0, 0);
             context.restore();
         }
-        context.fillStyle = style("--faint");
         context.textAlign = "left";
         context.fillText(words.column + " →", 4, 12);
         context.fillText(words.row + " ↓", 4, side.top - 10);
