@@ -238,6 +238,20 @@ expect 0 "page: nan.html" look "$npy/ok_nan_inf.npy" --out nan.html
 holds "names what is not finite" grep -qF "numbers that are NaN or infinite" nan.html
 holds "JSON has no NaN" lacks ":nan" nan.html
 holds "and warns of it" grep -q "^tn look: ok_nan_inf has .* its singular values are left out$" said
+holds "and says so on its first screen" grep -qF '3 of them are missing (NaN or infinite)' nan.html
+# 40 x 60 random signs: the effective rank is that of noise; four copies of a row have one of 1. An array of order 3 has unfoldings.
+LC_ALL=C awk 'BEGIN { s = 4711; for (i = 0; i < 2400; i++) { s = s * 16807 % 2147483647; printf "%s", (s % 256 < 128 ? "\001" : "\377") } }' > signs
+array signs.npy '|i1' 40,60 < signs
+expect 0 "page: signs.html" look signs.npy
+ranks() { section "$1" tensors | sed -n 's/^"effective_rank":\[\([-+.e0-9]*\).*/\1/p'; }
+near "random signs are like noise" "$(awk -v a="$(ranks signs.html)" -v b="$(section signs.html tensors | values noise_rank)" 'BEGIN { print a / b }')" 1 0.02
+near "noise of 40 x 60" "$(section signs.html tensors | values noise_rank)" 32.96 0.05
+holds "which the first screen says" grep -q '"about":"An array \[40,60\] with 2,400 numbers from -1 to 1. Its effective rank is 3[0-9.]* of 40, that of noise' signs.html
+array order.npy '|i1' 4,10,60 < signs
+expect 0 "page: order.html" look order.npy
+is "each unfolding" "$(section order.html tensors | texts shape | tr '\n' ' ')" "[4,10,60] [4,600] [10,240] [60,40] "
+near "the last unfolding is the same matrix" "$(ranks order.html | tail -n 1)" "$(ranks signs.html)" 1e-9
+is "means along each axis" "$(section order.html tensors | sed -n '/"profile"/,$p' | grep -c '"type":"f64"')" 3
 expect 1 "no such run or file" look missing
 echo text > plain
 expect 1 "plain" look plain

@@ -169,6 +169,14 @@ document.addEventListener("keydown", event => {
     action();
 });
 
+/* ---- what is wider than its place fades where it continues */
+const edge = element => element.classList.toggle("continues", element.scrollLeft + element.clientWidth < element.scrollWidth - 2);
+const edges = () => { for (const element of document.querySelectorAll("#contents, .scroll")) edge(element); };
+document.addEventListener("scroll", event => {
+    if (event.target.matches && event.target.matches("#contents, .scroll")) edge(event.target);
+}, { capture: true, passive: true });
+tn.resized(content, edges);
+
 /* ---- all of it. `tn.opened`, `tn.filled`: milliseconds until the first section, and until all of them. */
 const noteSection = (page.notes || []).length && { type: "notes", id: "notes", title: "Notes",
     text: "What is exact here, and what is left out.", notes: page.notes };
