@@ -124,7 +124,7 @@ const contributions = (name, rows, rest, about) => {
         : "all the others";
     let sum = 0;
     const some = [...rows, { label: others, part: rest, class: "rest" }].map(({ part, ...row }) => ({ ...row, value: part,
-        text: tn.figures(part, 4), notes: [tn.number(sum += part, 4, tn.figures(sum, 4))] }));
+        text: tn.fixed(part), notes: [tn.number(sum += part, 4, tn.fixed(sum))] }));
     return [tn.h("h4", {}, "Contributions to the score of ", name), about || "", tn.h("div", { class: "scroll contributions" },
         tn.bars(some, { both: true, head: ["eigenvalue", "", "contribution", "sum"] }))];
 };
@@ -146,7 +146,7 @@ tn.liveImages = (call, live, box) => {
         const row = (value, c) => ({ value, text: tn.chance(value), class: c === best ? "best" : "",
             label: tn.h("button", { type: "button", class: "plain", "aria-pressed": c === chosen, onclick: () => choose(c) },
                 tn.token(names[c])),
-            notes: [tn.number(logits[c], 4, tn.figures(logits[c], 4)), ...(was ? [tn.number(before[c], 3, tn.chance(before[c]))] : [])] });
+            notes: [tn.logit(logits[c]), ...(was ? [tn.number(before[c], 3, tn.chance(before[c]))] : [])] });
         scores.replaceChildren(tn.h("h4", { text: "Prediction" }), tn.h("p", { class: "soft small", text: aboutScores }),
             tn.bars(now.map(row), { head: ["output", "", "probability", "score", ...(was ? ["was"] : [])] }));
     };
@@ -218,7 +218,7 @@ tn.twoImages = (calls, models, box) => {
                 .sort((a, b) => Math.abs(b.part) - Math.abs(a.part));
             const more = all.slice(6).reduce((sum, { k, part }) => sum + (gone(k) ? 0 : part), numbers[2 * count]);
             places[i].replaceChildren(tn.bars(chances.map((value, c) => ({ value, text: tn.chance(value),
-                class: c === tn.best(chances) ? "best" : "", note: tn.number(of[c], 4, tn.figures(of[c], 4)),
+                class: c === tn.best(chances) ? "best" : "", note: tn.logit(of[c]),
                 label: tn.h("button", { type: "button", class: "plain", "aria-pressed": c === chosen, onclick: () =>
                     choose(c) },
                     tn.token(names[c])) })), { head: ["output", "", "probability", "score"] }),
