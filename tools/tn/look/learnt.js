@@ -56,8 +56,8 @@ const howWell = ({ pictures, right }, names) => right.some(x => x !== null)
     ? ["Of ", tn.number(pictures), " pictures ", right.map((x, i) => [i ? ", " : "", names ? [tn.token(names[i]), " "] : "it ",
         names ? "" : "names ", tn.h("b", {}, tn.number(x, 3, tn.figures(100 * x, 3) + " %"))]), names ? " are named correctly."
         : " correctly."]
-    : [`The weights do not say how often ${names ? "a model" : "it"} is right. With pictures and their labels the page does: `,
-        tn.h("code", { text: "tn look … --data PICTURES --labels LABELS" }), "."];
+    : [`The weights alone do not say how often ${names ? "a model" : "it"} is right. With pictures and their labels the page does: `,
+        ["tn look …", "--data PICTURES", "--labels LABELS"].map((text, i) => [i ? " " : "", tn.h("code", { text })]), "."];
 /* In a list, what is known first. */
 const findings = (section, names, lines) => tn.h("ul", { class: "notes findings" }, (section.right.some(x => x !== null)
     ? [howWell(section, names), ...lines] : [...lines, howWell(section, names)]).map(line => tn.h("li", {}, line)));
@@ -187,8 +187,8 @@ const agreement = (compare, a, b) => {
     const lines = [];
     const figure = x => tn.number(x, 2, tn.figures(x, 2));
     if (typeof compare.cosine === "number") lines.push([tn.h("b", { text: agree(compare.cosine, compare.unrelated || 0) }),
-        " The matrices of all outputs together have a cosine of ", figure(compare.cosine), ", where 1 means equal up to a factor: one "
-        + "explains ", tn.percent(compare.cosine ** 2), " of the squared norm of the other.", typeof compare.unrelated === "number"
+        " The matrices of all outputs together have a cosine of ", figure(compare.cosine), ", where 1 means equal up to a factor: one, "
+        + "scaled to fit, explains ", tn.percent(compare.cosine ** 2), " of the squared norm of the other.", typeof compare.unrelated === "number"
         ? [" Of 19 copies of ", name(1), " with shuffled weights none has a cosine above ", figure(compare.unrelated), "."] : ""]);
     lines.push([name(more), " has the larger eigenvalues: the largest of an output is on average ", figure(largest[more]),
         ", that of ", name(1 - more), " ", figure(largest[1 - more]), "."]);
