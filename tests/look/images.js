@@ -113,7 +113,7 @@ whenFilled({
         finger("pointerdown", 200, 200); finger("pointermove", 150, 170); finger("pointerup", 150, 170);
         check("matrix: drag", cells.toDataURL() !== there, "the picture is the same");
         press(stage, "0");
-        finger("pointermove", 97, 85);
+        finger("pointermove", Number(stage.dataset.left) + 1, Number(stage.dataset.top) + 1);
         equal("matrix: under the pointer", one("#matrix .rowname").textContent + one("#matrix .columnname").textContent,
             "(0, 0)(0, 0)");
         const contrast = one("#matrix input[type=range]"), plain = cells.toDataURL();
@@ -176,9 +176,9 @@ whenFilled({
         await rest(100);
         const values = tn.row(tn.array(tn.page.sections.find(section => section.id === "dense").values), 1),
             limit = tn.largest(values);
-        const scale = (stage.clientWidth - 96) / 7;
+        const left = Number(stage.dataset.left), top = Number(stage.dataset.top), scale = (stage.clientWidth - left) / 7;
         for (const [i, j] of [[0, 0], [1, 4], [2, 3], [4, 6]]) {
-            const got = colourAt(cells, 96 + (j + 0.12) * scale, 84 + (i + 0.12) * scale),
+            const got = colourAt(cells, left + (j + 0.12) * scale, top + (i + 0.12) * scale),
                 wanted = tn.colour(values[i * 7 + j] / limit);
             check(`dense: colour of ${i},${j}`, got.every((v, k) => Math.abs(v - wanted[k]) <= 3), `${got}, expected ${wanted}`);
         }

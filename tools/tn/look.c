@@ -45,8 +45,8 @@ static option options[] = {
 
 const usage look_usage = {
     "look", "RUN|FILE [RUN ...]", "make a page of what a model has, or of the losses of runs",
-    "Makes one page of a run, a checkpoint, a safetensors file, a folder of such files with their index, or a .npy file, for "
-    "any browser, without a network: what it has learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, "
+    "Makes one page of a run, a checkpoint, a safetensors file, a folder of such files with their index, a folder of Hugging "
+    "Face's (GPT-2, Llama, Mistral, Qwen2), or a .npy file, for any browser, without a network: what it has learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, "
     "pairs of tokens and paths of a text. Of several runs, or of a folder of runs, the page has the losses in one picture and "
     "the settings in which the runs differ; --against compares what two models have learnt.",
     "Examples: tn look RUN --text \"once upon a time\". tn look RUN1 RUN2 RUN3. tn look RUN1 --against RUN2. tn look "
@@ -92,6 +92,45 @@ static void read_outputs(void)
     look_settings.outputs = (int64_t)n;
 }
 
+/* Shows the model of a folder of Hugging Face's, whose memory is *ctx. Where that is not possible the page has the reason, and
+   its tensors are shown. A tokenizer that cannot be read does not prevent it: tokens have numbers. */
+static bool look_at_foreign(tn_ctx **ctx, const char *folder, const char *title, const char *out)
+{
+    char *file, *type = look_settings.w ? NULL : foreign_type(folder);
+    model m;
+    if (!type) return false;
+    char *why = read_foreign(*ctx, &m, folder, circuit_settings.tokenizer != NULL, &file);
+    if (why) {
+        char *plain = plain_reason(why);
+        free(why);
+        free(file);
+        why = read_foreign(*ctx, &m, folder, true, &file);
+        page_note(why ? "This folder is shown as tensors because %s." : "Tokens are shown by their numbers because %s.", plain);
+        free(plain);
+    }
+    if (!why) {
+        page_note("This is a model of Hugging Face's transformers (%s), read as tn import does. tn look %s shows its tensors.",
+                  type, file_name(file));
+        if (circuit_settings.tokenizer) m.tokenizer = open_tokenizer(*ctx, circuit_settings.tokenizer);
+        look_at_model(folder, &m, file, title, out);
+        *ctx = NULL;
+    }
+    free(type);
+    free(why);
+    return *ctx == NULL;
+}
+
+/* A file of weights alone is shown as tensors: the page says how to see the model. */
+static void note_foreign(const char *file)
+{
+    char *folder = folder_of(file), *type = foreign_type(folder);
+    if (type)
+        page_note("This file is part of a model of Hugging Face's transformers (%s), as the config.json beside it says: tn look of "
+                  "its folder shows the model.", type);
+    free(type);
+    free(folder);
+}
+
 /* The model of one file or run, by what it holds. */
 static void look_at_one(const char *path, const char *title, const char *out)
 {
@@ -105,8 +144,12 @@ static void look_at_one(const char *path, const char *title, const char *out)
     desc.log = show_log;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
     if (is_npy(file)) look_at_array(ctx, file, title, out);
-    else if (is_language(ctx, file)) look_at_model(path, title, out);
-    else if (!look_at_layers(ctx, file, title, out)) look_at_tensors(ctx, file, title, out);
+    else if (is_language(ctx, file)) look_at_model(path, NULL, NULL, title, out);
+    else if (is_folder(path) && look_at_foreign(&ctx, path, title, out)) {}
+    else if (!look_at_layers(ctx, file, title, out)) {
+        if (!is_folder(path)) note_foreign(file);
+        look_at_tensors(ctx, file, title, out);
+    }
     tn_ctx_destroy(ctx);
     free(file);
 }

@@ -169,8 +169,9 @@ void     compare_models(page *p, const subject *s, const model *b, const char *p
 
 /* ---- look_language.c --------------------------------------------------------------------------------------------------- */
 
-/* Writes the page of a language model, with --against beside another one. */
-void look_at_model(const char *path, const char *title, const char *out);
+/* Writes the page of a language model, with --against beside another one. read: NULL, or the model, which was read from `file`
+   already; both are freed. */
+void look_at_model(const char *path, const model *read, char *file, const char *title, const char *out);
 
 /* ---- the options ------------------------------------------------------------------------------------------------ look.c */
 

@@ -501,7 +501,7 @@ static void open_other(const subject *s, model *b, char **file)
     check_names(s, b, path);
 }
 
-void look_at_model(const char *path, const char *title, const char *out)
+void look_at_model(const char *path, const model *read, char *file, const char *title, const char *out)
 {
     model    b;
     subject  s, other;
@@ -510,7 +510,8 @@ void look_at_model(const char *path, const char *title, const char *out)
     int32_t *ids = NULL;
     int64_t  T = 0;
     look_is_of(LOOK_LANGUAGE);
-    open_subject(&s, path, true);
+    if (read) adopt_subject(&s, path, read, file);
+    else open_subject(&s, path, true);
     check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.data);
     check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.val);
     int64_t V = s.m.desc.vocab;

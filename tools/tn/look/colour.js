@@ -48,11 +48,11 @@ tn.colour = (t, dark = tn.dark) => Number.isNaN(t) ? [0xA8, 0xA8, 0xA8]
 tn.sequential = (t, dark = tn.dark) => Number.isNaN(t) ? [0xA8, 0xA8, 0xA8]
     : curve(themed("sea", dark), Math.max(0, Math.min(1, t)));
 tn.css = rgb => `rgb(${rgb.join(" ")})`;
-/* The style of a cell with text: the colour of t, and black or white by how dark that is. */
-tn.shade = t => {
-    const colour = tn.colour(t), dark = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] < 140;
-    return `background: ${tn.css(colour)}; color: ${dark ? "#fff" : "#1c1e22"}`;
-};
+/* Ink on a colour: black or white, whichever has the larger contrast, which is at least 4.58 : 1 (WCAG 2.2: relative luminance). */
+tn.luminance = rgb => rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+tn.inkOn = rgb => tn.luminance(rgb) > 0.1791 ? "#000" : "#fff";
+tn.shade = t => `background: ${tn.css(tn.colour(t))}; color: ${tn.inkOn(tn.colour(t))}`;
 
 /* A table of 2 x 1024 + 1 colours, as 32-bit pixels of a canvas: a matrix of a million cells takes milliseconds. */
 const steps = 1024;

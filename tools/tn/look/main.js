@@ -121,8 +121,18 @@ const liveSection = page.live && { type: "live", id: "live", title: "Live", text
 
 /* ---- the place in the list of sections; n and p go through it */
 const links = () => [...contents.querySelectorAll("a")], sectionsShown = () => [...content.querySelectorAll("section.section")];
-const here = () => sectionsShown().reduce((at, element, i) => element.getBoundingClientRect().top < innerHeight * 0.35 ? i : at,
-    0);
+/* A line goes down through the window as the page is scrolled: from its top, where the page begins, to its foot, where the page
+   ends, and in between it is at a third. The section at it is the one that is read; of sections that end the page, or are asked
+   for by a link or a key, that one, as long as the reader does not scroll. */
+let aim = null;
+for (const name of ["wheel", "touchmove"]) addEventListener(name, () => { aim = null; }, { passive: true });
+const here = () => {
+    const all = sectionsShown(), most = document.documentElement.scrollHeight - innerHeight, left = Math.max(0, most - scrollY);
+    const top = element => element.getBoundingClientRect().top, rest = Math.min(most, 0.65 * innerHeight);
+    if (aim && (Math.abs(top(aim)) < 80 || left < 2 && top(aim) > 0)) return all.indexOf(aim);
+    const line = most > 0 ? Math.max(Math.min(0.35 * innerHeight, scrollY), innerHeight * (1 - left / rest)) : 0;
+    return all.reduce((at, element, i) => top(element) < line ? i : at, 0);
+};
 const mark = () => {
     const at = here();
     links().forEach((link, i) => { if (i === at) link.setAttribute("aria-current", "true");
@@ -133,20 +143,27 @@ let waiting = false;
 addEventListener("scroll", () => {
     if (waiting) return;
     waiting = true;
-    requestAnimationFrame(() => {
+    setTimeout(() => {
         waiting = false;
         mark();
         tn.reading(scrollY > 40 ? sectionsShown()[here()].id : "");
-    });
+    }, 30);
 }, { passive: true });
 const go = by => {
     const all = sectionsShown(), element = all[Math.max(0, Math.min(all.length - 1, (scrollY < 40 && by > 0 ? -1
         : here()) + by))];
     if (!element) return;
+    aim = element;
     element.scrollIntoView({ block: "start" });
     element.focus({ preventScroll: true });
     mark();
 };
+contents.addEventListener("click", event => {
+    const at = links().indexOf(event.target.closest("a"));
+    if (at < 0) return;
+    aim = sectionsShown()[at];
+    setTimeout(mark, 30);
+});
 document.addEventListener("keydown", event => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (/^(input|textarea|select)$/i.test(event.target.tagName) || event.target.isContentEditable || help.open) return;
@@ -155,6 +172,14 @@ document.addEventListener("keydown", event => {
     event.preventDefault();
     action();
 });
+
+/* ---- what is wider than its place fades where it continues */
+const edge = element => element.classList.toggle("continues", element.scrollLeft + element.clientWidth < element.scrollWidth - 2);
+const edges = () => { for (const element of document.querySelectorAll("#contents, .scroll")) edge(element); };
+document.addEventListener("scroll", event => {
+    if (event.target.matches && event.target.matches("#contents, .scroll")) edge(event.target);
+}, { capture: true, passive: true });
+tn.resized(content, edges);
 
 /* ---- all of it. `tn.opened`, `tn.filled`: milliseconds until the first section, and until all of them. */
 const noteSection = (page.notes || []).length && { type: "notes", id: "notes", title: "Notes",
