@@ -90,6 +90,50 @@ const termsTable = ({ layers, heads, values, limit = largestTerm(values), of = "
 
 Object.assign(tn, { answering, askWhole: ofWhole, ablation, restoring });
 
+/* ---- language: what its answers look like */
+const inseparable = () => tn.h("p", { class: "soft small", text: "The parts cannot be told apart in this model, because the " +
+    "norms of later blocks change what earlier ones have written." });
+const likeliest = chances => Array.from(chances, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
+/* Tokens with their probabilities and logits. was: probabilities in the whole model, or nothing; token: that is explained;
+   beside(id): what is said of a token. */
+const nextTable = (names, ids, { numbers, chances, was }, { token, best, beside, explain, ...options }) => tn.bars(ids.map(id =>
+    ({ value: chances[id], text: tn.chance(chances[id]), class: id === best ? "best" : "",
+        label: tn.h("span", {}, tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token,
+            title: "explain this token", onclick: () => explain(id) }, tn.token(names[id])), beside(id)),
+        notes: [tn.logit(numbers[id]), ...(was ? [tn.number(was[id], 3, tn.chance(was[id]))] : [])] })),
+    { head: ["next token", "", "probability", "logit", ...(was ? ["was"] : [])], ...options });
+const each = 7;                                 /* numbers of an eigenvector, before all of their components */
+const figures = x => tn.number(x, 3, tn.figures(x, 3));
+/* The eigenvectors of an answer, each named by the tokens on the text's side. away: those that are ablated, which are not among
+   those of the present model, unless the answer is older. */
+const vectorTable = (names, { answer, block }, away, { hide, show, along }) => {
+    const { count, numbers } = answer, nearest = ids => [...ids].filter(id => id >= 0).map(id => [tn.token(names[id]), " "]);
+    const all = Array.from({ length: count }, (_, k) => ({ k, numbers: numbers.subarray(each * k, each * k + each) }))
+        .filter(({ k }) => !away.some(one => one.answer === answer && one.k === k));
+    const some = all.sort((a, b) => Math.abs(b.numbers[2]) - Math.abs(a.numbers[2])).slice(0, 8);
+    const row = ({ k, numbers: [value, activation, part, ...ids] }) => ({ value: part, text: tn.figures(part, 3),
+        notes: [figures(value), figures(activation)],
+        label: tn.h("span", {}, ablation(false, `eigenvector ${k} of block ${block}`, () => hide(k),
+            { class: "plain ablate", "data-k": k }, nearest(ids)), tn.h("button", { type: "button", class: "plain steer",
+            title: `steer by eigenvector ${k}`, text: "steer", onclick: () => along(k) })) });
+    const gone = one => ({ value: 0, class: "gone", notes: [figures(one.numbers[0]), tn.number(0)],
+        label: ablation(true, `eigenvector ${one.k} of block ${block}`, () => show(one),
+            { class: "plain ablate" }, nearest(one.numbers.slice(3))) });
+    const rest = some.reduce((sum, one) => sum - one.numbers[2], numbers[each * count]);
+    const others = { label: "all the others", value: rest, text: tn.figures(rest, 3), class: "rest", notes: ["", ""] };
+    return [tn.h("div", { class: "scroll" }, tn.bars([...some.map(row), ...away.map(gone), others],
+        { head: ["nearest tokens", "", "contribution", "eigenvalue", "activation"] })),
+        tn.h("p", { class: "total" }, "the MLP of this block adds ", figures(numbers[each * count]))];
+};
+const pathsTable = (names, { count, numbers, words }) => {
+    const shown = Math.min(count, 8), rest = numbers.slice(3, 3 + shown).reduce((sum, value) => sum - value, numbers[0]);
+    const named = word => tn.path(word.replace(/E\[(\d+)\]/g, (_, id) => `E[${tn.plain(names[id])}]`));
+    const row = (label, value, more) => ({ label, value, text: tn.figures(value, 3), ...more });
+    return [tn.h("h4", {}, "Paths that add most to it"), tn.h("div", { class: "scroll" }, tn.bars([
+        ...Array.from({ length: shown }, (_, i) => row(tn.pathOf(named(words[i])), numbers[3 + i])),
+        row("all other paths", rest, { class: "rest" })])), tn.h("p", { class: "total" }, "logit ", tn.logit(numbers[0]))];
+};
+
 /* ---- language: the tokens and their losses, the next token at any position, the heads and MLPs that wrote it, patterns,
    eigenvectors, paths; a click takes one out, or adds a direction. What is typed is answered at once; what explains the answer is
    computed beside the page, when the typing pauses. Both are told what is ablated and added with every question, so that they
@@ -127,7 +171,7 @@ const language = (call, live, box) => {
     const whole = () => ofWhole(call, calls.values(), () => ({ next: call("live_next").numbers, losses: lossesOf() }));
     const showNext = () => {
         const { count, numbers } = call("live_next"), chances = numbers.subarray(count);
-        const order = Array.from({ length: count }, (_, i) => i).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
+        const order = likeliest(chances);
         const losses = lossesOf(), follows = position + 1 < length ? answered.ids[position + 1] : -1;
         if (!tn.gone.size) before = null;
         else if (!before) before = whole();
@@ -135,17 +179,12 @@ const language = (call, live, box) => {
         logit = numbers[token];
         toldToken(token === order[0] ? null : names[token]);
         answered.next = order.slice(0, 5).map(id => [id, chances[id]]);
-        const row = id => ({ value: chances[id], text: tn.chance(chances[id]), class: id === token ? "best" : "",
-            label: tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token, title: "explain this token",
-                onclick: () => { token = id; question(); } }, tn.token(names[id]),
-                id === follows ? [tn.h("span", { class: "spoken", text: " follows in the text" }), tn.h("span",
-                    { "aria-hidden": true, text: " ✓" })] : null),
-            notes: [tn.logit(numbers[id]), ...(before
-                ? [tn.number(before.next[count + id], 3, tn.chance(before.next[count + id]))] : [])] });
         typed.show(answered.ids, losses, before && before.losses, position);
         scores.replaceChildren(tn.h("h4", {}, "Next token after ", quoted(answered.ids[position])),
-            tn.bars((follows < 0 || order.includes(follows) ? order : [...order, follows]).map(row),
-                { head: ["token", "", "probability", "logit", ...(before ? ["was"] : [])] }),
+            nextTable(names, follows < 0 || order.includes(follows) ? order : [...order, follows],
+                { numbers, chances, was: before && before.next.subarray(count) }, { token, best: token,
+                explain: id => { token = id; question(); }, beside: id => id === follows ? [tn.h("span", { class: "spoken",
+                    text: " follows in the text" }), tn.h("span", { "aria-hidden": true, text: " ✓" })] : null }),
             follows < 0 ? "" : tn.h("p", { class: "soft small", text: "✓ follows in the text" }));
     };
     /* Another position of the text: its prediction, and what explains it. */
@@ -167,8 +206,7 @@ const language = (call, live, box) => {
     const showParts = () => parts.replaceChildren(
             tn.h("h4", {}, "The logit of ", quoted(token), " as a sum over the parts of the model", toAblate()),
             termsTable({ layers, heads, values, logit, named: inWords, take: (block, head, key) => ablate(key, block, head) }),
-            why ? tn.h("p", { class: "soft small", text: "The parts cannot be told apart in this model, because the norms of " +
-                "later blocks change what earlier ones have written." }) : "");
+            why ? inseparable() : "");
 
     /* What the eigenvectors of the token's matrix in the chosen block add; each is named by the tokens on the text's side. */
     const blocks = tn.picker("block", Array.from({ length: layers }, (_, i) => String(i)), i => {
@@ -177,42 +215,12 @@ const language = (call, live, box) => {
         explain(unfinished);
     });
     const vectorRows = tn.h("div", { id: "live-vectors" });
-    const each = 7;                             /* numbers of an eigenvector, before all of their components */
     let hiddenEver = 0;
     const hidden = new Map();                   /* key -> the row of an eigenvector that is ablated, and its block and token */
-    const showVectors = () => {
-        const { count, numbers } = spoke.answer;
-        /* An ablated one is not among those of the present model, unless the answer is older. */
-        const before = [...hidden.values()].filter(one => one.block === spoke.block && one.token === spoke.token
-            && tn.gone.has(one.key));
-        const all = Array.from({ length: count }, (_, k) => ({ k, numbers: numbers.subarray(each * k, each * k + each) }))
-            .filter(({ k }) => !before.some(one => one.answer === spoke.answer && one.k === k));
-        const some = all.sort((a, b) => Math.abs(b.numbers[2]) - Math.abs(a.numbers[2])).slice(0, 8);
-        const nearest = ids => [...ids].filter(id => id >= 0).map(id => [tn.token(names[id]), " "]);
-        const row = ({ k, numbers: [value, activation, part, ...ids] }) => ({ value: part,
-            notes: [tn.number(value, 3), tn.number(activation, 3)],
-            label: tn.h("span", {}, ablation(false, `eigenvector ${k} of block ${spoke.block}`, () => hide(k),
-                { class: "plain ablate", "data-k": k }, nearest(ids)), tn.h("button", { type: "button", class: "plain steer",
-                title: `steer by eigenvector ${k}`, text: "steer", onclick: () => along(k) })) });
-        const gone = one => ({ value: 0, class: "gone", notes: [tn.number(one.numbers[0], 3), tn.number(0)],
-            label: ablation(true, `eigenvector ${one.k} of block ${spoke.block}`, () => show(one),
-                { class: "plain ablate" }, nearest(one.numbers.slice(3))) });
-        const rest = some.reduce((sum, one) => sum - one.numbers[2], numbers[each * count]);
-        const others = { label: "all the others", value: rest, class: "rest", notes: ["", ""] };
-        vectorRows.replaceChildren(tn.h("div", { class: "scroll" }, tn.bars([...some.map(row), ...before.map(gone), others],
-            { head: ["nearest tokens", "", "contribution", "eigenvalue", "activation"] })),
-            tn.h("p", { class: "total" }, "the MLP of this block adds ", tn.number(numbers[each * count], 5)));
-    };
+    const showVectors = () => vectorRows.replaceChildren(...vectorTable(names, spoke, [...hidden.values()].filter(one =>
+        one.block === spoke.block && one.token === spoke.token && tn.gone.has(one.key)), { hide: k => hide(k),
+        show: one => show(one), along: k => along(k) }));
 
-    const named = word => tn.path(word.replace(/E\[(\d+)\]/g, (_, id) => `E[${tn.plain(names[id])}]`));
-    const showPaths = ({ count, numbers, words }) => {
-        const shown = Math.min(count, 8), rest = numbers.slice(3, 3 + shown).reduce((sum, value) => sum - value, numbers[0]);
-        paths.replaceChildren(tn.h("h4", {}, "Paths that add most to it"),
-            tn.h("div", { class: "scroll" }, tn.bars([...Array.from({ length: shown }, (_, i) =>
-                ({ label: tn.pathOf(named(words[i])), value: numbers[3 + i] })),
-                { label: "all other paths", value: rest, class: "rest" }])),
-            tn.h("p", { class: "total" }, "logit ", tn.number(numbers[0], 5)));
-    };
     const along = k => {
         const { answer: { count, numbers }, block, token } = spoke, n = (numbers.length - 1) / count - each;
         const from = each * count + 1 + k * n;
@@ -296,7 +304,10 @@ const language = (call, live, box) => {
             spoke = { answer, block, token: asked };
             showVectors();
         }, none);
-        if (all) await shown(paths, () => ["live_paths", asked, 400, 40], answer => { found = answer; showPaths(answer); },
+        if (all) await shown(paths, () => ["live_paths", asked, 400, 40], answer => {
+            found = answer;
+            paths.replaceChildren(...pathsTable(names, answer));
+        },
             message => paths.replaceChildren(tn.h("p", { class: "soft small", title: message,
                 text: "This model cannot be written as a sum over paths." })));
         if (mine !== turn) return;
@@ -430,7 +441,7 @@ const twoTexts = (calls, models, box) => {
     calls.forEach((call, i) => call(...marks[i]));
     const asks = calls.map((call, i) => tn.aside(tn.bytes("tn-wasm"), call, ["live_language", ...files[i]]));
     const names = (tn.page.names || {}).tokens || opened[0].words, places = calls.map(() => tn.h("div", { class: "answer-of" }));
-    const parts = calls.map(() => tn.h("div", {})), values = calls.map(() => new Map()), logits = [];
+    const parts = calls.map(() => tn.h("div", {})), values = calls.map(() => new Map()), logits = [], refused = [];
     const status = tn.h("output", { class: "status" }), answer = answering(status), tokens = tn.h("p", { class: "words" });
     let length = 0, token = -1, chosen = false, waiting = 0, turn = 0;
     /* Parts that are ablated: of a model, its block and its head, or after its heads its MLP. */
@@ -446,27 +457,21 @@ const twoTexts = (calls, models, box) => {
     const showNext = () => {
         const all = calls.map((call, i) => {
             const { count, numbers } = call("live_next"), chances = numbers.subarray(count);
-            return { numbers, chances, before: goneOf(i).length && wholly(i, whole => whole("live_next")).numbers.subarray(count),
-                order: Array.from({ length: count }, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8) };
+            return { numbers, chances, order: likeliest(chances),
+                was: goneOf(i).length ? wholly(i, whole => whole("live_next")).numbers.subarray(count) : null };
         });
         const limit = Math.max(...all.map(({ chances, order }) => chances[order[0]]));
         if (!chosen) token = all[0].order[0];
-        all.forEach(({ numbers, chances, before, order }, i) => {
-            const row = (id, k) => ({ value: chances[id], text: tn.chance(chances[id]), class: k ? "" : "best",
-                label: tn.h("span", {}, tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token,
-                    title: "explain this token", onclick: () => explain(id) }, tn.token(names[id])),
-                    tn.onlyHere(!all[1 - i].order.includes(id))),
-                notes: [tn.logit(numbers[id]), ...(before ? [tn.number(before[id], 3, tn.chance(before[id]))] : [])] });
-            logits[i] = numbers[token];
-            places[i].replaceChildren(tn.bars(order.map(row), { limit,
-                head: ["next token", "", "probability", "logit", ...(before ? ["was"] : [])] }));
+        all.forEach(({ order, ...found }, i) => {
+            logits[i] = found.numbers[token];
+            places[i].replaceChildren(nextTable(names, order, found, { token, best: order[0], limit, explain: id => explain(id),
+                beside: id => tn.onlyHere(!all[1 - i].order.includes(id)) }));
         });
     };
     const showParts = () => parts.forEach((place, i) => place.replaceChildren(tn.h("h4", {}, "The logit of ",
         tn.token(names[token], { class: "token piece" }), " as a sum over the parts", toAblate()),
         termsTable({ ...shapes[i], values: values[i], limit: Math.max(...values.map(largestTerm)), of: whose[i] + " ",
-            logit: logits[i],
-            take: (block, head) => answer(() => ablate(i, block, head)) })));
+            logit: logits[i], take: (block, head) => answer(() => ablate(i, block, head)) }), refused[i] ? inseparable() : ""));
     /* What explains the token is computed beside the page, when the typing pauses. */
     const later = () => {
         const mine = ++turn, asked = token, now = text.value;
@@ -475,8 +480,9 @@ const twoTexts = (calls, models, box) => {
         waiting = setTimeout(() => asks.forEach(async (ask, i) => {
             await ask.ready;
             const found = mine === turn && await ask(marks[i], ["live_restore"], ...goneOf(i), ["live_text", now],
-                ["live_parts", asked]).catch(() => ({ words: [], numbers: [] }));
+                ["live_parts", asked]).catch(() => ({ refused: true, words: [], numbers: [] }));
             if (mine !== turn) return;
+            refused[i] = found.refused;
             values[i] = new Map(found.words.map((name, k) => [name, found.numbers[k]]));
             showParts();
             parts[i].classList.remove("old");
@@ -512,7 +518,7 @@ const twoTexts = (calls, models, box) => {
     document.addEventListener("tn-model", () => { if (length) answer(show); });
     /* Eigenvalues of both models for the logit of a token, in nats, where both have that block. */
     tn.spectraOfTwo = (block, token, units) => calls.map((_, i) => wholly(i, call => {
-        const { count, numbers } = call("live_vectors", block, token), each = 7;
+        const { count, numbers } = call("live_vectors", block, token);
         return Float64Array.from({ length: count }, (_, k) => numbers[each * k] * units[i]);
     }));
     box.append(text, tokens, status, tn.besides(models, places.map((place, i) => tn.h("div", {}, parts[i], place))),
