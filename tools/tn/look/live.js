@@ -134,6 +134,55 @@ const pathsTable = (names, { count, numbers, words }) => {
         row("all other paths", rest, { class: "rest" })])), tn.h("p", { class: "total" }, "logit ", tn.logit(numbers[0]))];
 };
 
+/* What is taken out of a model or added to it: the calls that make the whole model this one. */
+const changesOf = (call, marks) => {
+    const calls = new Map(), on = (key, one) => { call(...one); calls.set(key, one); };
+    const off = (key, one) => { call(...one); calls.delete(key); };
+    return { calls, all: () => [marks, ["live_restore"], ...calls.values()],
+        take: (key, name, out, back, link) => tn.ablate(key, name, gone => gone ? on(key, out) : off(key, back), link),
+        add: (key, name, one, back) => tn.add(key, name, () => on(key, one), () => off(key, back)) };
+};
+
+/* What the eigenvectors of a token's matrix in the chosen block add, and which of them are ablated. chosen(): another block is;
+   act(change): changes the model; steer(vector, name, block). */
+const vectorPanel = (names, layers, changes, { chosen, act, steer }) => {
+    const title = tn.h("h4", { text: "Eigenvectors that contribute most" }), rows = tn.h("div", { id: "live-vectors" });
+    const hidden = new Map();                   /* key -> the row of an eigenvector that is ablated, and its block and token */
+    let block = 0, picked = false, spoke = null, ever = 0;
+    const blocks = tn.picker("block", Array.from({ length: layers }, (_, i) => String(i)), i => {
+        block = i;
+        picked = true;
+        chosen();
+    });
+    const quoted = id => tn.token(names[id], { class: "token piece" }), nothing = new Float64Array(0);
+    const vectorOf = ({ count, numbers }, k) => {
+        const n = (numbers.length - 1) / count - each, from = each * count + 1 + k * n;
+        return numbers.slice(from, from + n);
+    };
+    const take = (answer, block, token, k) => {
+        const id = ever++, key = `vector ${block} ${token} ${id}`, numbers = answer.numbers.slice(each * k, each * k + each);
+        hidden.set(key, { key, id, k, block, token, answer, numbers });
+        changes.take(key, ["an eigenvector of ", quoted(token), ` in block ${block}`],
+            ["live_hide", block, token, id, vectorOf(answer, k)], ["live_hide", block, token, id, nothing],
+            `vector ${block} ${token} ${numbers[0]}`);
+    };
+    const show = () => {
+        const { answer, block, token } = spoke;
+        const away = [...hidden.values()].filter(one => one.block === block && one.token === token && tn.gone.has(one.key));
+        rows.replaceChildren(...vectorTable(names, spoke, away, { hide: k => act(() => take(answer, block, token, k)),
+            show: one => act(() => changes.take(one.key, "", [], ["live_hide", block, token, one.id, nothing])),
+            along: k => steer(vectorOf(answer, k), () => [`eigenvector ${k} of `, quoted(token)], block) }));
+    };
+    return { element: tn.h("div", { id: "live-eigen" }, title, tn.h("div", { class: "tools" }, blocks.element), rows), take,
+        get block() { return block; },
+        /* The block to begin with, as long as none was chosen. */
+        begin(at) { if (!picked) { block = at; blocks.show(at); } },
+        ask(token) { title.replaceChildren("Eigenvectors that contribute most to ", quoted(token), toAblate()); },
+        show(answer, token) { spoke = { answer, block, token }; show(); },
+        none(why, message) { spoke = null; rows.replaceChildren(tn.h("p", { class: "soft small", title: message, text: why })); },
+        again() { if (spoke) show(); } };
+};
+
 /* ---- language: the tokens and their losses, the next token at any position, the heads and MLPs that wrote it, patterns,
    eigenvectors, paths; a click takes one out, or adds a direction. What is typed is answered at once; what explains the answer is
    computed beside the page, when the typing pauses. Both are told what is ablated and added with every question, so that they
@@ -147,24 +196,20 @@ const language = (call, live, box) => {
     const names = (tn.page.names || {}).tokens || model.words;
     const status = tn.h("output", { class: "status" }), answer = answering(status);
     let length = 0, position = 0, token = -1, logit, before = null, waiting = 0, turn = 0;
-    let values = new Map(), why = "", block = 0, picked = false, spoke = null;
+    let values = new Map(), why = "";
     let unfinished = false;                     /* whether all of an explanation is still asked for */
     const answered = { ids: [], next: [] };     /* the tokens of the text, and what follows: [id, probability]... */
     let patternsOf = "";                        /* the text and the model whose patterns are shown */
     const typed = tn.typed(names, at => goTo(at)), patterns = tn.patterns(layers, heads);
     const scores = tn.h("div", { id: "live-scores" }), parts = tn.h("div", { id: "live-parts" });
-    const vectors = tn.h("div", { id: "live-eigen" }), paths = tn.h("div", { id: "live-paths" });
+    const changes = changesOf(call, marks), { calls } = changes, paths = tn.h("div", { id: "live-paths" });
+    const vectors = vectorPanel(names, layers, changes, { chosen: () => explain(unfinished),
+        act: change => { if (length) answer(change); },
+        steer: (vector, name, block) => steering.along(vector.slice(0, model.numbers[3]), name, block) });
     const text = tn.h("textarea", { id: "live-text", class: "no-print", rows: 2, spellcheck: "false", dir: "auto",
         "aria-label": "text", oninput: () => read() });
     const beginning = text.value = live.prompt || "Once upon a time";
 
-    /* The calls that make a whole model the present one. */
-    const calls = new Map();
-    const state = () => [marks, ["live_restore"], ...calls.values()];
-    const taken = (key, name, on, off, link) => tn.ablate(key, name, out => {
-        call(...(out ? on : off));
-        if (out) calls.set(key, on); else calls.delete(key);
-    }, link);
     /* The losses of the tokens; null: tokens of this model see those after them. */
     const lossesOf = () => { try { return call("live_losses").numbers; } catch { return null; } };
     /* What the whole model says of the same text. */
@@ -208,24 +253,6 @@ const language = (call, live, box) => {
             termsTable({ layers, heads, values, logit, named: inWords, take: (block, head, key) => ablate(key, block, head) }),
             why ? inseparable() : "");
 
-    /* What the eigenvectors of the token's matrix in the chosen block add; each is named by the tokens on the text's side. */
-    const blocks = tn.picker("block", Array.from({ length: layers }, (_, i) => String(i)), i => {
-        block = i;
-        picked = true;
-        explain(unfinished);
-    });
-    const vectorRows = tn.h("div", { id: "live-vectors" });
-    let hiddenEver = 0;
-    const hidden = new Map();                   /* key -> the row of an eigenvector that is ablated, and its block and token */
-    const showVectors = () => vectorRows.replaceChildren(...vectorTable(names, spoke, [...hidden.values()].filter(one =>
-        one.block === spoke.block && one.token === spoke.token && tn.gone.has(one.key)), { hide: k => hide(k),
-        show: one => show(one), along: k => along(k) }));
-
-    const along = k => {
-        const { answer: { count, numbers }, block, token } = spoke, n = (numbers.length - 1) / count - each;
-        const from = each * count + 1 + k * n;
-        steering.along(numbers.slice(from, from + model.numbers[3]), () => [`eigenvector ${k} of `, quoted(token)], block);
-    };
     /* Whether all that is shown is what the page was made with. */
     const asMade = () => !tn.gone.size && text.value === beginning && position === length - 1;
     /* The rest of the page that is of a text: sections that show the text of the page, until it or the model is another one. */
@@ -236,7 +263,7 @@ const language = (call, live, box) => {
             paths: found && { rows: Array.from({ length: found.count }, (_, i) =>
                 ({ path: found.words[i].replace(/E\[(\d+)\]/g, (_, id) => `E[${names[id]}]`), value: found.numbers[3 + i] })),
                 exact: found.numbers[0] },
-            patterns: block => ask(...state(), ["live_text", text.value], ["live_at", position],
+            patterns: block => ask(...changes.all(), ["live_text", text.value], ["live_at", position],
                 ["live_patterns", block]) };
         document.dispatchEvent(new Event("tn-answer"));
     };
@@ -260,7 +287,7 @@ const language = (call, live, box) => {
         unfinished = all;
         let found = null;
         const mine = ++turn, asked = token, now = text.value, at = position;
-        const once = question => ask(...state(), ["live_text", now], ["live_at", at], question);
+        const once = question => ask(...changes.all(), ["live_text", now], ["live_at", at], question);
         /* Only about the text that is there: the page's program answers where there is no worker. */
         const current = question => once(question).catch(error => {
             if (mine !== turn || !error.ended) throw error;
@@ -282,8 +309,7 @@ const language = (call, live, box) => {
         if (all) await shown(parts, () => ["live_parts", asked], ({ words, numbers }) => {
             values = new Map(words.map((name, i) => [name, numbers[i]]));
             why = "";
-            const sizes = Array.from({ length: layers }, (_, block) => Math.abs(values.get(partOf(block, heads)) || 0));
-            if (!picked) { block = tn.best(sizes); blocks.show(block); }
+            vectors.begin(tn.best(Array.from({ length: layers }, (_, block) => Math.abs(values.get(partOf(block, heads)) || 0))));
             showParts();
         }, message => {
             values = new Map();
@@ -291,40 +317,30 @@ const language = (call, live, box) => {
             showParts();
         });
         if (all) await showPatterns(mine, current);
-        const none = message => {
-            spoke = null;
-            vectorRows.replaceChildren(tn.h("p", { class: "soft small", title: message, text: tn.gone.has(partOf(block, heads))
-                ? "The MLP of this block is ablated, and adds nothing." : "The MLP of this block is not a product of " +
-                "linear maps, so it has no eigenvectors." }));
-        };
-        const heading = () => title.replaceChildren("Eigenvectors that contribute most to ", quoted(asked), toAblate());
-        heading();
-        if (tn.gone.has(partOf(block, heads))) { none(""); vectors.classList.remove("old"); }
-        else await shown(vectors, () => ["live_vectors", block, asked], answer => {
-            spoke = { answer, block, token: asked };
-            showVectors();
-        }, none);
+        vectors.ask(asked);
+        if (tn.gone.has(partOf(vectors.block, heads))) {
+            vectors.none("The MLP of this block is ablated, and adds nothing.");
+            vectors.element.classList.remove("old");
+        } else await shown(vectors.element, () => ["live_vectors", vectors.block, asked], answer => vectors.show(answer, asked),
+            message => vectors.none("The MLP of this block is not a product of linear maps, so it has no eigenvectors.", message));
         if (all) await shown(paths, () => ["live_paths", asked, 400, 40], answer => {
             found = answer;
             paths.replaceChildren(...pathsTable(names, answer));
-        },
-            message => paths.replaceChildren(tn.h("p", { class: "soft small", title: message,
-                text: "This model cannot be written as a sum over paths." })));
+        }, message => paths.replaceChildren(tn.h("p", { class: "soft small", title: message,
+            text: "This model cannot be written as a sum over paths." })));
         if (mine !== turn) return;
         unfinished = false;
         if (!all) return;
         tell(found);
         document.dispatchEvent(new Event("tn-explained"));
     };
-    const title = tn.h("h4", { text: "Eigenvectors that spoke" });
-    vectors.append(title, tn.h("div", { class: "tools" }, blocks.element), vectorRows);
 
     /* Marks what explains the answer as outdated, and drops answers that are still to come. */
     const outdate = () => {
         clearTimeout(waiting);
         turn++;
         unfinished = false;
-        for (const one of [parts, patterns.element, vectors, paths]) one.classList.add("old");
+        for (const one of [parts, patterns.element, vectors.element, paths]) one.classList.add("old");
         if (tn.answer || !asMade()) document.dispatchEvent(new Event("tn-asked"));
     };
     const later = () => { outdate(); waiting = setTimeout(explain, 150); };
@@ -366,22 +382,13 @@ const language = (call, live, box) => {
         else outdate();
         if (ids && !length) status.replaceChildren("type something: the text has no tokens");
     };
-    const takePart = (name, block, head) => taken(name, head < heads ? `head ${head} of block ${block}`
+    const takePart = (name, block, head) => changes.take(name, head < heads ? `head ${head} of block ${block}`
         : `the MLP of block ${block}`, ["live_ablate", block, head, 1], ["live_ablate", block, head, 0]);
     const ablate = (name, block, head) => {
         if (!length) return;
         answer(() => takePart(name, block, head));
         parts.querySelector(`[data-part="${name}"]`).focus();
     };
-    const takeVector = (found, block, token, k) => {
-        const { count, numbers } = found, n = (numbers.length - 1) / count - each;
-        const from = each * count + 1 + k * n, id = hiddenEver++, key = `vector ${block} ${token} ${id}`;
-        hidden.set(key, { key, id, k, block, token, answer: found, numbers: numbers.slice(each * k, each * k + each) });
-        taken(key, ["an eigenvector of ", quoted(token), ` in block ${block}`],
-            ["live_hide", block, token, id, numbers.slice(from, from + n)], ["live_hide", block, token, id, new Float64Array(0)],
-            `vector ${block} ${token} ${numbers[each * k]}`);
-    };
-    const hide = k => { if (length) answer(() => takeVector(spoke.answer, spoke.block, spoke.token, k)); };
     /* What an address calls an eigenvector: its block, its token and its eigenvalue. */
     tn.keepAblations(name => {
         const [, block, head] = (name.match(/^blocks\.(\d{1,6})\.(?:attn\.(\d{1,6})|mlp)$/) || []).map(Number);
@@ -392,33 +399,25 @@ const language = (call, live, box) => {
             const found = call("live_vectors", of, whose), away = k => Math.abs(found.numbers[each * k] - value);
             const k = tn.best(Array.from({ length: found.count }, (_, i) => -away(i)));
             if (!(away(k) <= 1e-3 * Math.abs(value))) return false;
-            takeVector(found, of, whose, k);
+            vectors.take(found, of, whose, k);
         } else return false;
         return true;
     });
-    const show = one => {
-        if (!length) return;
-        answer(() => tn.ablate(one.key, "", () => {
-            call("live_hide", one.block, one.token, one.id, new Float64Array(0));
-            calls.delete(one.key);
-        }));
-    };
     /* The lengths of the stream of a block, in the whole model and of the first text, so that what a link adds does not depend
        on what was typed before. */
     const stream = block => ofWhole(call, [["live_text", text.value], ...(length ? [["live_at", position]] : []),
         ...calls.values()], () => { call("live_text", beginning); return call("live_stream", block).numbers; });
-    const steering = tn.steering({ names, layers, call, stream, change: (key, name, on, off) => tn.add(key, name,
-        () => { call(...on); calls.set(key, on); }, () => { call(...off); calls.delete(key); }) });
+    const steering = tn.steering({ names, layers, call, stream, change: changes.add });
     /* Another model: the prediction at once, and what explains it when it is computed. */
     document.addEventListener("tn-model", () => {
         if (length) answer(showNext);
         showParts();
-        if (spoke) showVectors();
+        vectors.again();
         if (length) later();
     });
     box.append(text, typed.element, status,
-        tn.h("div", { class: "two terms" }, tn.h("div", {}, parts, restoring()), scores), patterns.element, vectors,
-        steering.element, paths);
+        tn.h("div", { class: "two terms" }, tn.h("div", {}, parts, restoring()), scores), patterns.element,
+        vectors.element, steering.element, paths);
     read();
     steering.begin(token);
     showParts();
