@@ -29,12 +29,12 @@ whenFilled({
             box(plot).right <= box(plot.parentElement).right + 1, `${box(plot).right}, of ${box(plot.parentElement).right}`);
         for (const scroll of all(".scroll.tall")) check(`printed: a table of ${scroll.closest("section").id} is whole`,
             scroll.scrollHeight <= scroll.clientHeight + 1, `${scroll.scrollHeight} of ${scroll.clientHeight}`);
+        document.body.append(tn.h("p", { class: "no-print" }, "a hint"), tn.h("button", { text: "an action" }));
+        for (const control of all("#contents, .switches, .tools, .saves, .no-print, .more, input, body > button"))
+            check("printed: no controls", !seen(control), control.outerHTML.slice(0, 80));
         for (const pad of all(".pad")) check("printed: the drawing is large", box(pad).width > 200, box(pad).width);
         for (const two of all(".two.even").filter(seen)) check("printed: two models are side by side",
             box(two.children[1]).left > box(two.children[0]).right && box(two.children[1]).top === box(two.children[0]).top,
             `${box(two.children[1]).top}, ${box(two.children[0]).top}`);
-        document.body.append(tn.h("p", { class: "no-print" }, "a hint"), tn.h("button", { text: "an action" }));
-        for (const control of all("#contents, .switches, .tools, .saves, .no-print, .more, input, body > button"))
-            check("printed: no controls", !seen(control), control.outerHTML.slice(0, 80));
     },
 });

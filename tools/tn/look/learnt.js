@@ -117,8 +117,8 @@ const pairsOf = rows => [tn.h("h4", { text: "Pairs of words that raise a third o
         tn.token(row.output)) }))),
     tn.h("p", { class: "soft small", text: "From the weights alone: if an MLP read the sum of the two words’ embeddings, their " +
         "product would add this much to the logit of the third word (1 nat multiplies its odds by 2.7). The words have no " +
-        "order. In a text an MLP reads what attention has mixed from all words, so that a pair adds less there, and other " +
-        "parts add to the logit as well: the probabilities above do not follow from these numbers." })];
+        "order. In a text an MLP reads a mixture of all words, and other parts add to the logit, too: the probabilities above " +
+        "do not follow from these numbers." })];
 const language = (section, box) => {
     const example = tn.h("div", {}), left = [], first = section.example;
     const show = () => {

@@ -90,6 +90,99 @@ const termsTable = ({ layers, heads, values, limit = largestTerm(values), of = "
 
 Object.assign(tn, { answering, askWhole: ofWhole, ablation, restoring });
 
+/* ---- language: what its answers look like */
+const inseparable = () => tn.h("p", { class: "soft small", text: "The parts cannot be told apart in this model, because the " +
+    "norms of later blocks change what earlier ones have written." });
+const likeliest = chances => Array.from(chances, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
+/* Tokens with their probabilities and logits. was: probabilities in the whole model, or nothing; token: that is explained;
+   beside(id): what is said of a token. */
+const nextTable = (names, ids, { numbers, chances, was }, { token, best, beside, explain, ...options }) => tn.bars(ids.map(id =>
+    ({ value: chances[id], text: tn.chance(chances[id]), class: id === best ? "best" : "",
+        label: tn.h("span", {}, tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token,
+            title: "explain this token", onclick: () => explain(id) }, tn.token(names[id])), beside(id)),
+        notes: [tn.logit(numbers[id]), ...(was ? [tn.number(was[id], 3, tn.chance(was[id]))] : [])] })),
+    { head: ["next token", "", "probability", "logit", ...(was ? ["was"] : [])], ...options });
+const each = 7;                                 /* numbers of an eigenvector, before all of their components */
+const figures = x => tn.number(x, 3, tn.figures(x, 3));
+/* The eigenvectors of an answer, each named by the tokens on the text's side. away: those that are ablated, which are not among
+   those of the present model, unless the answer is older. */
+const vectorTable = (names, { answer, block }, away, { hide, show, along }) => {
+    const { count, numbers } = answer, nearest = ids => [...ids].filter(id => id >= 0).map(id => [tn.token(names[id]), " "]);
+    const all = Array.from({ length: count }, (_, k) => ({ k, numbers: numbers.subarray(each * k, each * k + each) }))
+        .filter(({ k }) => !away.some(one => one.answer === answer && one.k === k));
+    const some = all.sort((a, b) => Math.abs(b.numbers[2]) - Math.abs(a.numbers[2])).slice(0, 8);
+    const row = ({ k, numbers: [value, activation, part, ...ids] }) => ({ value: part, text: tn.figures(part, 3),
+        notes: [figures(value), figures(activation)],
+        label: tn.h("span", {}, ablation(false, `eigenvector ${k} of block ${block}`, () => hide(k),
+            { class: "plain ablate", "data-k": k }, nearest(ids)), tn.h("button", { type: "button", class: "plain steer",
+            title: `steer by eigenvector ${k}`, text: "steer", onclick: () => along(k) })) });
+    const gone = one => ({ value: 0, class: "gone", notes: [figures(one.numbers[0]), tn.number(0)],
+        label: ablation(true, `eigenvector ${one.k} of block ${block}`, () => show(one),
+            { class: "plain ablate" }, nearest(one.numbers.slice(3))) });
+    const rest = some.reduce((sum, one) => sum - one.numbers[2], numbers[each * count]);
+    const others = { label: "all the others", value: rest, text: tn.figures(rest, 3), class: "rest", notes: ["", ""] };
+    return [tn.h("div", { class: "scroll" }, tn.bars([...some.map(row), ...away.map(gone), others],
+        { head: ["nearest tokens", "", "contribution", "eigenvalue", "activation"] })),
+        tn.h("p", { class: "total" }, "the MLP of this block adds ", figures(numbers[each * count]))];
+};
+const pathsTable = (names, { count, numbers, words }) => {
+    const shown = Math.min(count, 8), rest = numbers.slice(3, 3 + shown).reduce((sum, value) => sum - value, numbers[0]);
+    const named = word => tn.path(word.replace(/E\[(\d+)\]/g, (_, id) => `E[${tn.plain(names[id])}]`));
+    const row = (label, value, more) => ({ label, value, text: tn.figures(value, 3), ...more });
+    return [tn.h("h4", {}, "Paths that add most to it"), tn.h("div", { class: "scroll" }, tn.bars([
+        ...Array.from({ length: shown }, (_, i) => row(tn.pathOf(named(words[i])), numbers[3 + i])),
+        row("all other paths", rest, { class: "rest" })])), tn.h("p", { class: "total" }, "logit ", tn.logit(numbers[0]))];
+};
+
+/* What is taken out of a model or added to it: the calls that make the whole model this one. */
+const changesOf = (call, marks) => {
+    const calls = new Map(), on = (key, one) => { call(...one); calls.set(key, one); };
+    const off = (key, one) => { call(...one); calls.delete(key); };
+    return { calls, all: () => [marks, ["live_restore"], ...calls.values()],
+        take: (key, name, out, back, link) => tn.ablate(key, name, gone => gone ? on(key, out) : off(key, back), link),
+        add: (key, name, one, back) => tn.add(key, name, () => on(key, one), () => off(key, back)) };
+};
+
+/* What the eigenvectors of a token's matrix in the chosen block add, and which of them are ablated. chosen(): another block is;
+   act(change): changes the model; steer(vector, name, block). */
+const vectorPanel = (names, layers, changes, { chosen, act, steer }) => {
+    const title = tn.h("h4", { text: "Eigenvectors that contribute most" }), rows = tn.h("div", { id: "live-vectors" });
+    const hidden = new Map();                   /* key -> the row of an eigenvector that is ablated, and its block and token */
+    let block = 0, picked = false, spoke = null, ever = 0;
+    const blocks = tn.picker("block", Array.from({ length: layers }, (_, i) => String(i)), i => {
+        block = i;
+        picked = true;
+        chosen();
+    });
+    const quoted = id => tn.token(names[id], { class: "token piece" }), nothing = new Float64Array(0);
+    const vectorOf = ({ count, numbers }, k) => {
+        const n = (numbers.length - 1) / count - each, from = each * count + 1 + k * n;
+        return numbers.slice(from, from + n);
+    };
+    const take = (answer, block, token, k) => {
+        const id = ever++, key = `vector ${block} ${token} ${id}`, numbers = answer.numbers.slice(each * k, each * k + each);
+        hidden.set(key, { key, id, k, block, token, answer, numbers });
+        changes.take(key, ["an eigenvector of ", quoted(token), ` in block ${block}`],
+            ["live_hide", block, token, id, vectorOf(answer, k)], ["live_hide", block, token, id, nothing],
+            `vector ${block} ${token} ${numbers[0]}`);
+    };
+    const show = () => {
+        const { answer, block, token } = spoke;
+        const away = [...hidden.values()].filter(one => one.block === block && one.token === token && tn.gone.has(one.key));
+        rows.replaceChildren(...vectorTable(names, spoke, away, { hide: k => act(() => take(answer, block, token, k)),
+            show: one => act(() => changes.take(one.key, "", [], ["live_hide", block, token, one.id, nothing])),
+            along: k => steer(vectorOf(answer, k), () => [`eigenvector ${k} of `, quoted(token)], block) }));
+    };
+    return { element: tn.h("div", { id: "live-eigen" }, title, tn.h("div", { class: "tools" }, blocks.element), rows), take,
+        get block() { return block; },
+        /* The block to begin with, as long as none was chosen. */
+        begin(at) { if (!picked) { block = at; blocks.show(at); } },
+        ask(token) { title.replaceChildren("Eigenvectors that contribute most to ", quoted(token), toAblate()); },
+        show(answer, token) { spoke = { answer, block, token }; show(); },
+        none(why, message) { spoke = null; rows.replaceChildren(tn.h("p", { class: "soft small", title: message, text: why })); },
+        again() { if (spoke) show(); } };
+};
+
 /* ---- language: the tokens and their losses, the next token at any position, the heads and MLPs that wrote it, patterns,
    eigenvectors, paths; a click takes one out, or adds a direction. What is typed is answered at once; what explains the answer is
    computed beside the page, when the typing pauses. Both are told what is ablated and added with every question, so that they
@@ -103,31 +196,27 @@ const language = (call, live, box) => {
     const names = (tn.page.names || {}).tokens || model.words;
     const status = tn.h("output", { class: "status" }), answer = answering(status);
     let length = 0, position = 0, token = -1, logit, before = null, waiting = 0, turn = 0;
-    let values = new Map(), why = "", block = 0, picked = false, spoke = null;
+    let values = new Map(), why = "";
     let unfinished = false;                     /* whether all of an explanation is still asked for */
     const answered = { ids: [], next: [] };     /* the tokens of the text, and what follows: [id, probability]... */
     let patternsOf = "";                        /* the text and the model whose patterns are shown */
     const typed = tn.typed(names, at => goTo(at)), patterns = tn.patterns(layers, heads);
     const scores = tn.h("div", { id: "live-scores" }), parts = tn.h("div", { id: "live-parts" });
-    const vectors = tn.h("div", { id: "live-eigen" }), paths = tn.h("div", { id: "live-paths" });
+    const changes = changesOf(call, marks), { calls } = changes, paths = tn.h("div", { id: "live-paths" });
+    const vectors = vectorPanel(names, layers, changes, { chosen: () => explain(unfinished),
+        act: change => { if (length) answer(change); },
+        steer: (vector, name, block) => steering.along(vector.slice(0, model.numbers[3]), name, block) });
     const text = tn.h("textarea", { id: "live-text", class: "no-print", rows: 2, spellcheck: "false", dir: "auto",
         "aria-label": "text", oninput: () => read() });
     const beginning = text.value = live.prompt || "Once upon a time";
 
-    /* The calls that make a whole model the present one. */
-    const calls = new Map();
-    const state = () => [marks, ["live_restore"], ...calls.values()];
-    const taken = (key, name, on, off, link) => tn.ablate(key, name, out => {
-        call(...(out ? on : off));
-        if (out) calls.set(key, on); else calls.delete(key);
-    }, link);
     /* The losses of the tokens; null: tokens of this model see those after them. */
     const lossesOf = () => { try { return call("live_losses").numbers; } catch { return null; } };
     /* What the whole model says of the same text. */
     const whole = () => ofWhole(call, calls.values(), () => ({ next: call("live_next").numbers, losses: lossesOf() }));
     const showNext = () => {
         const { count, numbers } = call("live_next"), chances = numbers.subarray(count);
-        const order = Array.from({ length: count }, (_, i) => i).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
+        const order = likeliest(chances);
         const losses = lossesOf(), follows = position + 1 < length ? answered.ids[position + 1] : -1;
         if (!tn.gone.size) before = null;
         else if (!before) before = whole();
@@ -135,17 +224,12 @@ const language = (call, live, box) => {
         logit = numbers[token];
         toldToken(token === order[0] ? null : names[token]);
         answered.next = order.slice(0, 5).map(id => [id, chances[id]]);
-        const row = id => ({ value: chances[id], text: tn.chance(chances[id]), class: id === token ? "best" : "",
-            label: tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token, title: "explain this token",
-                onclick: () => { token = id; question(); } }, tn.token(names[id]),
-                id === follows ? [tn.h("span", { class: "spoken", text: " follows in the text" }), tn.h("span",
-                    { "aria-hidden": true, text: " ✓" })] : null),
-            notes: [tn.logit(numbers[id]), ...(before
-                ? [tn.number(before.next[count + id], 3, tn.chance(before.next[count + id]))] : [])] });
         typed.show(answered.ids, losses, before && before.losses, position);
         scores.replaceChildren(tn.h("h4", {}, "Next token after ", quoted(answered.ids[position])),
-            tn.bars((follows < 0 || order.includes(follows) ? order : [...order, follows]).map(row),
-                { head: ["token", "", "probability", "logit", ...(before ? ["was"] : [])] }),
+            nextTable(names, follows < 0 || order.includes(follows) ? order : [...order, follows],
+                { numbers, chances, was: before && before.next.subarray(count) }, { token, best: token,
+                explain: id => { token = id; question(); }, beside: id => id === follows ? [tn.h("span", { class: "spoken",
+                    text: " follows in the text" }), tn.h("span", { "aria-hidden": true, text: " ✓" })] : null }),
             follows < 0 ? "" : tn.h("p", { class: "soft small", text: "✓ follows in the text" }));
     };
     /* Another position of the text: its prediction, and what explains it. */
@@ -167,57 +251,8 @@ const language = (call, live, box) => {
     const showParts = () => parts.replaceChildren(
             tn.h("h4", {}, "The logit of ", quoted(token), " as a sum over the parts of the model", toAblate()),
             termsTable({ layers, heads, values, logit, named: inWords, take: (block, head, key) => ablate(key, block, head) }),
-            why ? tn.h("p", { class: "soft small", text: "The parts cannot be told apart in this model, because the norms of " +
-                "later blocks change what earlier ones have written." }) : "");
+            why ? inseparable() : "");
 
-    /* What the eigenvectors of the token's matrix in the chosen block add; each is named by the tokens on the text's side. */
-    const blocks = tn.picker("block", Array.from({ length: layers }, (_, i) => String(i)), i => {
-        block = i;
-        picked = true;
-        explain(unfinished);
-    });
-    const vectorRows = tn.h("div", { id: "live-vectors" });
-    const each = 7;                             /* numbers of an eigenvector, before all of their components */
-    let hiddenEver = 0;
-    const hidden = new Map();                   /* key -> the row of an eigenvector that is ablated, and its block and token */
-    const showVectors = () => {
-        const { count, numbers } = spoke.answer;
-        /* An ablated one is not among those of the present model, unless the answer is older. */
-        const before = [...hidden.values()].filter(one => one.block === spoke.block && one.token === spoke.token
-            && tn.gone.has(one.key));
-        const all = Array.from({ length: count }, (_, k) => ({ k, numbers: numbers.subarray(each * k, each * k + each) }))
-            .filter(({ k }) => !before.some(one => one.answer === spoke.answer && one.k === k));
-        const some = all.sort((a, b) => Math.abs(b.numbers[2]) - Math.abs(a.numbers[2])).slice(0, 8);
-        const nearest = ids => [...ids].filter(id => id >= 0).map(id => [tn.token(names[id]), " "]);
-        const row = ({ k, numbers: [value, activation, part, ...ids] }) => ({ value: part,
-            notes: [tn.number(value, 3), tn.number(activation, 3)],
-            label: tn.h("span", {}, ablation(false, `eigenvector ${k} of block ${spoke.block}`, () => hide(k),
-                { class: "plain ablate", "data-k": k }, nearest(ids)), tn.h("button", { type: "button", class: "plain steer",
-                title: `steer by eigenvector ${k}`, text: "steer", onclick: () => along(k) })) });
-        const gone = one => ({ value: 0, class: "gone", notes: [tn.number(one.numbers[0], 3), tn.number(0)],
-            label: ablation(true, `eigenvector ${one.k} of block ${spoke.block}`, () => show(one),
-                { class: "plain ablate" }, nearest(one.numbers.slice(3))) });
-        const rest = some.reduce((sum, one) => sum - one.numbers[2], numbers[each * count]);
-        const others = { label: "all the others", value: rest, class: "rest", notes: ["", ""] };
-        vectorRows.replaceChildren(tn.h("div", { class: "scroll" }, tn.bars([...some.map(row), ...before.map(gone), others],
-            { head: ["nearest tokens", "", "contribution", "eigenvalue", "activation"] })),
-            tn.h("p", { class: "total" }, "the MLP of this block adds ", tn.number(numbers[each * count], 5)));
-    };
-
-    const named = word => tn.path(word.replace(/E\[(\d+)\]/g, (_, id) => `E[${tn.plain(names[id])}]`));
-    const showPaths = ({ count, numbers, words }) => {
-        const shown = Math.min(count, 8), rest = numbers.slice(3, 3 + shown).reduce((sum, value) => sum - value, numbers[0]);
-        paths.replaceChildren(tn.h("h4", {}, "Paths that add most to it"),
-            tn.h("div", { class: "scroll" }, tn.bars([...Array.from({ length: shown }, (_, i) =>
-                ({ label: tn.pathOf(named(words[i])), value: numbers[3 + i] })),
-                { label: "all other paths", value: rest, class: "rest" }])),
-            tn.h("p", { class: "total" }, "logit ", tn.number(numbers[0], 5)));
-    };
-    const along = k => {
-        const { answer: { count, numbers }, block, token } = spoke, n = (numbers.length - 1) / count - each;
-        const from = each * count + 1 + k * n;
-        steering.along(numbers.slice(from, from + model.numbers[3]), () => [`eigenvector ${k} of `, quoted(token)], block);
-    };
     /* Whether all that is shown is what the page was made with. */
     const asMade = () => !tn.gone.size && text.value === beginning && position === length - 1;
     /* The rest of the page that is of a text: sections that show the text of the page, until it or the model is another one. */
@@ -228,7 +263,7 @@ const language = (call, live, box) => {
             paths: found && { rows: Array.from({ length: found.count }, (_, i) =>
                 ({ path: found.words[i].replace(/E\[(\d+)\]/g, (_, id) => `E[${names[id]}]`), value: found.numbers[3 + i] })),
                 exact: found.numbers[0] },
-            patterns: block => ask(...state(), ["live_text", text.value], ["live_at", position],
+            patterns: block => ask(...changes.all(), ["live_text", text.value], ["live_at", position],
                 ["live_patterns", block]) };
         document.dispatchEvent(new Event("tn-answer"));
     };
@@ -252,7 +287,7 @@ const language = (call, live, box) => {
         unfinished = all;
         let found = null;
         const mine = ++turn, asked = token, now = text.value, at = position;
-        const once = question => ask(...state(), ["live_text", now], ["live_at", at], question);
+        const once = question => ask(...changes.all(), ["live_text", now], ["live_at", at], question);
         /* Only about the text that is there: the page's program answers where there is no worker. */
         const current = question => once(question).catch(error => {
             if (mine !== turn || !error.ended) throw error;
@@ -274,8 +309,7 @@ const language = (call, live, box) => {
         if (all) await shown(parts, () => ["live_parts", asked], ({ words, numbers }) => {
             values = new Map(words.map((name, i) => [name, numbers[i]]));
             why = "";
-            const sizes = Array.from({ length: layers }, (_, block) => Math.abs(values.get(partOf(block, heads)) || 0));
-            if (!picked) { block = tn.best(sizes); blocks.show(block); }
+            vectors.begin(tn.best(Array.from({ length: layers }, (_, block) => Math.abs(values.get(partOf(block, heads)) || 0))));
             showParts();
         }, message => {
             values = new Map();
@@ -283,37 +317,30 @@ const language = (call, live, box) => {
             showParts();
         });
         if (all) await showPatterns(mine, current);
-        const none = message => {
-            spoke = null;
-            vectorRows.replaceChildren(tn.h("p", { class: "soft small", title: message, text: tn.gone.has(partOf(block, heads))
-                ? "The MLP of this block is ablated, and adds nothing." : "The MLP of this block is not a product of " +
-                "linear maps, so it has no eigenvectors." }));
-        };
-        const heading = () => title.replaceChildren("Eigenvectors that contribute most to ", quoted(asked), toAblate());
-        heading();
-        if (tn.gone.has(partOf(block, heads))) { none(""); vectors.classList.remove("old"); }
-        else await shown(vectors, () => ["live_vectors", block, asked], answer => {
-            spoke = { answer, block, token: asked };
-            showVectors();
-        }, none);
-        if (all) await shown(paths, () => ["live_paths", asked, 400, 40], answer => { found = answer; showPaths(answer); },
-            message => paths.replaceChildren(tn.h("p", { class: "soft small", title: message,
-                text: "This model cannot be written as a sum over paths." })));
+        vectors.ask(asked);
+        if (tn.gone.has(partOf(vectors.block, heads))) {
+            vectors.none("The MLP of this block is ablated, and adds nothing.");
+            vectors.element.classList.remove("old");
+        } else await shown(vectors.element, () => ["live_vectors", vectors.block, asked], answer => vectors.show(answer, asked),
+            message => vectors.none("The MLP of this block is not a product of linear maps, so it has no eigenvectors.", message));
+        if (all) await shown(paths, () => ["live_paths", asked, 400, 40], answer => {
+            found = answer;
+            paths.replaceChildren(...pathsTable(names, answer));
+        }, message => paths.replaceChildren(tn.h("p", { class: "soft small", title: message,
+            text: "This model cannot be written as a sum over paths." })));
         if (mine !== turn) return;
         unfinished = false;
         if (!all) return;
         tell(found);
         document.dispatchEvent(new Event("tn-explained"));
     };
-    const title = tn.h("h4", { text: "Eigenvectors that spoke" });
-    vectors.append(title, tn.h("div", { class: "tools" }, blocks.element), vectorRows);
 
     /* Marks what explains the answer as outdated, and drops answers that are still to come. */
     const outdate = () => {
         clearTimeout(waiting);
         turn++;
         unfinished = false;
-        for (const one of [parts, patterns.element, vectors, paths]) one.classList.add("old");
+        for (const one of [parts, patterns.element, vectors.element, paths]) one.classList.add("old");
         if (tn.answer || !asMade()) document.dispatchEvent(new Event("tn-asked"));
     };
     const later = () => { outdate(); waiting = setTimeout(explain, 150); };
@@ -355,22 +382,13 @@ const language = (call, live, box) => {
         else outdate();
         if (ids && !length) status.replaceChildren("type something: the text has no tokens");
     };
-    const takePart = (name, block, head) => taken(name, head < heads ? `head ${head} of block ${block}`
+    const takePart = (name, block, head) => changes.take(name, head < heads ? `head ${head} of block ${block}`
         : `the MLP of block ${block}`, ["live_ablate", block, head, 1], ["live_ablate", block, head, 0]);
     const ablate = (name, block, head) => {
         if (!length) return;
         answer(() => takePart(name, block, head));
         parts.querySelector(`[data-part="${name}"]`).focus();
     };
-    const takeVector = (found, block, token, k) => {
-        const { count, numbers } = found, n = (numbers.length - 1) / count - each;
-        const from = each * count + 1 + k * n, id = hiddenEver++, key = `vector ${block} ${token} ${id}`;
-        hidden.set(key, { key, id, k, block, token, answer: found, numbers: numbers.slice(each * k, each * k + each) });
-        taken(key, ["an eigenvector of ", quoted(token), ` in block ${block}`],
-            ["live_hide", block, token, id, numbers.slice(from, from + n)], ["live_hide", block, token, id, new Float64Array(0)],
-            `vector ${block} ${token} ${numbers[each * k]}`);
-    };
-    const hide = k => { if (length) answer(() => takeVector(spoke.answer, spoke.block, spoke.token, k)); };
     /* What an address calls an eigenvector: its block, its token and its eigenvalue. */
     tn.keepAblations(name => {
         const [, block, head] = (name.match(/^blocks\.(\d{1,6})\.(?:attn\.(\d{1,6})|mlp)$/) || []).map(Number);
@@ -381,33 +399,25 @@ const language = (call, live, box) => {
             const found = call("live_vectors", of, whose), away = k => Math.abs(found.numbers[each * k] - value);
             const k = tn.best(Array.from({ length: found.count }, (_, i) => -away(i)));
             if (!(away(k) <= 1e-3 * Math.abs(value))) return false;
-            takeVector(found, of, whose, k);
+            vectors.take(found, of, whose, k);
         } else return false;
         return true;
     });
-    const show = one => {
-        if (!length) return;
-        answer(() => tn.ablate(one.key, "", () => {
-            call("live_hide", one.block, one.token, one.id, new Float64Array(0));
-            calls.delete(one.key);
-        }));
-    };
     /* The lengths of the stream of a block, in the whole model and of the first text, so that what a link adds does not depend
        on what was typed before. */
     const stream = block => ofWhole(call, [["live_text", text.value], ...(length ? [["live_at", position]] : []),
         ...calls.values()], () => { call("live_text", beginning); return call("live_stream", block).numbers; });
-    const steering = tn.steering({ names, layers, call, stream, change: (key, name, on, off) => tn.add(key, name,
-        () => { call(...on); calls.set(key, on); }, () => { call(...off); calls.delete(key); }) });
+    const steering = tn.steering({ names, layers, call, stream, change: changes.add });
     /* Another model: the prediction at once, and what explains it when it is computed. */
     document.addEventListener("tn-model", () => {
         if (length) answer(showNext);
         showParts();
-        if (spoke) showVectors();
+        vectors.again();
         if (length) later();
     });
     box.append(text, typed.element, status,
-        tn.h("div", { class: "two terms" }, tn.h("div", {}, parts, restoring()), scores), patterns.element, vectors,
-        steering.element, paths);
+        tn.h("div", { class: "two terms" }, tn.h("div", {}, parts, restoring()), scores), patterns.element,
+        vectors.element, steering.element, paths);
     read();
     steering.begin(token);
     showParts();
@@ -430,7 +440,7 @@ const twoTexts = (calls, models, box) => {
     calls.forEach((call, i) => call(...marks[i]));
     const asks = calls.map((call, i) => tn.aside(tn.bytes("tn-wasm"), call, ["live_language", ...files[i]]));
     const names = (tn.page.names || {}).tokens || opened[0].words, places = calls.map(() => tn.h("div", { class: "answer-of" }));
-    const parts = calls.map(() => tn.h("div", {})), values = calls.map(() => new Map()), logits = [];
+    const parts = calls.map(() => tn.h("div", {})), values = calls.map(() => new Map()), logits = [], refused = [];
     const status = tn.h("output", { class: "status" }), answer = answering(status), tokens = tn.h("p", { class: "words" });
     let length = 0, token = -1, chosen = false, waiting = 0, turn = 0;
     /* Parts that are ablated: of a model, its block and its head, or after its heads its MLP. */
@@ -446,27 +456,21 @@ const twoTexts = (calls, models, box) => {
     const showNext = () => {
         const all = calls.map((call, i) => {
             const { count, numbers } = call("live_next"), chances = numbers.subarray(count);
-            return { numbers, chances, before: goneOf(i).length && wholly(i, whole => whole("live_next")).numbers.subarray(count),
-                order: Array.from({ length: count }, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8) };
+            return { numbers, chances, order: likeliest(chances),
+                was: goneOf(i).length ? wholly(i, whole => whole("live_next")).numbers.subarray(count) : null };
         });
         const limit = Math.max(...all.map(({ chances, order }) => chances[order[0]]));
         if (!chosen) token = all[0].order[0];
-        all.forEach(({ numbers, chances, before, order }, i) => {
-            const row = (id, k) => ({ value: chances[id], text: tn.chance(chances[id]), class: k ? "" : "best",
-                label: tn.h("span", {}, tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token,
-                    title: "explain this token", onclick: () => explain(id) }, tn.token(names[id])),
-                    tn.onlyHere(!all[1 - i].order.includes(id))),
-                notes: [tn.logit(numbers[id]), ...(before ? [tn.number(before[id], 3, tn.chance(before[id]))] : [])] });
-            logits[i] = numbers[token];
-            places[i].replaceChildren(tn.bars(order.map(row), { limit,
-                head: ["next token", "", "probability", "logit", ...(before ? ["was"] : [])] }));
+        all.forEach(({ order, ...found }, i) => {
+            logits[i] = found.numbers[token];
+            places[i].replaceChildren(nextTable(names, order, found, { token, best: order[0], limit, explain: id => explain(id),
+                beside: id => tn.onlyHere(!all[1 - i].order.includes(id)) }));
         });
     };
     const showParts = () => parts.forEach((place, i) => place.replaceChildren(tn.h("h4", {}, "The logit of ",
         tn.token(names[token], { class: "token piece" }), " as a sum over the parts", toAblate()),
         termsTable({ ...shapes[i], values: values[i], limit: Math.max(...values.map(largestTerm)), of: whose[i] + " ",
-            logit: logits[i],
-            take: (block, head) => answer(() => ablate(i, block, head)) })));
+            logit: logits[i], take: (block, head) => answer(() => ablate(i, block, head)) }), refused[i] ? inseparable() : ""));
     /* What explains the token is computed beside the page, when the typing pauses. */
     const later = () => {
         const mine = ++turn, asked = token, now = text.value;
@@ -475,8 +479,9 @@ const twoTexts = (calls, models, box) => {
         waiting = setTimeout(() => asks.forEach(async (ask, i) => {
             await ask.ready;
             const found = mine === turn && await ask(marks[i], ["live_restore"], ...goneOf(i), ["live_text", now],
-                ["live_parts", asked]).catch(() => ({ words: [], numbers: [] }));
+                ["live_parts", asked]).catch(() => ({ refused: true, words: [], numbers: [] }));
             if (mine !== turn) return;
+            refused[i] = found.refused;
             values[i] = new Map(found.words.map((name, k) => [name, found.numbers[k]]));
             showParts();
             parts[i].classList.remove("old");
@@ -512,7 +517,7 @@ const twoTexts = (calls, models, box) => {
     document.addEventListener("tn-model", () => { if (length) answer(show); });
     /* Eigenvalues of both models for the logit of a token, in nats, where both have that block. */
     tn.spectraOfTwo = (block, token, units) => calls.map((_, i) => wholly(i, call => {
-        const { count, numbers } = call("live_vectors", block, token), each = 7;
+        const { count, numbers } = call("live_vectors", block, token);
         return Float64Array.from({ length: count }, (_, k) => numbers[each * k] * units[i]);
     }));
     box.append(text, tokens, status, tn.besides(models, places.map((place, i) => tn.h("div", {}, parts[i], place))),
