@@ -18,11 +18,14 @@ const spark = (values, noise) => {
     const step = width / Math.max(1, values.length), at = ([x, y]) => x.toFixed(1) + " " + y.toFixed(1);
     const place = (v, i) => [(i + 0.5) * step, height - 2 - (height - 4) * Math.abs(v) / top];
     const places = Array.from(values, place), few = places.length <= 60;
+    /* The line of noise is smooth: a few points of it are enough. */
+    const some = Math.min(12, noise.length), points = Array.from({ length: some }, (_, k) =>
+        Math.round(k * (noise.length - 1) / Math.max(1, some - 1)));
     const line = all => all.map((one, i) => (i ? "L" : "M") + at(one)).join("");
     return tn.s("svg", { class: "spark", width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
         "aria-label": `${values.length} values` }, tn.s("path", { "stroke-width": few ? Math.min(6, 0.7 * step).toFixed(1) : 2,
         d: few ? places.map(one => `M${at(one)}V${height - 1}`).join("") : line(places) }),
-        tn.s("path", { class: "noise", d: line(Array.from(noise, (v, i) => place(v * norm, i))) }));
+        tn.s("path", { class: "noise", d: line(points.map(i => place(noise[i] * norm, i))) }));
 };
 /* How many of the largest values have 90 % of the sum of squares. */
 const carrying = values => {
