@@ -62,16 +62,17 @@ const rowsAsPictures = one => {
             tn.h("figcaption", { class: "caption", text: String(i) }))) : [])))), place];
 };
 const numbersOf = one => {
-    if (!one.values) return tn.h("p", { class: "soft", text: "It has no numbers that could be shown." });
+    if (!one.values) return [tn.h("p", { class: "soft", text: "It has no numbers that could be shown." })];
     const shape = shapeOf(one), order = shape.length, slices = tn.size(shape.slice(0, -2)), shown = one.values.shape[0];
     const { error } = one.values, largest = Math.max(Math.abs(one.smallest), Math.abs(one.largest));
     const matrix = tn.matrix({ of: "dense", values: one.values, symmetric: false, alone: true, together: true, what: one.name,
         row_label: order > 2 ? `axis ${order - 2}` : "row", column_label: order > 2 ? `axis ${order - 1}` : "column",
         output_label: "slice", outputs: Array.from({ length: shown }, (_, s) => sliceName(shape, s)) }).element;
-    return [tn.h("div", { class: "together" }, tn.h("p", { class: "soft small" }, "The numbers",
-        order > 2 ? `, as ${slices} slices: axis ${order - 2} goes down, axis ${order - 1} across` : "",
-        error === undefined ? "." : [", rounded to 8 bits in each row: those of the file differ by at most ",
-            tn.number(error * largest, 2), ", ", tn.percent(error), " of the largest."]), matrix), rowsAsPictures(one)];
+    const words = [order > 2 ? `${slices} slices: axis ${order - 2} goes down, axis ${order - 1} across. ` : "",
+        error === undefined ? "" : ["Rounded to 8 bits in each row: those of the file differ by at most ",
+            tn.number(error * largest, 2), ", ", tn.percent(error), " of the largest."]].flat();
+    return [tn.h("h3", { text: "The numbers" }), words.some(Boolean) ? tn.h("p", { class: "soft small" }, words) : null, matrix,
+        rowsAsPictures(one)];
 };
 
 /* ---- the table. first: of the first matrix. */
@@ -124,7 +125,7 @@ const alone = (one, section, box) => {
             text: "The mean of all numbers that have an index, without those that are missing." }), tn.h("div", { class: "tools" },
             tn.picker("axis", profile.map((_, k) => String(k)), k => plot.update(state(k))).element), plot.element);
     }
-    box.append(tn.h("h3", { text: "The numbers" }), ...[numbersOf(one)].flat(Infinity).filter(Boolean));
+    box.append(...numbersOf(one).flat(Infinity).filter(Boolean));
 };
 const unfoldings = (list, box) => {
     const place = tn.h("div", {}), facts = list.map(factsOf), table = tableOf("unfoldings", facts, columnsOf("unfolding"), i =>
