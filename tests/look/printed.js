@@ -29,6 +29,9 @@ whenFilled({
             box(plot).right <= box(plot.parentElement).right + 1, `${box(plot).right}, of ${box(plot.parentElement).right}`);
         for (const scroll of all(".scroll.tall")) check(`printed: a table of ${scroll.closest("section").id} is whole`,
             scroll.scrollHeight <= scroll.clientHeight + 1, `${scroll.scrollHeight} of ${scroll.clientHeight}`);
+        for (const head of all("thead th, thead button")) check("printed: heads are repeated",
+            getComputedStyle(head).position === "static" && (head.tagName === "TH" || getComputedStyle(head).display === "contents"),
+            head.outerHTML.slice(0, 80));
         document.body.append(tn.h("p", { class: "no-print" }, "a hint"), tn.h("button", { text: "an action" }));
         for (const control of all("#contents, .switches, .tools, .saves, .no-print, .more, input, body > button"))
             check("printed: no controls", !seen(control), control.outerHTML.slice(0, 80));

@@ -135,8 +135,13 @@ const here = () => {
 };
 const mark = () => {
     const at = here();
-    links().forEach((link, i) => { if (i === at) link.setAttribute("aria-current", "true");
-        else link.removeAttribute("aria-current"); });
+    links().forEach((link, i) => {
+        const is = i === at, was = link.hasAttribute("aria-current");
+        if (is) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
+        /* Where the list is one line, the current section is seen in it. */
+        if (is && !was && contents.scrollWidth > contents.clientWidth)
+            contents.scrollTo({ left: link.offsetLeft - contents.clientWidth / 2 + link.offsetWidth / 2 });
+    });
 };
 document.addEventListener("tn-live", () => { tn.isLive = true; }, { once: true });
 let waiting = false;

@@ -63,7 +63,7 @@ tn.matrix = matrix => {
     };
     const lying = () => !matrix.colnames && !pixels || columns <= 400 && widest <= wideOf();
     const tallest = () => Math.max(260, Math.min(660, window.innerHeight * 0.8));
-    const stretchOf = (short, long, room, least) => clamp(least / Math.max(1, short * room / long), 1, 40);
+    const stretchOf = (short, long, room, least) => clamp(Math.min(least, room) / Math.max(1, short * room / long), 1, 40);
     const stretchColumns = () => stretchOf(columns, rows, tallest() - side.top, 360);
     let sx = 1, sy = 1;                         /* how cells are stretched */
     const fit = () => Math.min((width - side.left) / columns / sx, (height - side.top) / rows / sy);

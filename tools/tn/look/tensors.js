@@ -18,11 +18,14 @@ const spark = (values, noise) => {
     const step = width / Math.max(1, values.length), at = ([x, y]) => x.toFixed(1) + " " + y.toFixed(1);
     const place = (v, i) => [(i + 0.5) * step, height - 2 - (height - 4) * Math.abs(v) / top];
     const places = Array.from(values, place), few = places.length <= 60;
+    /* The line of noise is smooth: a few points of it are enough. */
+    const some = Math.min(12, noise.length), points = Array.from({ length: some }, (_, k) =>
+        Math.round(k * (noise.length - 1) / Math.max(1, some - 1)));
     const line = all => all.map((one, i) => (i ? "L" : "M") + at(one)).join("");
     return tn.s("svg", { class: "spark", width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
         "aria-label": `${values.length} values` }, tn.s("path", { "stroke-width": few ? Math.min(6, 0.7 * step).toFixed(1) : 2,
         d: few ? places.map(one => `M${at(one)}V${height - 1}`).join("") : line(places) }),
-        tn.s("path", { class: "noise", d: line(Array.from(noise, (v, i) => place(v * norm, i))) }));
+        tn.s("path", { class: "noise", d: line(points.map(i => place(noise[i] * norm, i))) }));
 };
 /* How many of the largest values have 90 % of the sum of squares. */
 const carrying = values => {
@@ -59,16 +62,17 @@ const rowsAsPictures = one => {
             tn.h("figcaption", { class: "caption", text: String(i) }))) : [])))), place];
 };
 const numbersOf = one => {
-    if (!one.values) return tn.h("p", { class: "soft", text: "It has no numbers that could be shown." });
+    if (!one.values) return [tn.h("p", { class: "soft", text: "It has no numbers that could be shown." })];
     const shape = shapeOf(one), order = shape.length, slices = tn.size(shape.slice(0, -2)), shown = one.values.shape[0];
     const { error } = one.values, largest = Math.max(Math.abs(one.smallest), Math.abs(one.largest));
     const matrix = tn.matrix({ of: "dense", values: one.values, symmetric: false, alone: true, together: true, what: one.name,
         row_label: order > 2 ? `axis ${order - 2}` : "row", column_label: order > 2 ? `axis ${order - 1}` : "column",
         output_label: "slice", outputs: Array.from({ length: shown }, (_, s) => sliceName(shape, s)) }).element;
-    return [tn.h("div", { class: "together" }, tn.h("p", { class: "soft small" }, "The numbers",
-        order > 2 ? `, as ${slices} slices: axis ${order - 2} goes down, axis ${order - 1} across` : "",
-        error === undefined ? "." : [", rounded to 8 bits in each row: those of the file differ by at most ",
-            tn.number(error * largest, 2), ", ", tn.percent(error), " of the largest."]), matrix), rowsAsPictures(one)];
+    const words = [order > 2 ? `${slices} slices: axis ${order - 2} goes down, axis ${order - 1} across. ` : "",
+        error === undefined ? "" : ["Rounded to 8 bits in each row: those of the file differ by at most ",
+            tn.number(error * largest, 2), ", ", tn.percent(error), " of the largest."]].flat();
+    return [tn.h("h3", { text: "The numbers" }), words.some(Boolean) ? tn.h("p", { class: "soft small" }, words) : null, matrix,
+        rowsAsPictures(one)];
 };
 
 /* ---- the table. first: of the first matrix. */
@@ -121,7 +125,7 @@ const alone = (one, section, box) => {
             text: "The mean of all numbers that have an index, without those that are missing." }), tn.h("div", { class: "tools" },
             tn.picker("axis", profile.map((_, k) => String(k)), k => plot.update(state(k))).element), plot.element);
     }
-    box.append(tn.h("h3", { text: "The numbers" }), ...[numbersOf(one)].flat(Infinity).filter(Boolean));
+    box.append(...numbersOf(one).flat(Infinity).filter(Boolean));
 };
 const unfoldings = (list, box) => {
     const place = tn.h("div", {}), facts = list.map(factsOf), table = tableOf("unfoldings", facts, columnsOf("unfolding"), i =>
