@@ -142,7 +142,8 @@ while read -r kind options; do
     expect 0 "page: $kind.html" look "in-$kind" --text "the cat saw" --out "$kind.html"
     # The folder itself has the same page but for its names, and the file in it is one of tensors.
     expect 0 "page: folder.html" look "hf-$kind" --text "the cat saw" --title "in-$kind" --out folder.html
-    for page in folder "$kind"; do data $page.html | sed '/read as tn import does/d; s/^"notes":\[//' > "$page.data"; done
+    for page in folder "$kind"; do data $page.html | sed "/read as tn import does/d; s/^\"notes\":\[//; s/hf-$kind\\//in-$kind\\//" \
+        > "$page.data"; done
     is "a page of a folder is that of its import" "$(cksum < folder.data)" "$(cksum < "$kind.data")"
     expect 0 "page: file.html" look "hf-$kind/model.safetensors" --out file.html
     holds "a file of it has its tensors" [ "$(section file.html tensors | grep -c '"shape":')" -gt 10 ]
