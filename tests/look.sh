@@ -132,7 +132,11 @@ said='the </script> cat saw "so" the'
     trained run --layers 2 --steps 12 --weights-every 6 && trained deep --layers 4 --steps 4 --weights-every 2 &&
         "$tn" look run --no-data --text "$said" --out bare.html && echo 0 > bare.json &&
         "$fixture" network network.safetensors pictures.npy network.json &&
-        "$tn" look network.safetensors --data pictures.npy --out network.html &&
+        { printf '\223NUMPY\001\000\166\000%-117s\n' "{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }" &&
+            printf '\000\001\002'; } > labels.npy &&
+        "$tn" look network.safetensors --data pictures.npy --labels labels.npy --out network.html &&
+        cp network.safetensors other.safetensors && "$fixture" zero other.safetensors unembed.w 1 0 && echo 0 > two.json &&
+        "$tn" look network.safetensors --against other.safetensors --out two.html &&
         "$tn" look run --against run/weights-00000006.safetensors --no-data --out compare.html &&
         "$tn" circuits run diff run/weights-00000006.safetensors --no-data --json > compare.json &&
         "$fixture" tensors tensors.safetensors && echo '[]' > tensors.json && "$tn" look tensors.safetensors &&
@@ -146,7 +150,7 @@ said='the </script> cat saw "so" the'
                 END { printf "}" }' drawn
         done > layer.json && echo ']' >> layer.json
 ) > "$folder/said" 2>&1 || fail "tn look: $(tail -n 2 "$folder/said")"
-for kind in run deep compare layer network tensors runs; do
+for kind in run deep compare layer network two tensors runs; do
     # The time of this browser runs ahead of workers, so that the page's own program answers.
     with_checks $kind "$folder/$kind.html" | sed "s/<head>/<head><script>delete globalThis.Worker<\/script>/" > "$folder/$kind-checked.html"
     check $kind "$folder/$kind-checked.html" --window-size=1280,900
@@ -163,7 +167,7 @@ then pass; else fail "without WebAssembly the page does not say why it has no li
 if grep -o '[a-z]*://[^"]*' "$folder/template.html" | grep -v '^http://www.w3.org/2000/svg$' > "$folder/why"
 then fail "the page names $(cat "$folder/why")"; else pass; fi
 # On paper: the style for it holds everywhere, in a window as wide as a page. Then a page is really printed.
-for kind in images run tensors; do
+for kind in images run tensors two; do
     { sed 's/@media print {/@media all {/' "$folder/$kind.html"
       echo '<script>'
       cat tests/look/check.js tests/look/printed.js

@@ -88,6 +88,19 @@ is "pairs beyond the null" "$(grep -c '"left"' few.json) of $(grep -c '"left"' p
 expect 0 "norm" circuits run diff run/weights-00000006.safetensors
 "$tn" circuits run diff run/weights-00000006.safetensors --no-data --json > diff.json
 expect 0 "page: both.html" look run --against run/weights-00000006.safetensors --out both.html
+# Each model has one name, and the loss that the log has for its step; the text begins where a sentence does.
+held() { sed -n "s/^{\"step\":$1,\"held\":\([-+.e0-9]*\),.*\"all\":$2.*/\1/p" run/log.jsonl | tail -n 1; }
+first=$(held 12 true) other=$(held 6 false)
+holds "each model has one name" lacks '"name":"weights-00000006.safetensors"' both.html
+holds "each model has its loss" grep -qF "$(printf 'the loss of run is %.2f nats per token, that of weights-00000006 %.2f.' "$first" \
+    "$other")" both.html
+holds "and says which step it is" grep -qF "weights-00000006 has the weights of step 6 of the run run." both.html
+is "both have a card" "$(section both.html card | texts name | head -n 2 | tr '\n' ' ')" "run weights-00000006 "
+expect 0 "page: one.html" look run/weights-00000006.safetensors --out one.html
+near "the loss of a step is that of the step" "$(section one.html learnt | grep -A 2 '"this model"' | values nats)" "$other" 1e-12
+is "the last one is the run's" "$(section page.html learnt | grep -A 2 '"this model"' | values nats)" "$first"
+begins=$(data one.html | texts prompt | sed 's/\\u003c/</g; s/\\u003e/>/g; s/\\"/"/g' | tr -d ' \n')
+is "a text begins with a sentence" "$(tr -d ' \n' < text | grep -cF ".${begins:-none}")" 1
 sed -n '/"per_head"/,/\]/s/.*"ov_tokens": \([-+.e0-9]*\),.*/\1/p' diff.json > theirs
 section both.html compare | awk '/"name":"[01].head/ { on = 1 } /"name":"[01].mlp/ { on = 0 } on' | values similarity > mine
 alike "cosines of heads" mine theirs 1e-9
@@ -127,6 +140,14 @@ while read -r kind options; do
     expect 0 "written" export "own-$kind" --hf "hf-$kind"
     expect 0 "model: $kind" import "hf-$kind" --out "in-$kind"
     expect 0 "page: $kind.html" look "in-$kind" --text "the cat saw" --out "$kind.html"
+    # The folder itself has the same page but for its names, and the file in it is one of tensors.
+    expect 0 "page: folder.html" look "hf-$kind" --text "the cat saw" --title "in-$kind" --out folder.html
+    for page in folder "$kind"; do data $page.html | sed "/read as tn import does/d; s/^\"notes\":\[//; s/hf-$kind\\//in-$kind\\//" \
+        > "$page.data"; done
+    is "a page of a folder is that of its import" "$(cksum < folder.data)" "$(cksum < "$kind.data")"
+    expect 0 "page: file.html" look "hf-$kind/model.safetensors" --out file.html
+    holds "a file of it has its tensors" [ "$(section file.html tensors | grep -c '"shape":')" -gt 10 ]
+    holds "and says how to see the model" grep -qF "tn look of its folder shows the model" file.html
     for id in learnt card heads paths; do holds "a page of $kind has $id" grep -qF "\"id\":\"$id\"" "$kind.html"; done
     holds "a page of $kind has no message and no path" plain "$kind.html"
     holds "a page of $kind names its MLPs, once" [ "$(grep -c "The MLPs of blocks 0, 1 (.*) are not bilinear" "$kind.html")" = 1 ]
@@ -176,6 +197,10 @@ beyond planted.html > all
 is "what is planted is beyond the null, and nothing else of this output" "$(sed -n '1s/ .*//p' all)" 1
 holds "of 20 random outputs at most 3 have a value beyond the null" awk 'NR > 1 { n += $1 > 0 } END { exit !(NR == 21 && n <= 3) }' all
 holds "eigenvectors are compared" [ "$(section planted.html eigen | values null_edge | wc -l)" = 21 ]
+expect 0 "page: itself.html" look planted.safetensors --w w --p p --against planted.safetensors --out itself.html
+near "a network has the cosine 1 with itself" "$(section itself.html compare | values cosine)" 1 1e-12
+holds "and less with shuffled weights" awk -v c="$(section itself.html compare | values unrelated)" 'BEGIN { exit !(c > 0 && c < 0.5) }'
+is "both are in the card" "$(section itself.html card | texts name | wc -l)" 2
 expect 0 "page: planted.html" look planted.safetensors --w w --p p --outputs 1 --within-null --out planted.html
 is "the output with something to show is chosen, by its name" "$(section planted.html spectra | texts name)" 0
 holds "within the null on request" grep -qF '"within_null":true' planted.html
@@ -231,6 +256,20 @@ expect 0 "page: nan.html" look "$npy/ok_nan_inf.npy" --out nan.html
 holds "names what is not finite" grep -qF "numbers that are NaN or infinite" nan.html
 holds "JSON has no NaN" lacks ":nan" nan.html
 holds "and warns of it" grep -q "^tn look: ok_nan_inf has .* its singular values are left out$" said
+holds "and says so on its first screen" grep -qF '3 of them are missing (NaN or infinite)' nan.html
+# 40 x 60 random signs: the effective rank is that of noise; four copies of a row have one of 1. An array of order 3 has unfoldings.
+LC_ALL=C awk 'BEGIN { s = 4711; for (i = 0; i < 2400; i++) { s = s * 16807 % 2147483647; printf "%s", (s % 256 < 128 ? "\001" : "\377") } }' > signs
+array signs.npy '|i1' 40,60 < signs
+expect 0 "page: signs.html" look signs.npy
+ranks() { section "$1" tensors | sed -n 's/^"effective_rank":\[\([-+.e0-9]*\).*/\1/p'; }
+near "random signs are like noise" "$(awk -v a="$(ranks signs.html)" -v b="$(section signs.html tensors | values noise_rank)" 'BEGIN { print a / b }')" 1 0.02
+near "noise of 40 x 60" "$(section signs.html tensors | values noise_rank)" 32.96 0.05
+holds "which the first screen says" grep -q '"about":"An array \[40,60\] with 2,400 numbers from -1 to 1. Its effective rank is 3[0-9.]* of 40, that of noise' signs.html
+array order.npy '|i1' 4,10,60 < signs
+expect 0 "page: order.html" look order.npy
+is "each unfolding" "$(section order.html tensors | texts shape | tr '\n' ' ')" "[4,10,60] [4,600] [10,240] [60,40] "
+near "the last unfolding is the same matrix" "$(ranks order.html | tail -n 1)" "$(ranks signs.html)" 1e-9
+is "means along each axis" "$(section order.html tensors | sed -n '/"profile"/,$p' | grep -c '"type":"f64"')" 3
 expect 1 "no such run or file" look missing
 echo text > plain
 expect 1 "plain" look plain
@@ -304,10 +343,12 @@ else holds "it says what is missing" grep -qF "without a compiler for WebAssembl
 
 # ---- a folder of several files; what takes a while is said on a terminal alone -----------------------
 
-expect 0 "page: sharded.html" look "$hf/gpt2" --out sharded.html
+cp -r "$hf/gpt2" other && sed 's/"gpt2"/"mamba"/' "$hf/gpt2/config.json" > other/config.json
+expect 0 "page: sharded.html" look other --out sharded.html
 is "tensors of all files" "$(section sharded.html tensors | grep -o '"shape":"' | wc -l)" \
     "$(grep -o '": *"model-0' "$hf/gpt2/model.safetensors.index.json" | wc -l)"
-holds "what to do with such a model" grep -qF "tn import makes a run of it" sharded.html
+holds "why this is no language model" grep -qF 'This folder is shown as tensors because other/config.json: ' sharded.html
+holds "and which type it has" grep -qF 'model_type is \"mamba\"' sharded.html
 lacks "$(printf '\033')" said && pass || fail "it moves the cursor of what is no terminal"
 if [ "$(script -qec "echo yes" /dev/null < /dev/null 2> /dev/null | tr -d '\r\n')" = yes ]; then
     script -qec "'$tn' look run --no-data --out page.html" /dev/null < /dev/null | tr '\r' '\n' > stages

@@ -131,6 +131,45 @@ const everyPage = {
         equal("theme of the button", one("#theme").getAttribute("aria-label"),
             "theme: " + document.documentElement.dataset.theme);
     },
+    /* All text has a contrast of 4.5 : 1 with what is behind it, but for what is inactive or out of date, which is paler. */
+    contrast() {
+        const parsed = new Map(), context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+        const colour = text => {
+            if (parsed.has(text)) return parsed.get(text);
+            context.clearRect(0, 0, 1, 1);
+            context.fillStyle = text;
+            context.fillRect(0, 0, 1, 1);
+            const [r, g, b, a] = context.getImageData(0, 0, 1, 1).data;
+            parsed.set(text, [r, g, b, a / 255]);
+            return parsed.get(text);
+        };
+        const over = ([r, g, b, a], under) => [r, g, b].map((v, k) => a * v + (1 - a) * under[k]);
+        const behind = new Map(), pale = new Map();
+        const background = element => {
+            if (!element) return [255, 255, 255];
+            if (!behind.has(element)) {
+                const style = getComputedStyle(element);
+                behind.set(element, over(colour(style.backgroundColor), background(element.parentElement)));
+                pale.set(element, Number(style.opacity) < 1 || pale.get(element.parentElement));
+            }
+            return behind.get(element);
+        };
+        for (const theme of ["light", "dark"]) {
+            document.documentElement.dataset.theme = theme;
+            document.dispatchEvent(new Event("tn-theme"));
+            behind.clear();
+            const found = new Set(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+            while (walker.nextNode()) {
+                const element = walker.currentNode.parentElement;
+                if (!walker.currentNode.data.trim() || !element.getClientRects().length || element.closest("svg")) continue;
+                const under = background(element), ink = over(colour(getComputedStyle(element).color), under);
+                const [a, b] = [under, ink].map(tn.luminance).sort((x, y) => x - y), ratio = (b + 0.05) / (a + 0.05);
+                if (ratio < 4.5 && !pale.get(element) && found.size < 5)
+                    found.add(`"${element.textContent.slice(0, 20)}" in ${element.className} of ${element.closest("section, body").id} has ${ratio.toFixed(2)}`);
+            }
+            equal(`contrast, ${theme}`, [...found].join("; "), "");
+        }
+    },
     print() {
         document.documentElement.dataset.theme = "dark";
         dispatchEvent(new Event("beforeprint"));
@@ -143,6 +182,20 @@ const everyPage = {
         check("help opens", one("dialog.help").open, "it is closed");
         one("dialog.help button").click();
         check("help closes", !one("dialog.help").open, "it is open");
+    },
+    /* At the beginning of the page the first section is current in the list, at its end the last, and the one that is asked for. */
+    async place_in_the_list() {
+        const links = all("#contents a"), at = () => links.findIndex(link => link.ariaCurrent);
+        const scrolled = async top => { scrollTo({ top, behavior: "instant" }); dispatchEvent(new Event("scroll")); await rest(100); };
+        await scrolled(document.documentElement.scrollHeight);
+        if (document.documentElement.scrollHeight > innerHeight) equal("place: at the end", at(), links.length - 1);
+        await scrolled(0);
+        equal("place: at the beginning", at(), 0);
+        const last = Math.max(0, links.length - 2);
+        links[last].click();
+        await rest(700);
+        equal("place: asked for", at(), last);
+        await scrolled(0);
     },
     sections_by_keys() {
         scrollTo({ top: 0, behavior: "instant" });

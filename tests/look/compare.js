@@ -11,9 +11,29 @@ whenFilled({
             near(`compare: probability ${k} of model ${i}`, Number(all("tbody tr",
                 column)[k].querySelector(".num").dataset.value),
                 chance, 1e-5)));
+        /* Bars of both on one scale. */
+        const bars = all("#live .answer-of tbody tr").map(row => [Number(one(".num", row).dataset.value || 0),
+            parseFloat(one(".track i", row).style.width)]), [value, width] = bars.reduce((a, b) => a[0] > b[0] ? a : b);
+        near("compare: the longest bar", width, 100, 1e-6);
+        for (const [x, share] of bars) near("compare: a bar", share, 100 * x / value, 1e-3);
+        const likeliest = columns.map(column => all("tbody tr", column).map(row => one(".token", row).textContent));
+        columns.forEach((column, i) => all("tbody tr", column).forEach((row, k) => equal(`compare: only in model ${i}`,
+            row.querySelector(".only") !== null, !likeliest[1 - i].includes(likeliest[i][k]))));
         type(one("#live-text"), "the cat");
         check("compare: another text", Math.abs(valueOf("#live .answer-of .num") - models[0].next[0][1]) > 1e-9,
             "the same answer");
+    },
+    /* What the parts of each add to the logit of the likeliest token of the first. */
+    async parts() {
+        await rest(700);
+        all("#live .of-two").forEach((half, i) => {
+            const terms = all(".part, tfoot .num", half).map(term => Number(term.dataset.value)), sum = terms.pop();
+            near(`compare: terms of model ${i}`, terms.reduce((total, term) => total + term, 0), sum, 1e-4);
+            const name = one("h4 .piece", half).textContent, row = all(".answer-of tbody tr", half).find(line =>
+                one(".token", line).textContent === name);
+            check("compare: the token of the first is among its likeliest", row || i, name);
+            if (row) near(`compare: the logit of model ${i}`, sum, Number(all(".num", row)[1].dataset.value), 1e-4);
+        });
     },
     /* The spectra of any token, computed in the page, are those that were computed before; parts of either model are ablated. */
     spectra() {

@@ -18,7 +18,7 @@ whenFilled({
     card() {
         equal("card: a number", number("#card dd .num"), 50890);
         equal("card: an accuracy", Number(all("#card dd .num")[1].dataset.value), 0.97625);
-        equal("card: no digit is lost", all("#card dd").pop().textContent, "12,345,678,901,234,567,891 and 0,012,345 (1234)");
+        equal("card: no digit is lost", all("#card dd").pop().textContent, "12,345,678,901,234,567,891 and 0,012,345 (1,234)");
         const plot = one("#card .plot");
         press(plot, "Home");
         pressMany(plot, "ArrowRight", 2);
@@ -113,7 +113,7 @@ whenFilled({
         finger("pointerdown", 200, 200); finger("pointermove", 150, 170); finger("pointerup", 150, 170);
         check("matrix: drag", cells.toDataURL() !== there, "the picture is the same");
         press(stage, "0");
-        finger("pointermove", 97, 85);
+        finger("pointermove", Number(stage.dataset.left) + 1, Number(stage.dataset.top) + 1);
         equal("matrix: under the pointer", one("#matrix .rowname").textContent + one("#matrix .columnname").textContent,
             "(0, 0)(0, 0)");
         const contrast = one("#matrix input[type=range]"), plain = cells.toDataURL();
@@ -176,9 +176,9 @@ whenFilled({
         await rest(100);
         const values = tn.row(tn.array(tn.page.sections.find(section => section.id === "dense").values), 1),
             limit = tn.largest(values);
-        const scale = (stage.clientWidth - 96) / 7;
+        const left = Number(stage.dataset.left), top = Number(stage.dataset.top), scale = (stage.clientWidth - left) / 7;
         for (const [i, j] of [[0, 0], [1, 4], [2, 3], [4, 6]]) {
-            const got = colourAt(cells, 96 + (j + 0.12) * scale, 84 + (i + 0.12) * scale),
+            const got = colourAt(cells, left + (j + 0.12) * scale, top + (i + 0.12) * scale),
                 wanted = tn.colour(values[i * 7 + j] / limit);
             check(`dense: colour of ${i},${j}`, got.every((v, k) => Math.abs(v - wanted[k]) <= 3), `${got}, expected ${wanted}`);
         }
@@ -187,6 +187,27 @@ whenFilled({
         for (const [t, ...rgb] of expected.colours) equal(`colour of ${t}`, tn.colour(t, false).join(), rgb.join());
         for (const [t, ...rgb] of expected.sequential) equal(`sequential colour of ${t}`, tn.sequential(t, false).join(),
             rgb.join());
+    },
+    /* In both themes a small value is as far from zero, in lightness: Ottosson's Oklab, of sRGB. */
+    dark_colours() {
+        const lightness = rgb => {
+            const [r, g, b] = rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+            return 0.2104542553 * Math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b) + 0.793617785 * Math.cbrt(
+                0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b) - 0.0040720468 * Math.cbrt(0.0883024619 * r
+                + 0.2817188376 * g + 0.6299787005 * b);
+        };
+        for (const t of [-1, -0.75, -0.5, -0.25, -0.1, 0.1, 0.25, 0.5, 0.75, 1]) {
+            const [light, dark] = [false, true].map(theme => Math.abs(lightness(tn.colour(t, theme)) - lightness(tn.colour(0,
+                theme))));
+            near(`dark colours: step to ${t}`, dark, light, 0.01);
+        }
+    },
+    /* Columns have as many significant digits in each row. */
+    figures() {
+        for (const [x, wanted] of [[2, "2.00"], [-0.93, "−0.930"], [999.7, "1,000"], [12345.6, "12,346"], [0, "0"], [1e-7,
+            "10^⁻⁷"], [-1.005, "−1.00"]]) equal(`figures: ${x}`, tn.figures(x, 3), wanted === "10^⁻⁷" ? tn.format(x, 3) : wanted);
+        check("figures: of eigenvectors", all("#eigen .vector .num").every(number => number.textContent.replace(/[−.]/g, "")
+            .replace(/^0+/, "").length === 3), all("#eigen .vector .num").map(number => number.textContent).join());
     },
     linear() {
         const cards = all("#linear .vector");

@@ -16,6 +16,21 @@ whenFilled({
             close(`network: the second eigenvalue of output ${output}`, shown(), wanted[1]);
         });
     },
+    /* How often it is right, of the pictures that have labels, and how much of it is beyond chance. */
+    how_well() {
+        const right = [0, 1, 2].filter(i => { const of = expected.logits.slice(10 * i, 10 * i + 10);
+            return of.indexOf(Math.max(...of)) === i; }).length;
+        near("network: share of right answers", valueOf("#learnt .findings b .num"), right / 3);
+        const groups = tn.page.sections.find(section => section.id === "spectra").groups.map(({ values, null_edge }) =>
+            Array.from(tn.array(values)).reduce(([count, some, all], v) => { const past = Math.abs(v) > null_edge;
+                return [count + past, some + past * v * v, all + v * v]; }, [0, 0, 0]));
+        const mean = list => list.reduce((sum, x) => sum + x, 0) / list.length;
+        equal("network: eigenvalues beyond chance, and their share", all("#learnt .findings li:last-child b").map(b =>
+            b.textContent).join(), [mean(groups.map(one => one[0])), 8, tn.percent(mean(groups.map(one => one[1]
+            / one[2])))].join());
+        check("network: the picture is one of the data", one("#live").textContent.includes("picture 0 of the data, labelled 0"),
+            one("#live").textContent.slice(0, 200));
+    },
     /* What it has learnt has no pattern that chance alone would give, until a reader asks for it. */
     within_the_null() {
         const groups = tn.page.sections.find(section => section.id === "spectra").groups;
@@ -25,6 +40,10 @@ whenFilled({
         equal("network: patterns beyond the null", shown(), wanted(false));
         one("#learnt .toggle").click();
         equal("network: all patterns", shown(), wanted(true));
+        check("network: as many digits in each", all("#learnt .eigenvalue .num").every(number => number.textContent.replace(
+            /[−.]/g, "").replace(/^0+/, "").length === 2), all("#learnt .eigenvalue").map(one => one.textContent).join());
+        equal("network: rows say what they do", all("#learnt .strip").every(row => all(".num", row).every(number =>
+            (Number(number.dataset.value) < 0 ? "lowers" : "raises") === one(".caption", row).textContent)), true);
         equal("network: and all eigenvectors", one("#eigen .toggle").getAttribute("aria-pressed"), "true");
     },
     interactions() {
@@ -66,7 +85,8 @@ whenFilled({
         check("ablated: what is", one("#ablated").textContent.includes(`eigenvector ${k} for “${output}”`),
             one("#ablated").textContent);
         see().forEach((logit, o) => close(`ablated: live logit ${o}`, logit, logits[o]));
-        equal("ablated: its contribution", Number(all("#live-spoke .gone data").pop().dataset.value), 0);
+        equal("ablated: its contribution", Number(all("#live-spoke .gone data")[1].dataset.value), 0);
+        close("ablated: contributions add up", Number(all("#live-spoke data").pop().dataset.value), logits[output]);
         const table = all("td .num", shown("#spectra .chooser tbody tr", output)).map(number => Number(number.dataset.value));
         equal("ablated: values", table[0], values.filter(v => Math.abs(v) > 1e-6 * Math.abs(values[0])).length);
         close("ablated: effective rank", table[1], rank);

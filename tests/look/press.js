@@ -115,10 +115,11 @@ document.addEventListener("tn-live", () => {
         for (const key of [" ", "ArrowUp", " ", "ArrowUp", " ", "ArrowRight", " "]) press(key);
         const drawn = numbers("live-scores"), spoke = numbers("live-spoke");
         check("drawing with keys changes the prediction", !close(drawn, before));
-        /* 10 eigenvalues with contributions, and the rest: they add up to the logit of the chosen class. */
+        /* 10 eigenvalues with contributions and sums, and the rest: they add up to the logit of the chosen class. */
         const logit = Number(section.querySelectorAll("#live-scores .best data")[1].value);
-        check("eigenvectors spoke", spoke.length === 21 && spoke.some(x => x !== 0));
-        check("they add up to the logit", near(sum(spoke.filter((_, i) => i % 2 || i === 20)), logit));
+        check("eigenvectors spoke", spoke.length === 32 && spoke.some(x => x !== 0));
+        check("they add up to the logit", near(sum(spoke.filter((_, i) => i === 30 || i % 3 === 1 && i < 30)), logit) && near(spoke[31], logit)
+            && !spoke.some((x, i) => i % 3 === 2 && i > 2 && !near(x, spoke[i - 3] + spoke[i - 1])));
         ablate(".ablate", "live-scores");
         named("clear").click();
         check("an empty field gives the first prediction", close(numbers("live-scores"), before));

@@ -19,6 +19,9 @@ whenFilled({
             const name = `printed: ${canvas.className} of ${canvas.closest("section").id}`, a = box(canvas);
             if (!canvas.closest(".pad")) check(`${name} shows something`, sameness(canvas) < 0.97,
                 `${sameness(canvas)} is one colour`);
+            /* A value is many pixels, because what shows a printed page smooths pictures. */
+            if (canvas.classList.contains("picture")) check(`${name} is not smoothed`, Math.max(canvas.width, canvas.height) >= 112,
+                `${canvas.width} pixels`);
             check(`${name} is not covered`, !canvases.some(other => { const b = box(other); return other !== canvas
                 && a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1; }), "it is");
         }
@@ -26,7 +29,15 @@ whenFilled({
             box(plot).right <= box(plot.parentElement).right + 1, `${box(plot).right}, of ${box(plot.parentElement).right}`);
         for (const scroll of all(".scroll.tall")) check(`printed: a table of ${scroll.closest("section").id} is whole`,
             scroll.scrollHeight <= scroll.clientHeight + 1, `${scroll.scrollHeight} of ${scroll.clientHeight}`);
-        for (const control of all("#contents, .switches, .tools")) check("printed: no controls", !seen(control),
-            control.outerHTML.slice(0, 80));
+        for (const head of all("thead th, thead button")) check("printed: heads are repeated",
+            getComputedStyle(head).position === "static" && (head.tagName === "TH" || getComputedStyle(head).display === "contents"),
+            head.outerHTML.slice(0, 80));
+        document.body.append(tn.h("p", { class: "no-print" }, "a hint"), tn.h("button", { text: "an action" }));
+        for (const control of all("#contents, .switches, .tools, .saves, .no-print, .more, input, body > button"))
+            check("printed: no controls", !seen(control), control.outerHTML.slice(0, 80));
+        for (const pad of all(".pad")) check("printed: the drawing is large", box(pad).width > 200, box(pad).width);
+        for (const two of all(".two.even").filter(seen)) check("printed: two models are side by side",
+            box(two.children[1]).left > box(two.children[0]).right && box(two.children[1]).top === box(two.children[0]).top,
+            `${box(two.children[1]).top}, ${box(two.children[0]).top}`);
     },
 });

@@ -75,10 +75,13 @@ whenFilled({
         });
     },
     live() {
+        const restore = all("#live button").find(button => button.textContent === "restore all");
+        check("run: nothing to restore", restore.parentElement.hidden, "there is a button");
         for (let i = 0; i < 3; i++) all("#live-parts tbody tr:first-child .ablate")[i].click();
+        check("run: something to restore", !restore.parentElement.hidden, "there is no button");
         equal("run: parts are ablated", all("#live-parts .gone").length, 3);
         ofThis.no_wider_than_the_window();
-        all("#live button").find(button => button.textContent === "restore all").click();
+        restore.click();
         equal("run: parts are restored", all("#live-parts .gone").length, 0);
     },
     /* A head and an MLP are ablated: what the page says of its text are the numbers of a model whose weights are 0 there. */
@@ -93,6 +96,9 @@ whenFilled({
         equal("ablated: two are said to be", all("#ablated .chip").length, 2);
         for (const button of all("#live-parts .part")) close(`ablated: ${button.dataset.part}`, Number(button.dataset.value),
             button.classList.contains("gone") ? 0 : part(button.dataset.part));
+        const terms = all("#live-parts .part, #live-parts tfoot .num").map(term => Number(term.dataset.value)), sum = terms.pop();
+        close("ablated: all terms add up", terms.reduce((total, term) => total + term), sum);
+        close("ablated: to the logit", sum, logit);
         const rows = all("#paths .bars tbody tr").map(row => Number(one(".num", row).dataset.value));
         equal("ablated: paths and a remainder", rows.length, per_path.length + 1);
         per_path.forEach(({ value }, i) => close(`ablated: path ${i}`, rows[i], value));

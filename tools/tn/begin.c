@@ -498,7 +498,7 @@ static void check_from(run *r)
     const char     *from = r->s->from;
     tn_ctx         *look;
     tn_safetensors *st = open_checkpoint(from, &look);
-    check_size(&r->m.desc, st, from, 1);
+    check_size(&r->m.desc, st, from);
     check_trained(r, checkpoint_note(st, from, "tn.data"), from);
     r->step = checkpoint_count(st, from, "tn.step");
     tn_ctx_destroy(look);
@@ -678,7 +678,7 @@ void resume_run(run *r)
     r->peak = is_first() ? measure_peak(&desc) : NAN;
     build_run(r, &desc, is_file(tokenizer) ? tokenizer : NULL);
     r->steps = s->steps;
-    check_size(&r->m.desc, st, r->saved, 1);
+    check_size(&r->m.desc, st, r->saved);
     make_model(r, r->m.ctx, &r->m, &r->optim);
     open_feed(r, &r->m, r->optim, &r->feed);
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;

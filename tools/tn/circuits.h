@@ -48,6 +48,8 @@ typedef struct subject {
 
 /* data: also the tokens of its run, if they are there. */
 void open_subject(subject *s, const char *path, bool data);
+/* Of a model that is read already, from `file`; both are the subject's from now on. */
+void adopt_subject(subject *s, const char *path, const model *m, char *file);
 void close_subject(subject *s);
 /* How many numbers of a tensor are NaN or infinite; and fails if a parameter of the model has any. */
 int64_t count_nonfinite(const tn_tensor *t);
@@ -68,8 +70,6 @@ samples text_samples(const subject *s, const char *text, int64_t context);
 void    free_samples(samples *x);
 /* The loss of a window in nats per token, while the taps see or change the run. */
 double  sample_loss(const model *m, const samples *x, int64_t k, const tn_tap *taps, int64_t count);
-/* The message of the context's error, which is cleared, a new string; NULL if there is none. */
-char *taken_error(tn_ctx *ctx);
 
 /* ---- heads.c ---------------------------------------------------------------------------------------------------------- */
 

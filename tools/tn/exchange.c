@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const tn_name_map *map_of(const char *type, int64_t *lines)
-{
-    return strcmp(type, "gpt2") ? tn_name_map_llama(lines) : tn_name_map_gpt2(lines);
-}
-
 typedef struct weights_file {
     model             *m;
     const tn_name_map *map;
@@ -47,14 +42,6 @@ static void write_text(const char *folder, const char *name, const buffer *text)
     free(path);
 }
 
-static bool folder_has(const char *folder, const char *name)
-{
-    char *path = join_path(folder, name);
-    bool  has = is_file(path);
-    free(path);
-    return has;
-}
-
 /* ---- import ----------------------------------------------------------------------------------- */
 
 static struct { const char *out; bool no_tokenizer; } importing;
@@ -72,200 +59,19 @@ const usage import_usage = {
     import_options, sizeof import_options / sizeof *import_options, 1, NULL
 };
 
-/* The string of a key, a new one; NULL: there is none. The text is a JSON object. */
-static char *json_text(const char *text, size_t bytes, const char *key)
-{
-    const char *to, *bad, *from = json_find(text, text + bytes, key, &to, &bad);
-    buffer      out = {0};
-    buffer_add(&out, "", 0);
-    return from && json_unquote(from, to, &out) ? out.data : NULL;
-}
-
-/* A file of the folder that is a JSON object; NULL: there is none. Fails with line and column if it is something else. */
-static char *read_json(const char *folder, const char *name, size_t *bytes)
-{
-    char *path = join_path(folder, name), *text = NULL;
-    int   line = 1;
-    if (is_file(path)) {
-        const char *to, *bad, *at;
-        text = read_file(path, BY_NAME, bytes);
-        json_find(text, text + *bytes, "", &to, &bad);
-        for (at = text; bad && at < to; at++) line += *at == '\n';
-        while (bad && at > text && at[-1] != '\n') at--;
-        if (bad) fail("%s: line %d, column %d: %s", path, line, (int)(to - at) + 1, bad);
-    }
-    free(path);
-    return text;
-}
-
-/* Whether a name of the map, whose alternatives are separated by |, is this one. {l} is any number, which goes to *block,
-   or -1 where there is none. */
-static bool names_tensor(const char *pattern, const char *name, int64_t *block)
-{
-    const char *at = name;
-    *block = -1;
-    for (;; pattern++) {
-        if (*pattern == '|' || *pattern == 0) {
-            if (*at == 0) return true;
-            if (*pattern == 0) return false;
-            at = name;
-            *block = -1;
-        } else if (!strncmp(pattern, "{l}", 3) && *at >= '0' && *at <= '9') {
-            for (*block = 0; *at >= '0' && *at <= '9'; at++)
-                if (*block < INT32_MAX) *block = *block * 10 + *at - '0';
-            pattern += 2;
-        } else if (*pattern == *at) at++;
-        else {
-            pattern += strcspn(pattern, "|");
-            if (*pattern == 0) return false;
-            at = name;
-            *block = -1;
-        }
-    }
-}
-
-/* Buffers that follow from the config and that some files hold. */
-static bool is_buffer(const char *name)
-{
-    static const char *const ends[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        size_t k = strlen(ends[i]);
-        if (n > k && !strcmp(name + n - k, ends[i])) return true;
-    }
-    return false;
-}
-
-/* The tensor of a file that a line of the map gives to a parameter outside of the blocks; NULL: it has none under its names. */
-static const char *tensor_of(const tn_safetensors *st, const tn_name_map *map, int64_t lines, const char *param)
-{
-    int64_t block;
-    for (int64_t k = 0; k < lines; k++)
-        for (int64_t i = 0; !strcmp(map[k].param, param) && i < tn_safetensors_count(st); i++)
-            if (names_tensor(map[k].file, tn_safetensors_at(st, i)->name, &block)) return tn_safetensors_at(st, i)->name;
-    return NULL;
-}
-
-/* transformers ties two tables only if the file has one of them, or both and they are equal. */
-static void untie(tn_safetensors *st, const char *path, const tn_name_map *map, int64_t lines, tn_transformer_desc *desc)
-{
-    const char *table = tensor_of(st, map, lines, "embed.w"), *head = tensor_of(st, map, lines, "head.w");
-    if (!desc->tied || !table || !head || tn_safetensors_equal(st, table, head)) return;
-    desc->tied = false;
-    warn("%s: %s differs from %s: they are not tied, although config.json says so", path, head, table);
-}
-
-/* Every tensor must have a place in the map, and belong to one of the model's blocks, and those of keys must have as many heads.
-   This is known from the header, before there is memory for the model. Then tables that differ are untied. */
-static void check_tensors(tn_ctx *ctx, const char *path, const tn_name_map *map, int64_t lines, tn_transformer_desc *desc,
-                          double kv_heads)
-{
-    tn_safetensors *st = tn_safetensors_open(ctx, tn_source_path(path));
-    int64_t         k, block = -1;
-    check_ctx(ctx, "weights");
-    for (int64_t i = 0; i < tn_safetensors_count(st); i++) {
-        const char *name = tn_safetensors_at(st, i)->name;
-        for (k = 0; k < lines && !names_tensor(map[k].file, name, &block); k++) {}
-        if (k == lines && !is_buffer(name)) fail("%s: tensor \"%s\" has no counterpart in a tn_transformer", path, name);
-        if (ends_with(name, "k_proj.weight") && kv_heads * (double)desc->d_qk != (double)tn_safetensors_at(st, i)->shape[0])
-            fail("%s: tensor \"%s\" has %lld rows, expected %g heads of %lld, as num_key_value_heads is in config.json", path, name,
-                 (long long)tn_safetensors_at(st, i)->shape[0], kv_heads, (long long)desc->d_qk);
-        if (k < lines && block >= desc->layers)
-            fail("%s: tensor \"%s\" belongs to block %lld, expected less than %lld, the number of blocks in config.json",
-                 path, name, (long long)block, (long long)desc->layers);
-    }
-    check_size(desc, st, path, desc->heads);          /* heads may share keys and values */
-    untie(st, path, map, lines, desc);
-    check_ctx(ctx, "weights");
-    tn_safetensors_close(st);
-}
-
-static char *find_hf_weights(const char *folder)
-{
-    static const char *const names[] = {"model.safetensors.index.json", "model.safetensors"};
-    for (int i = 0; i < 2; i++) if (folder_has(folder, names[i])) return join_path(folder, names[i]);
-    if (folder_has(folder, "pytorch_model.bin") || folder_has(folder, "pytorch_model.bin.index.json"))
-        fail("%s has pytorch_model.bin, expected model.safetensors: in Python, model.save_pretrained(...) writes it",
-             folder);
-    fail("%s has neither model.safetensors nor model.safetensors.index.json", folder);
-    return NULL;
-}
-
-/* Whether a tokenizer.json puts a token before a text. */
-static bool puts_token(const char *path)
-{
-    const char *to, *bad;
-    size_t      bytes;
-    char       *text = read_file(path, BY_NAME, &bytes);
-    bool        puts = false;
-    const char *at = json_find(text, text + bytes, "post_processor", &to, &bad);
-    for (; at && at + 12 < to; at++) if (!strncmp(at, "SpecialToken", 12)) puts = true;
-    free(text);
-    return puts;
-}
-
-/* The tokenizer of the folder, if it has one. *plain: it puts nothing before a text. */
-static tn_tokenizer *read_hf_tokenizer(tn_ctx *ctx, const char *folder, int64_t vocab, bool *plain)
-{
-    static const char *const others[] = {"tokenizer.model", "vocab.json", "vocab.txt"};
-    char  *path = join_path(folder, "tokenizer.json");
-    if (importing.no_tokenizer || !is_file(path)) {
-        for (size_t i = 0; !importing.no_tokenizer && i < sizeof others / sizeof *others; i++)
-            if (folder_has(folder, others[i]))
-                fail("%s has %s and no tokenizer.json; expected tokenizer.json, or --no-tokenizer", folder, others[i]);
-        free(path);
-        return NULL;
-    }
-    tn_tokenizer *t = tn_tokenizer_load(ctx, path);
-    if (!t) fail("%s; --no-tokenizer imports the weights alone", tn_ctx_error(ctx));
-    if (tn_tokenizer_count(t) > vocab)
-        fail("%s has %lld tokens, but the model has only %lld", path, (long long)tn_tokenizer_count(t), (long long)vocab);
-    *plain = !puts_token(path);
-    free(path);
-    return t;
-}
-
-/* The ids of "eos_token_id", one or a list, in generation_config.json or else in the config, separated by spaces. Those that
-   the model does not have end no text, and are named. */
-static void stop_tokens(const char *folder, const char *config, size_t bytes, int64_t vocab, buffer *out)
-{
-    char       *own = read_json(folder, "generation_config.json", &bytes), *end;
-    const char *text = own ? own : config, *name = own ? "generation_config.json" : "config.json", *to, *bad;
-    const char *blanks = " \t\r\n";
-    int         count = 0;
-    const char *at = json_find(text, text + bytes, "eos_token_id", &to, &bad);
-    buffer_add(out, "", 0);
-    bool list = at && *at == '[';
-    if (list) at += 1 + strspn(at + 1, blanks);
-    while (at && at < to && *at != ']' && (list || strncmp(at, "null", 4))) {
-        errno = 0;
-        long id = strtol(at, &end, 10);
-        if (end == at || errno || (end < to && !strchr(list ? ",] \t\r\n" : blanks, *end)))
-            fail("%s/%s: eos_token_id is %.*s, expected an integer, a list of integers or null", folder, name,
-                 to - at < 40 ? (int)(to - at) : 40, at);
-        if (id < 0 || id >= vocab)
-            warn("%s/%s: eos_token_id %ld is no token of the model, and ends no text", folder, name, id);
-        else if (count++ == STOP_TOKENS)
-            fail("%s/%s: eos_token_id has more than %d tokens", folder, name, STOP_TOKENS);
-        else buffer_print(out, out->bytes ? " %ld" : "%ld", id);
-        at = end + strspn(end, ", \t\r\n");
-    }
-    free(own);
-}
-
 /* The run in --out: weights with their notes, config.json, and tokenizer.json if there is one. */
-static void write_import(model *m, weights_file *w, const char *type, bool plain, const char *folder, const char *config,
-                         size_t bytes)
+static void write_import(model *m, weights_file *w, const char *type, const char *folder)
 {
     char       *text = config_json(m);
     buffer      json = {0}, stop = {0};
     tn_metadata notes[4];
     make_folder(importing.out);
     buffer_add(&json, text, strlen(text));
-    stop_tokens(folder, config, bytes, m->desc.vocab, &stop);
+    buffer_add(&stop, "", 0);
+    for (int i = 0; i < m->stop_count; i++) buffer_print(&stop, i ? " %d" : "%d", (int)m->stop[i]);
     notes[0].key = "tn.model", notes[0].value = text;
     notes[1].key = "tn.import", notes[1].value = type;
-    notes[2].key = "tn.bos", notes[2].value = plain ? "none" : "first";
+    notes[2].key = "tn.bos", notes[2].value = m->plain_prompt ? "none" : "first";
     notes[3].key = "tn.stop", notes[3].value = stop.data;
     w->m = m;
     w->notes = notes;
@@ -287,40 +93,20 @@ int import_main(int argc, char **argv)
 {
     const int    arguments = read_options(&import_usage, argc, argv);
     const char  *folder = arguments ? argv[0] : NULL;
-    bool         plain = false;
-    size_t       bytes;
+    char        *file;
     model        m;
     weights_file w;
     if (!folder) usage_error("no model is given, expected tn import DIRECTORY --out RUN");
     if (!importing.out) usage_error("no --out is given, expected tn import DIRECTORY --out RUN");
     if (!is_folder(folder)) fail("%s is not a folder, expected one with config.json and model.safetensors", folder);
     check_new_folder("--out", importing.out);
-    memset(&m, 0, sizeof m);
     memset(&w, 0, sizeof w);
-    m.ctx = new_context();
-    char *path = join_path(folder, "config.json");
-    char *config = read_json(folder, "config.json", &bytes);
-    if (!config) fail("%s is not a file, expected the config.json of a model", path);
-    char *type = json_text(config, bytes, "model_type");
-    if (!type || !strcmp(type, "tensornet"))
-        fail("%s: model_type is %s, expected gpt2, llama, mistral or qwen2", path, type ? type : "missing");
-    tn_transformer_config_read(m.ctx, tn_source_path(path), &m.desc);
-    check_ctx(m.ctx, "the model");
-    free(path);
-    double kv_heads = json_number(config, config + bytes, "num_key_value_heads");
-    path = find_hf_weights(folder);
-    w.map = map_of(type, &w.lines);
-    check_tensors(m.ctx, path, w.map, w.lines, &m.desc, isnan(kv_heads) ? (double)m.desc.heads : kv_heads);
-    m.tokenizer = read_hf_tokenizer(m.ctx, folder, m.desc.vocab, &plain);
-    m.params = tn_params_create(m.ctx);
-    tn_transformer_init(m.params, "", &m.desc, &m.net);
-    tn_transformer_read_mapped(m.params, &m.net, tn_source_path(path), w.map, w.lines);
-    check_ctx(m.ctx, "weights");
+    char *why = read_foreign(new_context(), &m, folder, importing.no_tokenizer, &file), *type = foreign_type(folder);
+    if (why) fail("%s", why);
     print("model: %s, %lld layers, width %lld, %lld parameters, vocabulary %lld\n", type, (long long)m.desc.layers,
           (long long)m.desc.dim, (long long)tn_params_elements(m.params), (long long)m.desc.vocab);
-    write_import(&m, &w, type, plain, folder, config, bytes);
-    free(path);
-    free(config);
+    write_import(&m, &w, type, folder);
+    free(file);
     free(type);
     close_model(&m);
     return 0;
@@ -586,7 +372,7 @@ int export_main(int argc, char **argv)
     const char *type = complete_desc(&desc);
     complete_model(&m, &desc, &full);
     w.m = &full;
-    w.map = map_of(type, &w.lines);
+    w.map = foreign_names(type, &w.lines);
     w.kv_heads = strcmp(type, "gpt2") ? tn_transformer_kv_heads(&full.net) : desc.heads;
     w.notes = &note;
     w.count = 1;

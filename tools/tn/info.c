@@ -112,7 +112,7 @@ static void print_config(tn_ctx *ctx, const char *path)
 /* What the run reached: nats per token of held-out text, after which step, and beside n-grams. */
 static void print_reached(const char *folder)
 {
-    const reached r = read_reached(folder);
+    const reached r = read_reached(folder, NAN);
     const struct { const char *name; const char *format; double v; } rows[] = {
         {"held_out", "%.4f", r.held}, {"held_out_step", "%.0f", r.step}, {"best_held_out", "%.4f", r.best},
         {"best_held_out_step", "%.0f", r.best_step}, {"trigram", "%.4f", r.trigram}, {"fivegram", "%.4f", r.fivegram},

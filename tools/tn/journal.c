@@ -88,7 +88,7 @@ static void read_log_line(journal *j, const char *line, const char *end)
     if (!isnan(five)) j->fivegram = five;
 }
 
-reached read_reached(const char *folder)
+reached read_reached(const char *folder, double at)
 {
     reached r = {NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
     char   *path = join_path(folder, "log.jsonl"), *text;
@@ -104,7 +104,7 @@ reached read_reached(const char *folder)
                 const double v = json_number(line, stop, numbers[k].key);
                 if (!isnan(v)) *numbers[k].to = v;
             }
-            if (isnan(held)) continue;
+            if (isnan(held) || (!isnan(at) && step != at)) continue;
             r.held = held, r.step = step;
             if (!json_true(line, stop, "all") && !(held >= r.best)) r.best = held, r.best_step = step;
         }

@@ -17,8 +17,8 @@ static option options[] = {
              "chance, or their names, of a language model tokens; the default is 32, of a language model 8 words in each "
              "block", NEVER),
     TEXT_ROW("against", OURS(against), "RUN|FILE", "a second model to compare with", NEVER),
-    TEXT_ROW("data", OURS(data), "FILE", "pictures that the model is for, .npy or IDX: which eigenvectors speak for them", NEVER),
-    TEXT_ROW("labels", OURS(labels), "FILE", "of --data, .npy or IDX: the number of the right output for each picture", NEVER),
+    TEXT_ROW("data", OURS(data), "FILE", "pictures that the model is for, .npy or IDX: what each eigenvector contributes to their scores", NEVER),
+    TEXT_ROW("labels", OURS(labels), "FILE", "of --data, .npy or IDX: the number of the right output for each picture, so that the page says how often the model is right", NEVER),
     COUNT_ROW("examples", OURS(examples), "most pictures of --data that the page holds", 1, 1e5, NEVER),
     TEXT_ROW("names", OURS(names), "NAME,...", "of the outputs of a network of layers, such as cat,dog", NEVER),
     TEXT_ROW("text", OURS(text), "TEXT", "of a language model: the text of patterns and paths; the default is the beginning of "
@@ -45,8 +45,8 @@ static option options[] = {
 
 const usage look_usage = {
     "look", "RUN|FILE [RUN ...]", "make a page of what a model has, or of the losses of runs",
-    "Makes one page of a run, a checkpoint, a safetensors file, a folder of such files with their index, or a .npy file, for "
-    "any browser, without a network: what it has learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, "
+    "Makes one page of a run, a checkpoint, a safetensors file, a folder of such files with their index, a folder of Hugging "
+    "Face's (GPT-2, Llama, Mistral, Qwen2), or a .npy file, for any browser, without a network: what it has learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, "
     "pairs of tokens and paths of a text. Of several runs, or of a folder of runs, the page has the losses in one picture and "
     "the settings in which the runs differ; --against compares what two models have learnt.",
     "Examples: tn look RUN --text \"once upon a time\". tn look RUN1 RUN2 RUN3. tn look RUN1 --against RUN2. tn look "
@@ -65,20 +65,6 @@ static void check_pairs(void)
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (find_option(&look_usage, pairs[i].name)->given && !find_option(&look_usage, pairs[i].of)->given)
             usage_error("--%s is given, expected --%s%s as well", pairs[i].name, pairs[i].of, pairs[i].value);
-}
-
-/* The name of the file or folder, without its ending. */
-static char *base_name(const char *path)
-{
-    size_t      n = strlen(path);
-    const char *name, *dot;
-    while (n > 1 && path[n - 1] == '/') n--;
-    for (name = path + n; name > path && name[-1] != '/'; ) name--;
-    n -= (size_t)(name - path);
-    for (dot = name + n; dot > name && *dot != '.'; ) dot--;
-    if (dot > name && (!strncmp(dot, ".safetensors", 12) || !strncmp(dot, ".npy", 4))) n = (size_t)(dot - name);
-    if (!n || *name == '.' || *name == '/') return copy_text("look");
-    return format_text("%.*s", (int)n, name);
 }
 
 /* Whether a file of tensors is a language model: it says so itself, or a config.json beside it does. */
@@ -106,6 +92,45 @@ static void read_outputs(void)
     look_settings.outputs = (int64_t)n;
 }
 
+/* Shows the model of a folder of Hugging Face's, whose memory is *ctx. Where that is not possible the page has the reason, and
+   its tensors are shown. A tokenizer that cannot be read does not prevent it: tokens have numbers. */
+static bool look_at_foreign(tn_ctx **ctx, const char *folder, const char *title, const char *out)
+{
+    char *file, *type = look_settings.w ? NULL : foreign_type(folder);
+    model m;
+    if (!type) return false;
+    char *why = read_foreign(*ctx, &m, folder, circuit_settings.tokenizer != NULL, &file);
+    if (why) {
+        char *plain = plain_reason(why);
+        free(why);
+        free(file);
+        why = read_foreign(*ctx, &m, folder, true, &file);
+        page_note(why ? "This folder is shown as tensors because %s." : "Tokens are shown by their numbers because %s.", plain);
+        free(plain);
+    }
+    if (!why) {
+        page_note("This is a model of Hugging Face's transformers (%s), read as tn import does. tn look %s shows its tensors.",
+                  type, file_name(file));
+        if (circuit_settings.tokenizer) m.tokenizer = open_tokenizer(*ctx, circuit_settings.tokenizer);
+        look_at_model(folder, &m, file, title, out);
+        *ctx = NULL;
+    }
+    free(type);
+    free(why);
+    return *ctx == NULL;
+}
+
+/* A file of weights alone is shown as tensors: the page says how to see the model. */
+static void note_foreign(const char *file)
+{
+    char *folder = folder_of(file), *type = foreign_type(folder);
+    if (type)
+        page_note("This file is part of a model of Hugging Face's transformers (%s), as the config.json beside it says: tn look of "
+                  "its folder shows the model.", type);
+    free(type);
+    free(folder);
+}
+
 /* The model of one file or run, by what it holds. */
 static void look_at_one(const char *path, const char *title, const char *out)
 {
@@ -119,8 +144,12 @@ static void look_at_one(const char *path, const char *title, const char *out)
     desc.log = show_log;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
     if (is_npy(file)) look_at_array(ctx, file, title, out);
-    else if (is_language(ctx, file)) look_at_model(path, title, out);
-    else if (!look_at_layers(ctx, file, title, out)) look_at_tensors(ctx, file, title, out);
+    else if (is_language(ctx, file)) look_at_model(path, NULL, NULL, title, out);
+    else if (is_folder(path) && look_at_foreign(&ctx, path, title, out)) {}
+    else if (!look_at_layers(ctx, file, title, out)) {
+        if (!is_folder(path)) note_foreign(file);
+        look_at_tensors(ctx, file, title, out);
+    }
     tn_ctx_destroy(ctx);
     free(file);
 }
@@ -142,8 +171,11 @@ int look_main(int argc, char **argv)
     check_not_input("out", look_settings.out, "--labels", look_settings.labels);
     report_begin(false);
     char       *base = several && !in_folder ? copy_text("runs") : base_name(argv[0]);
-    char       *other = look_settings.against ? base_name(look_settings.against) : NULL;
-    char       *both = other ? format_text("%s and %s", base, other) : NULL;
+    char       *names[2] = {NULL, NULL}, *both = NULL;
+    if (look_settings.against) {
+        names_of_two(argv[0], look_settings.against, names);
+        both = format_text("%s and %s", names[0], names[1]);
+    }
     const long long runs = in_folder ? in_folder : arguments;
     char       *many = several ? format_text("%lld run%s", runs, runs == 1 ? "" : "s") : NULL;
     const char *title = look_settings.title ? look_settings.title : many ? many : both ? both : base;
@@ -156,7 +188,8 @@ int look_main(int argc, char **argv)
     free(out);
     free(many);
     free(both);
-    free(other);
+    free(names[0]);
+    free(names[1]);
     free(base);
     return 0;
 }

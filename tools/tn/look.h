@@ -55,7 +55,9 @@ void page_note(const char *format, ...) PRINTF_LIKE(1, 2);
 char *plain_reason(const char *why);
 /* The last part of a path. */
 const char *file_name(const char *path);
-/* Names for two models, new strings: the last parts of their paths, or more where these are equal. */
+/* The name of a file or folder, without its ending, a new string. */
+char *base_name(const char *path);
+/* Names for two models, new strings: base_name, or one part of the path more where these are equal. */
 void names_of_two(const char *a, const char *b, char *names[2]);
 /* The names of the two models of a comparison, and its columns: key, head, what it says. */
 void page_two(page *p, const char *a, const char *b, const char *const columns[][3], size_t count);
@@ -63,6 +65,8 @@ void page_two(page *p, const char *a, const char *b, const char *const columns[]
 void page_nonfinite(const char *name, const tn_tensor *t, int64_t bad, const char *left);
 /* Opens a section, an object of the list `sections`. text: NULL, or what it shows. */
 void page_section(page *p, const char *type, const char *id, const char *title, const char *text);
+/* A whole number that is not negative, with commas, as the script of the page writes it; a new string. */
+char *grouped(int64_t n);
 /* A row of a card. */
 void page_row(page *p, const char *label, const char *format, ...) PRINTF_LIKE(3, 4);
 
@@ -92,6 +96,8 @@ char    *telling_rule(const telling *t);
 tn_cp   *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count);
 /* The edges of the null, which hold for all outputs together, a new list [cp->out]; NULL: it would take long. */
 double  *null_edges(const tn_cp *cp);
+/* The largest |cosine| of a with 19 draws of b's null, which is what unrelated operators have; NaN: it would take long. */
+double   largest_null_cosine(const tn_cp *a, const tn_cp *b);
 /* A section with the eigenvalues of each output; names [cp->out]; edge [cp->out] of the null, or NULL; block: of a language
    model, or -1. */
 void     spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names,
@@ -133,11 +139,15 @@ enum { COMMON_OUTPUTS = 256 };
 #define NULL_OF_PAIRS 1e10
 /* Whether a token is a word, and not a sign or a piece of one, as far as its name and the run's text tell. */
 bool     is_whole_word(const subject *s, int64_t id);
+/* Whether a text may begin with a token: with a letter that does not go on with the word of the token before. */
+bool     begins_word(const subject *s, int64_t id);
 /* The commonest tokens that are words, at most `most`, a new list. */
 int32_t *whole_words(const subject *s, int64_t most, int64_t *count);
 /* The section of a language model that comes first. ids: a text of T tokens. */
 void     learnt_section(page *p, const subject *s, const int32_t *ids, int64_t T);
 void     learnt_of_two(page *p, const subject *s, const subject *other, const int32_t *ids, int64_t T);
+/* What the log of its run says of a file of weights: of the step that its name has, or of the last one. NaN: unknown. */
+reached  reached_by(const char *file);
 
 /* ---- look_blocks.c ----------------------------------------------------------------------------------------------------- */
 
@@ -159,8 +169,9 @@ void     compare_models(page *p, const subject *s, const model *b, const char *p
 
 /* ---- look_language.c --------------------------------------------------------------------------------------------------- */
 
-/* Writes the page of a language model, with --against beside another one. */
-void look_at_model(const char *path, const char *title, const char *out);
+/* Writes the page of a language model, with --against beside another one. read: NULL, or the model, which was read from `file`
+   already; both are freed. */
+void look_at_model(const char *path, const model *read, char *file, const char *title, const char *out);
 
 /* ---- the options ------------------------------------------------------------------------------------------------ look.c */
 

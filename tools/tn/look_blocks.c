@@ -355,9 +355,13 @@ static int32_t *matrix_tokens(const subject *s, int64_t *count)
     *count = V < most ? V : most;
     int32_t *ids = (int32_t *)allocate((size_t)*count, sizeof *ids);
     for (int64_t i = 0; i < *count; i++) ids[i] = *count == V ? (int32_t)i : s->common[i];
-    if (*count < V)
-        page_note("The matrices between tokens have the %lld %s of the %lld tokens.", (long long)*count,
-                  s->frequency ? "commonest" : "first", (long long)V);
+    if (*count < V) {
+        char *shown = grouped(*count), *all = grouped(V);
+        page_note("The matrices between tokens have the %s %s of the %s tokens.", shown, s->frequency ? "commonest" : "first",
+                  all);
+        free(shown);
+        free(all);
+    }
     return ids;
 }
 

@@ -69,7 +69,7 @@ static void measure_moment(course *c, subject *s, const moment *m, const samples
 static void course_section(page *p, const subject *s, const course *c, const samples *x)
 {
     const int64_t H = s->m.desc.heads, L = s->m.desc.layers, shape[2] = {c->kept, LEVELS};
-    char         *name = format_text("%lld held-out tokens", (long long)(x->count * x->length));
+    char         *count = grouped(x->count * x->length), *name = format_text("%s held-out tokens", count);
     page_section(p, "time", "time", "Over the training", "The same numbers at the steps whose weights the run has kept.");
     page_open(p, "steps", '[');
     for (int64_t i = 0; i < c->kept; i++) page_number(p, NULL, c->steps[i]);
@@ -94,6 +94,7 @@ static void course_section(page *p, const subject *s, const course *c, const sam
     }
     page_close(p, ']');
     page_close(p, '}');
+    free(count);
     free(name);
 }
 
@@ -193,7 +194,7 @@ void compare_models(page *p, const subject *s, const model *b, const char *path)
     const int64_t blocks = b->desc.layers < s->m.desc.layers ? b->desc.layers : s->m.desc.layers;
     subject       other = *s;
     other.m = *b;
-    page_section(p, "compare", "compare", "Two models", "How similar the parts of the two models are: 1 for equal ones, 0 for "
+    page_section(p, "compare", "compare", "How similar they are", "How similar the parts of the two models are: 1 for equal ones, 0 for "
                  "unrelated ones. A head is beside the one of the other model whose OV circuit is most similar.");
     page_two(p, s->path, path, columns, sizeof columns / sizeof *columns);
     page_open(p, "rows", '[');

@@ -427,6 +427,7 @@ typedef struct seen {
     const char **names, **every;        /* [quadratic->out]; [all]                 */
     int64_t     *at;                    /* which outputs these are                 */
     double      *edge;                  /* of the null of these, or NULL           */
+    double       right;                 /* share of right answers, NaN: not known  */
     int64_t      all;
 } seen;
 
@@ -448,6 +449,7 @@ static seen see(const network *n, int64_t k)
     const int64_t most = look_settings.outputs == AUTO_COUNT ? 32 : look_settings.outputs;
     seen          s;
     memset(&s, 0, sizeof s);
+    s.right = NAN;
     s.whole = operator_of(n, k);
     s.all = s.whole->out;
     tn_cp *quadratic = s.whole;
@@ -485,10 +487,9 @@ static void shape_row(page *p, const char *label, const tn_tensor *t)
     if (t) page_row(p, label, "%lld \xE2\x86\x92 %lld", (long long)t->shape[t->rank - 1], (long long)t->shape[0]);
 }
 
-static void card_section(page *p, const network *n, const seen *s, const pictures *data)
+static void card_rows(page *p, const network *n, const seen *s, const pictures *data)
 {
     double operations = 0;
-    page_section(p, "card", "card", "The model", "What the file holds.");
     page_open(p, "rows", '[');
     page_row(p, "file", "%s", file_name(n->path));
     page_row(p, "parameters", "%lld", (long long)n->numbers);
@@ -505,9 +506,23 @@ static void card_section(page *p, const network *n, const seen *s, const picture
     operations += (n->embed ? (double)tn_tensor_count(n->embed) : 0) + (n->head ? (double)tn_tensor_count(n->head) : 0);
     page_row(p, "multiplications per input", "%.0f", operations);
     if (s) page_row(p, "outputs", "%lld", (long long)s->all);
-    if (s && data->label && n->count == 1)
-        page_row(p, "share of right answers", "%.4f of %lld", accuracy_of(s->whole, data), (long long)data->count);
+    if (s && isfinite(s->right)) page_row(p, "share of right answers", "%.4f of %lld", s->right, (long long)data->count);
     page_close(p, ']');
+}
+
+/* s [2], names [2]: of both networks, or of the first one, and names are NULL. */
+static void card_section(page *p, const network *const n[2], const seen *const s[2], const pictures *data, char *const names[2])
+{
+    page_section(p, "card", "card", names ? "The models" : "The model", names ? "What the files hold." : "What the file holds.");
+    if (!names) card_rows(p, n[0], s[0], data);
+    else page_open(p, "models", '[');
+    for (int k = 0; names && k < 2; k++) {
+        page_open(p, NULL, '{');
+        page_text(p, "name", names[k]);
+        card_rows(p, n[k], s[k], data);
+        page_close(p, '}');
+    }
+    if (names) page_close(p, ']');
     page_close(p, '}');
 }
 
@@ -521,10 +536,11 @@ static void eigen_section(page *p, const char *id, const char *title, const seen
     double *values = numbers_in(e.values), *vectors = numbers_in(e.vectors);
     int64_t shape[2] = {e.count, e.n};
     page_section(p, "eigen", id, title, picture
-        ? "An output is a sum of value times (eigenvector times input) squared. Each eigenvector is a picture: an input that "
-          "looks like it, or like its negative, raises the output where the value is positive, and lowers it where it is "
-          "negative."
-        : "An output is a sum of value times (eigenvector times input) squared.");
+        ? "The score of an output is a sum over its eigenvectors, each a picture of length one. An eigenvector contributes its "
+          "eigenvalue times the square of its match, which is its inner product with the input. A positive eigenvalue raises the "
+          "score and a negative one lowers it, whether the input looks like the eigenvector or like its negative."
+        : "An output is a sum over its eigenvectors. An eigenvector contributes its eigenvalue times the square of its inner "
+          "product with the input.");
     page_flag(p, "within_null", look_settings.within_null);
     page_open(p, "outputs", '[');
     for (int64_t o = 0; o < cp->out; o++) {
@@ -576,9 +592,9 @@ static void spoke_section(page *p, const seen *s, const pictures *data)
     const int64_t n = s->quadratic->in[0], outputs = s->quadratic->out;
     int64_t       count, *at = chosen_pictures(data, s->all, &count);
     double       *logits = (double *)allocate((size_t)(count * outputs), sizeof *logits);
-    page_section(p, "spoke", "spoke", "Which eigenvectors spoke", "For an input, each eigenvector adds its value times the "
-                 "square of its product with the input. The sum over all of them, and a linear part if there is one, is the "
-                 "output.");
+    page_section(p, "spoke", "spoke", "Contributions to a score", "For an input, each eigenvector contributes its eigenvalue "
+                 "times the square of its match, the inner product with the input. The sum over all of them, and a linear part "
+                 "if there is one, is the score.");
     page_text(p, "eigen", "eigen");
     page_open(p, "examples", '[');
     for (int64_t k = 0; k < count; k++) {
@@ -635,20 +651,17 @@ static void put_model(page *p, const seen *s, const char *name)
 }
 
 /* other: the second model, or NULL. */
-static void live_part(page *p, const seen *s, const seen *other, const char *path)
+static void live_part(page *p, const seen *s, const seen *other, char *const names[2])
 {
     page_open_live(p);
     page_text(p, "kind", other ? "two images" : "images");
     if (!other) put_model(p, s, NULL);
     else {
-        char *names[2];
-        names_of_two(path, look_settings.against, names);
         page_open(p, "models", '[');
         for (int k = 0; k < 2; k++) {
             page_open(p, NULL, '{');
             put_model(p, k ? other : s, names[k]);
             page_close(p, '}');
-            free(names[k]);
         }
         page_close(p, ']');
     }
@@ -657,17 +670,18 @@ static void live_part(page *p, const seen *s, const seen *other, const char *pat
 
 /* ---- the page ---------------------------------------------------------------------------------------------------------- */
 
-/* other: the second model, whose eigenvectors follow those of the first, or NULL. */
-static void layer_sections(page *p, const network *n, int64_t k, const seen *s, const seen *other, bool picture)
+/* other: the second model, whose eigenvectors follow those of the first, or NULL; names: of the models, if there are two. */
+static void layer_sections(page *p, const network *n, int64_t k, const seen *s, const seen *other, char *const names[2],
+                           bool picture)
 {
     const bool  one = n->count == 1;
-    const char *name = n->layers[k].name;
+    const char *name = !one ? n->layers[k].name : names ? names[0] : NULL;
     char       *id[3], *title[3];
     static const char *const ids[] = {"spectra", "eigen", "interactions"}, *const titles[] = {"Spectra", "Eigenvectors",
                                                                                               "Interaction matrices"};
     for (int i = 0; i < 3; i++) {
         id[i] = one ? copy_text(ids[i]) : format_text("%s-%lld", ids[i], (long long)k);
-        title[i] = one ? copy_text(titles[i]) : format_text("%s of %s", titles[i], name);
+        title[i] = name ? format_text("%s of %s", titles[i], name) : copy_text(titles[i]);
     }
     show_stage("%s", title[0]);
     double *own = s->edge ? NULL : null_edges(s->quadratic);
@@ -676,7 +690,9 @@ static void layer_sections(page *p, const network *n, int64_t k, const seen *s, 
     free(own);
     if (other) {
         double *edge = null_edges(other->quadratic);
-        eigen_section(p, "eigen-b", "Eigenvectors of the other model", other, edge, picture);
+        char   *of_other = format_text("Eigenvectors of %s", names[1]);
+        eigen_section(p, "eigen-b", of_other, other, edge, picture);
+        free(of_other);
         free(edge);
     }
     matrix_section(p, id[2], title[2], s);
@@ -687,24 +703,30 @@ static void layer_sections(page *p, const network *n, int64_t k, const seen *s, 
 }
 
 /* The operators of two networks, output by output: cosines of the interaction matrices, and the spectra. */
-static void compare_section(page *p, const seen *a, const seen *b, const char *path_a, const char *path_b)
+static void compare_section(page *p, const seen *a, const seen *b, const char *path, char *const names[2])
 {
-    static const char *const columns[][3] = {
-        {"similarity", "similarity", "cosine of the interaction matrices: 1 for equal ones, 0 for unrelated ones"},
-        {"norm_a", "norm", "of the first model's matrix"}, {"norm_b", "norm there", "of the other model's matrix"}
-    };
+    char        *heads[2];
     const tn_cp *x = a->quadratic, *y = b->quadratic;
     tn_tensor   *t = tn_cp_cosines(x, y);
     tn_spectrum  mine, theirs;
-    double      *norm[2], *v[2];
+    double      *norm[2], *v[2], all = 0;
+    for (int k = 0; k < 2; k++) heads[k] = format_text("norm, %s", names[k]);
+    const char *const columns[][3] = {
+        {"similarity", "cosine", "of the interaction matrices: 1 if they are equal up to a factor, 0 if they are unrelated"},
+        {"norm_a", heads[0], "root of the sum of the squared eigenvalues"},
+        {"norm_b", heads[1], "root of the sum of the squared eigenvalues"}
+    };
+    tn_cp_cosine(x, y, &all);
     check_ctx(x->ctx, "--against");
     if (tn_cp_spectrum(x, 0, &mine) != TN_OK || tn_cp_spectrum(y, 0, &theirs) != TN_OK) check_ctx(x->ctx, "--against");
     double *cosine = numbers_in(t);
     norm[0] = numbers_in(mine.norm), norm[1] = numbers_in(theirs.norm);
     v[0] = numbers_in(mine.values), v[1] = numbers_in(theirs.values);
-    page_section(p, "compare", "compare", "Two models", "How similar the interaction matrices of the two models are, output by "
+    page_section(p, "compare", "compare", "Both models", "How similar the interaction matrices of the two models are, output by "
                  "output, and their eigenvalues.");
-    page_two(p, path_a, path_b, columns, sizeof columns / sizeof *columns);
+    page_two(p, path, look_settings.against, columns, sizeof columns / sizeof *columns);
+    page_number(p, "cosine", all);
+    page_number(p, "unrelated", largest_null_cosine(x, y));
     page_open(p, "rows", '[');
     for (int64_t o = 0; o < x->out; o++) {
         page_open(p, NULL, '{');
@@ -730,6 +752,7 @@ static void compare_section(page *p, const seen *a, const seen *b, const char *p
     tn_spectrum_destroy(&theirs);
     for (size_t k = 0; k < 2; k++) {
         free(norm[k]);
+        free(heads[k]);
         free(v[k]);
     }
     free(cosine);
@@ -766,32 +789,47 @@ static void note_what_is_exact(const network *n)
                   : "The page takes it that it is not, as the file does not say so.", n->residual ? "no" : "yes");
 }
 
-/* What the model is, in a sentence. */
-static void about_network(page *p, const network *n, const seen *s, bool picture, int64_t width, int64_t height)
+static char *layers_of(const network *n)
 {
-    char *layers = n->count == 1 ? format_text("One bilinear layer of %lld hidden units", (long long)n->layers[0].w->shape[0])
-                                 : format_text("%lld bilinear layers", (long long)n->count);
-    char *inputs = picture ? format_text("a picture of %lld \xC3\x97 %lld pixels", (long long)width, (long long)height)
-                           : format_text("%lld numbers", (long long)s->quadratic->in[0]);
-    char *text = format_text("%s, which give%s each of %lld outputs a score for %s.", layers, n->count == 1 ? "s" : "",
-                             (long long)s->all, inputs);
-    page_text(p, "about", text);
-    free(text);
-    free(inputs);
-    free(layers);
+    return n->count == 1 ? format_text("one bilinear layer of %lld hidden units", (long long)n->layers[0].w->shape[0])
+                         : format_text("%lld bilinear layers", (long long)n->count);
 }
 
-static void learnt_classes(page *p, bool picture)
+/* What the model is, or both, in two sentences. other: the second one, or NULL. */
+static void about_network(page *p, const network *n, const network *other, const seen *s, bool picture, int64_t width,
+                          int64_t height)
 {
-    const bool two = look_settings.against != NULL;
-    page_section(p, "learnt", "learnt", two ? "What both have learnt" : "What it has learnt", two
-        ? "For each output the pattern that speaks most for it and the one that speaks most against it, of both models, and "
-          "the cosine of their matrices: 1 if both look for the same."
-        : picture
-        ? "For each output the two patterns that speak most for it, and below them the two that speak most against it: an "
-          "input like a pattern, or like its negative, moves the score by the pattern's number times the square of the match."
-        : "How many patterns each output looks for: the eigenvalues of its matrix.");
-    page_text(p, "of", two ? "two" : picture ? "classes" : "tensors");
+    char *first = layers_of(n), *second = other ? layers_of(other) : NULL;
+    char *inputs = picture ? format_text("a picture of %lld \xC3\x97 %lld pixels", (long long)width, (long long)height)
+                           : format_text("%lld numbers", (long long)s->quadratic->in[0]);
+    char *what = !other ? format_text("A network with %s. It", first) : !strcmp(first, second)
+               ? format_text("Two networks, each with %s. Each", first)
+               : format_text("Two networks, with %s and with %s. Each", first, second);
+    char *text = format_text("%s gives %s a score for each of %lld outputs%s.", what, inputs, (long long)s->all,
+                             picture && s->all > 1 ? "; the largest score is its answer" : "");
+    page_text(p, "about", text);
+    free(text);
+    free(what);
+    free(inputs);
+    free(second);
+    free(first);
+}
+
+/* other: the second model, or NULL. */
+static void learnt_classes(page *p, const seen *s, const seen *other, int64_t count, bool picture)
+{
+    page_section(p, "learnt", "learnt", other ? "What both have learnt" : "What it has learnt", picture
+        ? "Each picture is an eigenvector of an output, of length one. Its match with an input is their inner product: the sum "
+          "of products, pixel by pixel. It contributes the number below it, its eigenvalue, times the square of the match to "
+          "the score of the output. A positive eigenvalue raises the score and a negative one lowers it, for an input like the "
+          "picture and for one like its negative."
+        : "The eigenvalues of each output's matrix: few large ones mean that few eigenvectors decide the output.");
+    page_text(p, "of", other ? "two" : picture ? "classes" : "tensors");
+    page_open(p, "right", '[');
+    page_number(p, NULL, s->right);
+    if (other) page_number(p, NULL, other->right);
+    page_close(p, ']');
+    page_number(p, "pictures", (double)count);
     page_close(p, '}');
 }
 
@@ -810,6 +848,8 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     page     p;
     pictures data;
     int64_t  width = 0, height = 0;
+    char    *names[2] = {NULL, NULL};           /* of two models */
+    const bool two = look_settings.against != NULL;
     if (!read_network(&n, ctx, path)) {
         close_network(&n);
         return false;
@@ -821,40 +861,47 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
         s = see(&n, 0);
         data = read_pictures(ctx, s.quadratic->in[0]);
         note_what_is_exact(&n);
+        if (data.label && n.count == 1) s.right = accuracy_of(s.whole, &data);
     }
-    if (look_settings.against && n.broken) fail("%s has numbers that are NaN or infinite, expected none with --against", path);
-    if (look_settings.against) {
+    if (two && n.broken) fail("%s has numbers that are NaN or infinite, expected none with --against", path);
+    if (two) {
         t = see_other(&m, ctx, &s);
-        page_note("Spectra, matrices and the linear part are of the first model.");
+        names_of_two(path, look_settings.against, names);
+        if (data.label && m.count == 1 && t.all == s.all) t.right = accuracy_of(t.whole, &data);
+        page_note("Spectra, matrices and the linear part are of %s.", names[0]);
     }
     bool picture = !n.broken && find_pixels(s.quadratic->in[0], &width, &height);
-    page_begin(&p, "look", look_settings.against ? "comparison" : picture ? "images" : "tensor", title);
+    page_begin(&p, "look", two ? "comparison" : picture ? "images" : "tensor", title);
     if (picture) page_pixels(&p, width, height);
     if (!n.broken) {
         page_open(&p, "names", '{');
         page_names(&p, "outputs", s.names, s.quadratic->out);
         page_close(&p, '}');
+        about_network(&p, &n, two ? &m : NULL, &s, picture, width, height);
     }
-    if (!n.broken) about_network(&p, &n, &s, picture, width, height);
     page_open(&p, "sections", '[');
-    if (!n.broken && (!look_settings.against || picture)) learnt_classes(&p, picture);
-    card_section(&p, &n, n.broken ? NULL : &s, &data);
-    if (look_settings.against) compare_section(&p, &s, &t, path, look_settings.against);
+    if (!n.broken && (!two || picture)) learnt_classes(&p, &s, two ? &t : NULL, data.count, picture);
+    const network *const both[2] = {&n, &m};
+    const seen *const both_seen[2] = {n.broken ? NULL : &s, &t};
+    card_section(&p, both, both_seen, &data, two ? names : NULL);
+    if (two) compare_section(&p, &s, &t, path, names);
     for (int64_t k = 0; !n.broken && k < n.count; k++) {
         seen other = k ? see(&n, k) : s;
-        layer_sections(&p, &n, k, &other, look_settings.against && k + 1 == n.count ? &t : NULL, picture);
+        layer_sections(&p, &n, k, &other, two && k + 1 == n.count ? &t : NULL, two ? names : NULL, picture);
         if (k) free_seen(&other);
     }
     if (s.linear) linear_section(&p, &s);
     if (data.x && n.count == 1) spoke_section(&p, &s, &data);
     page_close(&p, ']');
     if (picture && n.count == 1 && s.quadratic->out == s.all && look_settings.live)
-        live_part(&p, &s, look_settings.against ? &t : NULL, path);
+        live_part(&p, &s, two ? &t : NULL, names);
     page_write(&p, out, look_settings.out ? BY_USER : BY_NAME);
     free_seen(&s);
-    if (look_settings.against) {
+    if (two) {
         free_seen(&t);
         close_network(&m);
+        free(names[0]);
+        free(names[1]);
     }
     free(data.label);
     close_network(&n);

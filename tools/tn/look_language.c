@@ -19,12 +19,18 @@ static void model_rows(page *p, const subject *s)
     char                       name[128];
     buffer                     kinds = {0};
     model_name(d, name, sizeof name);
-    page_row(p, "file", "%s", file_name(s->file));
+    char                      *folder = folder_of(s->file), *in = base_name(folder);
+    const double               step = reached_by(s->file).step;
+    page_row(p, "file", "%s%s%s", strcmp(folder, "./") ? in : "", strcmp(folder, "./") ? "/" : "", file_name(s->file));
+    if (!isnan(step)) page_row(p, "training step", "%.0f", step);
+    free(folder);
+    free(in);
     page_row(p, "model", "%s", name);
     page_row(p, "parameters", "%lld", (long long)cost.params);
     page_row(p, "parameters in tables", "%lld", (long long)cost.table);
     page_row(p, "blocks, width, heads", "%lld, %lld, %lld", (long long)d->layers, (long long)d->dim, (long long)d->heads);
-    page_row(p, "vocabulary, context", "%lld, %lld", (long long)d->vocab, (long long)d->context);
+    page_row(p, "tokens of the vocabulary", "%lld", (long long)d->vocab);
+    page_row(p, "tokens of the context", "%lld", (long long)d->context);
     for (int64_t l = 0; l < d->layers; l++) {
         const tn_transformer_block *b = &s->m.net.blocks[l];
         char *one = format_text("%s, %s", tn_attention_kind_name(b->attn.desc.kind), tn_mlp_kind_name(b->mlp.desc.kind));
@@ -33,9 +39,10 @@ static void model_rows(page *p, const subject *s)
     }
     page_row(p, "attention, MLP", "%s", kinds.data);
     page_row(p, "MFLOP per token", "%.4g", cost.forward / 1e6);
-    if (s->has_run)
-        page_row(p, "tokens of its text", "%lld to train on, %lld held out", (long long)s->run.train_count,
-                 (long long)s->run.held_count);
+    if (s->has_run) {
+        page_row(p, "tokens to train on", "%lld", (long long)s->run.train_count);
+        page_row(p, "tokens held out", "%lld", (long long)s->run.held_count);
+    }
     free(kinds.data);
 }
 
@@ -47,7 +54,7 @@ static void gram_rules(page *p, const double grams[2])
         if (isnan(grams[k])) continue;
         page_open(p, NULL, '{');
         page_number(p, "y", grams[k]);
-        page_text(p, "label", k ? "5-grams" : "trigrams");
+        page_text(p, "label", k ? "5-gram counts" : "trigram counts");
         page_close(p, '}');
     }
     page_close(p, ']');
@@ -110,26 +117,74 @@ static void curve_of_log(page *p, const char *path)
     free(text);
 }
 
-/* What the model is, in a sentence. */
-static void about_model(page *p, const subject *s)
+static char *blocks_of(const subject *s)
 {
     const tn_transformer_desc *d = &s->m.desc;
     const tn_transformer_block *b = &s->m.net.blocks[0];
-    char *text = format_text("A transformer with %lld block%s of width %lld: %lld heads (%s) and a %s MLP in each. It predicts "
-                             "the next of %lld tokens.", (long long)d->layers, d->layers == 1 ? "" : "s", (long long)d->dim,
-                             (long long)d->heads, tn_attention_kind_name(b->attn.desc.kind),
-                             tn_mlp_kind_name(b->mlp.desc.kind), (long long)d->vocab);
-    page_text(p, "about", text);
-    free(text);
+    return format_text("%lld block%s of width %lld: %lld heads (%s) and a %s MLP in each", (long long)d->layers,
+                       d->layers == 1 ? "" : "s", (long long)d->dim, (long long)d->heads,
+                       tn_attention_kind_name(b->attn.desc.kind), tn_mlp_kind_name(b->mlp.desc.kind));
 }
 
-static void card_section(page *p, const subject *s)
+/* Of a file of weights within a run: which step it has, a sentence that begins with a blank; else an empty text. */
+static char *origin_of(const subject *s, const char *who)
 {
-    char *folder = folder_of(s->file), *log = join_path(folder, "log.jsonl");
-    page_section(p, "card", "card", "The model", "What it is, what it costs, and how it was trained.");
+    const double step = reached_by(s->file).step;
+    char        *folder = folder_of(s->file), *name = base_name(folder), *text;
+    text = isnan(step) || !strcmp(file_name(s->file), "model.safetensors") ? copy_text("")
+         : format_text(" %s has the weights of step %.0f of the run %s.", who, step, name);
+    free(folder);
+    free(name);
+    return text;
+}
+
+/* What the model is, or both are, in a few sentences. other: NULL: one model. */
+static void about_model(page *p, const subject *s, const subject *other)
+{
+    char *a = blocks_of(s), *b = other ? blocks_of(other) : NULL, *vocab = grouped(s->m.desc.vocab), *text, *names[2] = {0};
+    if (other) names_of_two(s->path, other->path, names);
+    char *first = origin_of(s, other ? names[0] : "It"), *second = other ? origin_of(other, names[1]) : NULL;
+    if (!other) text = format_text("A transformer with %s. Its vocabulary has %s tokens.%s", a, vocab, first);
+    else if (!strcmp(a, b))
+        text = format_text("Two transformers, each with %s. Their vocabulary has %s tokens.%s%s", a, vocab, first, second);
+    else
+        text = format_text("Two transformers. %s has %s; %s has %s. Their vocabulary has %s tokens.%s%s", names[0], a, names[1],
+                           b, vocab, first, second);
+    page_text(p, "about", text);
+    char *all[] = {text, first, second, names[0], names[1], vocab, a, b};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) free(all[k]);
+}
+
+static void rows_of(page *p, const subject *s)
+{
     page_open(p, "rows", '[');
     model_rows(p, s);
     page_close(p, ']');
+}
+
+/* other: NULL: one model. */
+static void card_section(page *p, const subject *s, const subject *other)
+{
+    char *folder = folder_of(s->file), *log = join_path(folder, "log.jsonl"), *names[2];
+    if (!other) {
+        page_section(p, "card", "card", "The model", "What it is, what it costs, and how it was trained.");
+        rows_of(p, s);
+    } else {
+        names_of_two(s->path, other->path, names);
+        char *text = format_text("What they are, and what they cost%s%s.", is_file(log) ? "; below, the training of " : "",
+                                 is_file(log) ? names[0] : "");
+        page_section(p, "card", "card", "The models", text);
+        free(text);
+        page_open(p, "models", '[');
+        for (int k = 0; k < 2; k++) {
+            page_open(p, NULL, '{');
+            page_text(p, "name", names[k]);
+            rows_of(p, k ? other : s);
+            page_close(p, '}');
+            free(names[k]);
+        }
+        page_close(p, ']');
+    }
     if (is_file(log)) curve_of_log(p, log);
     page_close(p, '}');
     free(log);
@@ -387,23 +442,46 @@ static void live_part(page *p, const subject *s, const subject *other, const cha
 
 /* ---- the page ---------------------------------------------------------------------------------------------------------- */
 
-/* The text that patterns and paths are of: given, or the beginning of a text of the held-out part, up to a place where a word
-   follows; a text of the program's own without it. NULL: none. */
+/* How well a text begins with token k of the held-out part: after the mark of an end or a beginning 3, after the end of a
+   sentence 2, with a word 1, else 0. The mark before the whole part says nothing: it may be cut within a word. */
+static int quality_of_beginning(const subject *s, int64_t k)
+{
+    const tn_tokenizer *t = s->m.tokenizer;
+    const int32_t      *ids = s->run.held, last = k ? ids[k - 1] : -1;
+    if (k > 1 && t && (last == tn_tokenizer_bos(t) || last == tn_tokenizer_eos(t))) return 3;
+    if (!begins_word(s, ids[k])) return 0;
+    const size_t n = k ? strlen(s->names[last]) : 0;
+    return n && strchr(".!?\n", s->names[last][n - 1]) ? 2 : k ? 1 : 0;
+}
+
+/* The first of the best places where a text of n tokens can begin, with one after it. */
+static int64_t place_of_beginning(const subject *s, int64_t n)
+{
+    int64_t best = 0;
+    int     most = 0;
+    for (int64_t k = 0; k + n < s->run.held_count && most < 3; k++) {
+        const int quality = quality_of_beginning(s, k);
+        if (quality > most) most = quality, best = k;
+    }
+    return best;
+}
+
+/* The text that patterns and paths are of: given, or the beginning of a text or sentence of the held-out part, up to a place
+   where a word follows; a text of the program's own without it. NULL: none. */
 static char *text_to_read(const subject *s)
 {
     size_t         bytes;
     buffer         b = {0};
-    const int64_t  bos = s->m.tokenizer ? tn_tokenizer_bos(s->m.tokenizer) : -1, all = s->has_run ? s->run.held_count : 0;
+    const int64_t  all = s->has_run ? s->run.held_count : 0;
     const int32_t *ids = s->run.held;
-    int64_t        first = 0, n = TEXT_TOKENS - 1 < s->m.desc.context - 1 ? TEXT_TOKENS - 1 : s->m.desc.context - 1;
+    int64_t        n = TEXT_TOKENS - 1 < s->m.desc.context - 1 ? TEXT_TOKENS - 1 : s->m.desc.context - 1;
     if (look_settings.text) return copy_text(look_settings.text);
     if (all < 2 || n < 1) {
         if (!s->m.tokenizer || s->m.desc.context < TEXT_TOKENS) return NULL;
         page_note("The run's text is not here, so the page begins with a text of its own (--text TEXT chooses another one).");
         return copy_text("Once upon a time");
     }
-    while (bos >= 0 && first < all && ids[first] != bos) first++;
-    first = first + n < all ? first + (bos >= 0) : 0;
+    const int64_t first = place_of_beginning(s, n);
     if (n > all - first) n = all - first;
     for (int64_t k = n; k > n / 2; k--) if (first + k < all && is_whole_word(s, ids[first + k])) { n = k; break; }
     if (s->m.tokenizer) return decode_tokens(s->m.tokenizer, ids + first, n, &bytes);
@@ -411,11 +489,11 @@ static char *text_to_read(const subject *s)
     return b.data;
 }
 
-/* The model of --against, in the context of the first. */
-static void open_other(const subject *s, model *b)
+/* The model of --against, in the context of the first. *file: of its weights, a new string. */
+static void open_other(const subject *s, model *b, char **file)
 {
     const char *path = look_settings.against;
-    open_model_in(s->m.ctx, b, path, circuit_settings.tokenizer, NULL);
+    open_model_in(s->m.ctx, b, path, circuit_settings.tokenizer, file);
     check_finite(b, path);
     if (b->desc.vocab != s->m.desc.vocab)
         fail("%s has a vocabulary of %lld tokens, expected %lld, that of %s", path, (long long)b->desc.vocab,
@@ -423,7 +501,7 @@ static void open_other(const subject *s, model *b)
     check_names(s, b, path);
 }
 
-void look_at_model(const char *path, const char *title, const char *out)
+void look_at_model(const char *path, const model *read, char *file, const char *title, const char *out)
 {
     model    b;
     subject  s, other;
@@ -432,18 +510,27 @@ void look_at_model(const char *path, const char *title, const char *out)
     int32_t *ids = NULL;
     int64_t  T = 0;
     look_is_of(LOOK_LANGUAGE);
-    open_subject(&s, path, true);
+    if (read) adopt_subject(&s, path, read, file);
+    else open_subject(&s, path, true);
     check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.data);
     check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.val);
     int64_t V = s.m.desc.vocab;
-    if (look_settings.against) open_other(&s, &b);
     other = s;
     if (look_settings.against) {
+        open_other(&s, &b, &other.file);
         other.m = b;
-        page_note("What follows the section that compares both models is of the first one.");
+        other.path = look_settings.against;
     }
+    const subject *second = look_settings.against ? &other : NULL;
     page_begin(&p, "look", look_settings.against ? "comparison" : "language", title);
-    about_model(&p, &s);
+    about_model(&p, &s, second);
+    if (second) {
+        char *names[2];
+        names_of_two(path, second->path, names);
+        page_text(&p, "first", names[0]);           /* of which the sections are that are of one model */
+        free(names[0]);
+        free(names[1]);
+    }
     page_open(&p, "names", '{');
     page_names(&p, "tokens", s.names, V);
     page_names(&p, "outputs", s.names, 0);
@@ -453,7 +540,7 @@ void look_at_model(const char *path, const char *title, const char *out)
     page_close(&p, '}');
     T = 0;
     page_open(&p, "sections", '[');
-    card_section(&p, &s);
+    card_section(&p, &s, second);
     if (!note_nonfinite(&s.m)) {
         if (look_settings.against) compare_models(&p, &s, &b, look_settings.against);
         char *text = text_to_read(&s);
@@ -468,11 +555,12 @@ void look_at_model(const char *path, const char *title, const char *out)
         if (is_folder(path)) time_section(&p, &s);
         page_close(&p, ']');
         put_evidence(&p, &s, ids, T);
-        if (look_settings.live) live_part(&p, &s, look_settings.against ? &other : NULL, text);
+        if (look_settings.live) live_part(&p, &s, second, text);
         free(text);
     } else page_close(&p, ']');
     page_write(&p, out, look_settings.out ? BY_USER : BY_NAME);
     free(ids);
     free(pairs.data);
+    if (second) free(other.file);
     close_subject(&s);
 }

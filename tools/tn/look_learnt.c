@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = 64, SHOWN_WORDS = 5, NEXT = 5, PAIR_WORDS = 192, PAIRS_OF = 2, LEAST_LETTERS = 3, SHOWN_OUTPUTS = 8 };
+enum { WORDS = 64, SHOWN_WORDS = 5, NEXT = 5, PAIR_WORDS = 192, PAIRS_OF = 2, LEAST_LETTERS = 3, SHOWN_OUTPUTS = 8,
+       BOTH_TOKENS = 4096 };
 
 /* ---- whole words ------------------------------------------------------------------------------------------------------- */
 
@@ -50,18 +51,49 @@ static int64_t *endings(const subject *s, word_marks marks)
     return ends;
 }
 
-bool is_whole_word(const subject *s, int64_t id)
+/* How words begin, and where they end, of the subject that was asked for last. */
+static word_marks words_of(const subject *s, const int64_t **ends)
 {
     static word_marks     marks;
-    static int64_t       *ends;
+    static int64_t       *found;
     static const subject *of;
     if (of != s) {
         marks = marks_of(s);
-        free(ends);
-        ends = endings(s, marks);
+        free(found);
+        found = endings(s, marks);
     }
     of = s;
+    *ends = found;
+    return marks;
+}
+
+bool is_whole_word(const subject *s, int64_t id)
+{
+    const int64_t   *ends;
+    const word_marks marks = words_of(s, &ends);
     return is_word(s->names[id], marks) && ends[id] >= 0;
+}
+
+bool begins_word(const subject *s, int64_t id)
+{
+    const int64_t   *ends;
+    const word_marks marks = words_of(s, &ends);
+    const char      *name = s->names[id] + (marks == MARKS_BLANK && s->names[id][0] == ' ');
+    return isalpha((unsigned char)name[0]) && !goes_on(s->names[id], marks);
+}
+
+/* What the signs in names of tokens mean. */
+static void put_signs(page *p, const subject *s)
+{
+    const int64_t    bos = s->m.tokenizer ? tn_tokenizer_bos(s->m.tokenizer) : -1, *ends;
+    const word_marks marks = words_of(s, &ends);
+    const char *const signs[][2] = {
+        {bos >= 0 ? s->names[bos] : NULL, "is the beginning of a text"},
+        {marks == MARKS_PIECE ? "##" : NULL, "continues the word before it"}, {marks == MARKS_BLANK ? " " : NULL, "is a blank"}
+    };
+    page_open(p, "signs", '[');
+    for (size_t k = 0; k < sizeof signs / sizeof *signs; k++) if (signs[k][0]) page_names(p, NULL, signs[k], 2);
+    page_close(p, ']');
 }
 
 int32_t *whole_words(const subject *s, int64_t most, int64_t *count)
@@ -190,14 +222,33 @@ static int by_nats(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double put_losses(page *p, const subject *s, double *best_gram)
+reached reached_by(const char *file)
 {
-    char         *folder = folder_of(s->file);
-    const reached r = read_reached(folder);
-    const double  own = r.held;
-    loss_row      rows[4] = {{"this model", own, true}, {"trigrams", r.trigram, false}, {"5-grams", r.fivegram, false},
-                             {"all tokens alike", log((double)s->m.desc.vocab), false}};
-    *best_gram = fmin(r.trigram, r.fivegram);
+    char       *folder = folder_of(file), *checkpoint;
+    const char *name = file_name(file), *at = strchr(name, '-');
+    long long   step = -1;
+    char        weights[64];
+    if (at && sscanf(at, "-%lld.safetensors", &step) != 1) step = -1;
+    snprintf(weights, sizeof weights, WEIGHTS_FILE, step);
+    checkpoint = checkpoint_path(folder, step);
+    const bool at_step = step >= 0 && (!strcmp(name, weights) || !strcmp(name, file_name(checkpoint)));
+    reached    r = read_reached(folder, at_step ? (double)step : NAN);
+    if (at_step && !isnan(r.tokens)) r.step = (double)step;
+    else if (!strcmp(name, "best.safetensors")) r.held = r.best, r.step = r.best_step;
+    else if (strcmp(name, "model.safetensors")) r.held = r.step = NAN;
+    free(checkpoint);
+    free(folder);
+    return r;
+}
+
+/* Puts what the model has reached beside counts of n-grams, and says in a sentence which is better, a new string or NULL. */
+static char *put_losses(page *p, const subject *s)
+{
+    const reached r = reached_by(s->file);
+    const double  own = r.held, gram = fmin(r.trigram, r.fivegram);
+    const bool    five = !(r.fivegram > r.trigram);
+    loss_row      rows[4] = {{"this model", own, true}, {"trigram counts", r.trigram, false},
+                             {"5-gram counts", r.fivegram, false}, {"uniform guess", log((double)s->m.desc.vocab), false}};
     if (!isnan(own)) {
         qsort(rows, 4, sizeof *rows, by_nats);
         page_open(p, "losses", '[');
@@ -211,8 +262,10 @@ static double put_losses(page *p, const subject *s, double *best_gram)
         }
         page_close(p, ']');
     }
-    free(folder);
-    return own;
+    return isnan(own) || isnan(gram) ? NULL
+        : format_text("On text that it has not seen it predicts %s than counting sequences of up to %s tokens: its loss is %.2f "
+                      "nats per token, that of %s counts %.2f.", own < gram ? "better" : "no better", five ? "five" : "three",
+                      own, five ? "5-gram" : "trigram", gram);
 }
 
 /* ---- one text, and words alone ------------------------------------------------------------------------------------------ */
@@ -443,30 +496,95 @@ static void put_pairs(page *p, const subject *s, double unit)
 
 void learnt_section(page *p, const subject *s, const int32_t *ids, int64_t T)
 {
-    double gram;
     page_section(p, "learnt", "learnt", "What it has learnt", NULL);
     page_text(p, "of", "language");
-    const double own = put_losses(p, s, &gram);
-    if (!isnan(own) && !isnan(gram)) {
-        char *text = format_text("It predicts text that it has not seen %s counts of up to five words would: a loss of %.2f "
-                                 "nats per token, %.2f with such counts.", own < gram ? "better than" : "no better than", own,
-                                 gram);
-        page_text(p, "text", text);
-        free(text);
-    } else page_text(p, "text", "What it expects after single words, and a text that it continues: its own predictions, from "
-                     "the weights alone.");
+    char *text = put_losses(p, s);
+    page_text(p, "text", text ? text : "What it expects after single words, and a text that it continues: its own predictions, "
+              "from the weights alone.");
+    free(text);
+    put_signs(p, s);
     if (T) put_example(p, s, ids, T);
     put_words(p, s);
     put_pairs(p, s, typical_unit(s));
     page_close(p, '}');
 }
 
+/* Two models after each token of the same text: the sums of their losses, of the difference of these and its square, and how
+   often the likeliest token is the same. */
+typedef struct both { double loss[2], apart, squares; int64_t same, count; } both;
+
+/* After ids[from] to ids[n-1], each with all tokens before it; ids[n] is known. */
+static void add_both(both *x, const subject *s, const subject *other, const int32_t *ids, int64_t from, int64_t n)
+{
+    const int64_t V = s->m.desc.vocab;
+    tn_ctx       *ctx = s->m.ctx;
+    double       *v[2];
+    for (int k = 0; k < 2; k++) {
+        tn_ctx_reset(ctx);
+        v[k] = numbers_in(tn_log_softmax(ctx, tn_transformer_forward(ctx, k ? &other->m.net : &s->m.net,
+                                                                     ids_tensor(ctx, ids, n))));
+    }
+    for (int64_t i = from; i < n; i++) {
+        const double a = -v[0][i * V + ids[i + 1]], b = -v[1][i * V + ids[i + 1]];
+        x->loss[0] += a, x->loss[1] += b, x->apart += a - b, x->squares += (a - b) * (a - b);
+        x->same += largest(v[0] + i * V, V) == largest(v[1] + i * V, V);
+    }
+    x->count += n - from;
+    free(v[0]);
+    free(v[1]);
+}
+
+/* Both on held-out text of the run, or where that is not here on the text of the page. As in the evaluation of a run, a token
+   has at least half a window before it. */
+static both measure_both(const subject *s, const subject *other, bool held, const int32_t *ids, int64_t T)
+{
+    both          x = {{0, 0}, 0, 0, 0, 0};
+    const int64_t context = s->m.desc.context < other->m.desc.context ? s->m.desc.context : other->m.desc.context;
+    if (!held) {
+        add_both(&x, s, other, ids, 0, T - 1 < context ? T - 1 : context);
+        return x;
+    }
+    circuit_settings.tokens = BOTH_TOKENS;
+    samples w = text_samples(s, NULL, context);
+    for (int64_t k = 0; k < w.count; k++) add_both(&x, s, other, w.ids + w.start[k], w.length / 2, w.length);
+    free_samples(&w);
+    return x;
+}
+
+/* Which of two models predicts better: by the losses in the logs of their runs, and whether the difference is more than two
+   standard errors where it can be measured. Tokens are taken as independent. */
+static char *better_of_two(const subject *s, const subject *other, const char *const names[2], const int32_t *ids, int64_t T)
+{
+    const bool   held = s->has_run && s->run.held_count > 1;
+    const both   x = measure_both(s, other, held, ids, T);
+    const double n = (double)x.count, a = reached_by(s->file).held, b = reached_by(other->file).held, apart = x.apart / n;
+    const double error = sqrt(fmax(0, x.squares / n - apart * apart) / n);
+    const bool   logged = !isnan(a) && !isnan(b);
+    const int    worse = held ? (apart > 2 * error) - (apart < -2 * error) : logged ? (a > b) - (a < b) : 0;
+    char *losses = format_text("the loss of %s is %.2f nats per token, that of %s %.2f", names[0],
+                               logged ? a : x.loss[0] / n, names[1], logged ? b : x.loss[1] / n);
+    char *count = grouped(x.count), *first = held || logged
+        ? format_text("%s predicts better: on held-out text %s.", worse ? names[worse > 0] : "Neither", losses)
+        : format_text("Which predicts better is unknown, because the text of the run is not here: tn eval RUN FILE measures "
+                      "it. On the text below %s.", losses);
+    char *text = format_text("%s They have the same likeliest next token after %.0f %% of %s tokens of %s.", first,
+                             100 * (double)x.same / n, count, held ? "that text" : "the text below");
+    free(losses);
+    free(count);
+    free(first);
+    return text;
+}
+
 void learnt_of_two(page *p, const subject *s, const subject *other, const int32_t *ids, int64_t T)
 {
     char *names[2];
     names_of_two(s->path, look_settings.against, names);
-    page_section(p, "learnt", "learnt", "What both say", "One text, and what each of the two models expects next.");
+    char *text = T > 1 ? better_of_two(s, other, (const char *const *)names, ids, T)
+                       : copy_text("One text, and what each of the two models expects next.");
+    page_section(p, "learnt", "learnt", "What each predicts", text);
+    free(text);
     page_text(p, "of", "texts");
+    put_signs(p, s);
     page_open(p, "example", '{');
     put_tokens(p, s, ids, T);
     page_open(p, "models", '[');

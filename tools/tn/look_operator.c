@@ -118,6 +118,21 @@ double *null_edges(const tn_cp *cp)
     return edge;
 }
 
+double largest_null_cosine(const tn_cp *a, const tn_cp *b)
+{
+    double largest = 0;
+    if (8.0 * DRAWS * (double)a->terms * (double)b->terms * (double)a->in[0] > edge_operations) return NAN;
+    for (int64_t k = 0; k < DRAWS; k++) {
+        double cosine = 0;
+        tn_cp *null = tn_cp_null(b, NULL, k);
+        if (null) tn_cp_cosine(a, null, &cosine);
+        check_ctx(b->ctx, "the null of a cosine");
+        largest = fmax(largest, fabs(cosine));
+        tn_cp_destroy(null);
+    }
+    return largest;
+}
+
 /* Counts the eigenvalues beyond the null of the first n outputs of a list. */
 static void count_beyond(const tn_cp *cp, ranked *list, int64_t n)
 {
@@ -192,12 +207,12 @@ void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp
     int64_t n = spectrum.count;
     page_section(p, "spectra", id, title, edge
         ? "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large "
-          "ones mean that the output looks for few patterns. The edge is the largest eigenvalue of 19 copies of the layer whose "
+          "ones mean that few eigenvectors decide the output. The edge is the largest eigenvalue of 19 copies of the layer whose "
           "weights were shuffled, in any output that was compared, relative to what is usual for each. Values below it are within "
           "the null: chance alone gives such values, and their eigenvectors say nothing. Of twenty layers without any structure "
           "one has an output with a value beyond it."
         : "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large "
-          "ones mean that the output looks for few patterns.");
+          "ones mean that few eigenvectors decide the output.");
     if (block >= 0) page_number(p, "block", (double)block);
     page_open(p, "groups", '[');
     for (int64_t o = 0; o < cp->out; o++) {

@@ -129,14 +129,35 @@ const char *file_name(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
+/* The last parts of a path, without a slash at its end and the ending of the file. */
+static char *last_parts(const char *path, int count)
+{
+    size_t      n = strlen(path);
+    const char *name, *dot;
+    while (n > 1 && path[n - 1] == '/') n--;
+    name = path + n;
+    do {
+        if (name > path) name--;
+        while (name > path && name[-1] != '/') name--;
+    } while (--count && name > path + 1);
+    n -= (size_t)(name - path);
+    for (dot = name + n; dot > name && *dot != '.' && *dot != '/'; ) dot--;
+    if (dot > name && (!strncmp(dot, ".safetensors", 12) || !strncmp(dot, ".npy", 4))) n = (size_t)(dot - name);
+    if (!n || *name == '.' || *name == '/') return copy_text("look");
+    return format_text("%.*s", (int)n, name);
+}
+
+char *base_name(const char *path) { return last_parts(path, 1); }
+
 void names_of_two(const char *a, const char *b, char *names[2])
 {
-    const char *path[2] = {a, b};
-    const bool  same = !strcmp(file_name(a), file_name(b));
-    for (int k = 0; k < 2; k++) {
-        const char *name = file_name(path[k]);
-        if (same && name - path[k] > 1) for (name -= 1; name > path[k] && name[-1] != '/'; ) name--;
-        names[k] = copy_text(name);
+    names[0] = base_name(a);
+    names[1] = base_name(b);
+    if (!strcmp(names[0], names[1])) {
+        free(names[0]);
+        free(names[1]);
+        names[0] = last_parts(a, 2);
+        names[1] = last_parts(b, 2);
     }
     if (!strcmp(names[0], names[1])) {
         free(names[1]);
@@ -171,6 +192,18 @@ static char *without_folders(const char *text)
     }
     buffer_add(&b, "", 1);
     return b.data;
+}
+
+char *grouped(int64_t n)
+{
+    char *text = format_text("%lld", (long long)n);
+    for (size_t at = strlen(text); at > 3; ) {
+        at -= 3;
+        char *more = format_text("%.*s,%s", (int)at, text, text + at);
+        free(text);
+        text = more;
+    }
+    return text;
 }
 
 void page_row(page *p, const char *label, const char *format, ...)

@@ -135,7 +135,7 @@ char *folder_of(const char *path)
     return slash ? format_text("%.*s", (int)(slash - path) + 1, path) : copy_text("./");
 }
 
-void check_size(const tn_transformer_desc *desc, const tn_safetensors *st, const char *path, int64_t shared)
+char *size_refusal(const tn_transformer_desc *desc, const tn_safetensors *st, const char *path, int64_t shared)
 {
     const double needed = (double)tn_transformer_cost_of(desc, 1).params;
     double       there = 0;
@@ -145,8 +145,14 @@ void check_size(const tn_transformer_desc *desc, const tn_safetensors *st, const
         for (int64_t k = 0; k < e->rank; k++) numbers *= (double)e->shape[k];
         there += numbers;
     }
-    if (needed > there * (double)shared)
-        fail("%s holds %.4g numbers, expected the %.4g of the model that its config describes", path, there, needed);
+    if (needed <= there * (double)shared) return NULL;
+    return format_text("%s holds %.4g numbers, expected the %.4g of the model that its config describes", path, there, needed);
+}
+
+void check_size(const tn_transformer_desc *desc, const tn_safetensors *st, const char *path)
+{
+    char *why = size_refusal(desc, st, path, 1);
+    if (why) fail("%s", why);
 }
 
 /* Ids, separated by spaces; `text` may be NULL. Returns how many are below vocab, at most `max`. */
@@ -194,7 +200,7 @@ void open_model_in(tn_ctx *ctx, model *m, const char *path, const char *tokenize
     else if (is_file(beside)) tn_transformer_config_read(m->ctx, tn_source_path(beside), &m->desc);
     else fail("%s does not describe its model, expected %s beside it", file, beside);
     check_ctx(m->ctx, text ? file : "model");
-    check_size(&m->desc, st, file, 1);
+    check_size(&m->desc, st, file);
     m->start_count = read_note_ids(tn_safetensors_metadata(st, "tn.begin"), m->desc.vocab, m->start, START_TOKENS);
     m->stop_count = read_note_ids(tn_safetensors_metadata(st, "tn.stop"), m->desc.vocab, m->stop, STOP_TOKENS);
     m->imported = tn_safetensors_metadata(st, "tn.import") != NULL;

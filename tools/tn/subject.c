@@ -8,14 +8,6 @@ circuit_options circuit_settings = { .position = AUTO_COUNT_FROM_0, .budget = 10
 
 /* ---- numbers and errors ----------------------------------------------------------------------------------------------- */
 
-char *taken_error(tn_ctx *ctx)
-{
-    if (tn_ctx_status(ctx) == TN_OK) return NULL;
-    char *why = copy_text(tn_ctx_error(ctx));
-    tn_ctx_clear_error(ctx);
-    return why;
-}
-
 int64_t count_nonfinite(const tn_tensor *t)
 {
     double *v = numbers_in(t);
@@ -129,6 +121,18 @@ static void name_tokens(subject *s)
     free(list);
 }
 
+/* The text of its run, where that is asked for and there, and names. */
+static void complete_subject(subject *s, bool data)
+{
+    if (data && !circuit_settings.no_data && read_run_settings(s->file)) {
+        char *why = read_run_data(&s->m, s->file, &s->run);
+        s->has_run = !why;
+        if (why) report_note("The run's text is left out: %s.", why);
+        free(why);
+    }
+    name_tokens(s);
+}
+
 void open_subject(subject *s, const char *path, bool data)
 {
     tn_desc desc;
@@ -139,13 +143,16 @@ void open_subject(subject *s, const char *path, bool data)
     desc.log = show_log;
     s->path = path;
     open_model(&s->m, path, circuit_settings.tokenizer, &desc, &s->file);
-    if (data && !circuit_settings.no_data && read_run_settings(s->file)) {
-        char *why = read_run_data(&s->m, s->file, &s->run);
-        s->has_run = !why;
-        if (why) report_note("The run's text is left out: %s.", why);
-        free(why);
-    }
-    name_tokens(s);
+    complete_subject(s, data);
+}
+
+void adopt_subject(subject *s, const char *path, const model *m, char *file)
+{
+    memset(s, 0, sizeof *s);
+    s->path = path;
+    s->m = *m;
+    s->file = file;
+    complete_subject(s, false);
 }
 
 void close_subject(subject *s)

@@ -10,6 +10,7 @@
        tokens.c                   tokens in memory and in mapped files
        data.c                     tokens of texts and of shards
        run.c                      a run's folder, models from it, generating text
+       foreign.c                  models of Hugging Face's transformers
        arrays.c                   arrays of .npy files, tensors of safetensors files and of runs
        score.c                    the loss of a model on tokens
 
@@ -102,6 +103,8 @@ void end_if_stopped(void);
 void show_stage(const char *format, ...) PRINTF_LIKE(1, 2);
 /* Calls fail if the context has an error; `what` names the operation or the file. */
 void check_ctx(const tn_ctx *ctx, const char *what);
+/* The message of the context's error, which is cleared, a new string; NULL if there is none. */
+char *taken_error(tn_ctx *ctx);
 /* The numbers of a tensor, a new list; fails if they cannot be read. */
 double *numbers_in(const tn_tensor *t);
 /* For tn_desc.log: prints warnings. */
@@ -194,7 +197,8 @@ bool   json_true(const char *line, const char *end, const char *key);       /* w
 /* What a run has reached, from its log; NaN: unknown. Losses are nats per token of held-out text: the last one, at the end that
    of all of it; the lowest one on the way, of windows; and those of n-grams. */
 typedef struct reached { double held, step, best, best_step, trigram, fivegram, tokens, seconds; } reached;
-reached read_reached(const char *folder);
+/* at: the step whose held-out loss is meant; NaN: the last one. */
+reached read_reached(const char *folder, double at);
 
 /* ---- options -------------------------------------------------------------------------------- options.c */
 
@@ -426,9 +430,10 @@ char   *newest_checkpoint(const char *folder, int64_t *step);
 /* The weights that a path means: the file itself, which must not be damaged; of a folder the finished model, otherwise the
    newest checkpoint that is not damaged. */
 char   *find_weights(const char *path);
-/* Fails if a file has fewer numbers than a model that it shall fill: a config can ask for more memory than there is. shared: how
-   many parts of a parameter a number of the file may become. */
-void check_size(const tn_transformer_desc *desc, const tn_safetensors *st, const char *path, int64_t shared);
+/* That a file has fewer numbers than a model that it shall fill, a new string, or NULL: a config can ask for more memory than
+   there is. shared: how many parts of a parameter a number of the file may become. */
+char   *size_refusal(const tn_transformer_desc *desc, const tn_safetensors *st, const char *path, int64_t shared);
+void    check_size(const tn_transformer_desc *desc, const tn_safetensors *st, const char *path);    /* fails if there is one */
 /* Opens a model for use, not for training. path: a run's folder, a checkpoint, or weights with a config.json beside them.
    tokenizer: NULL for the one beside the weights; m->tokenizer is NULL if there is none that fits. *weights: the file that
    was read; NULL is allowed. */
@@ -448,6 +453,18 @@ void close_model(model *m);
 char *config_json(const model *m);
 /* Fails if the sizes of the tokenizer and of the model differ. */
 void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab);
+
+/* ---- models of Hugging Face's transformers ---------------------------------------------------------- foreign.c */
+
+/* The model_type of a folder's config.json, a new string; NULL: none, or one of this library's own. */
+char *foreign_type(const char *folder);
+/* Reads the model of a folder: weights, tokenizer (unless no_tokenizer), tokens that end a text. *file: that of the weights, a new
+   string. Returns NULL, or why it has no counterpart here, a new string; m->ctx is `ctx` in either case. */
+char *read_foreign(tn_ctx *ctx, model *m, const char *folder, bool no_tokenizer, char **file);
+/* Names of such a type, and their number. */
+const tn_name_map *foreign_names(const char *type, int64_t *lines);
+/* Whether a tokenizer.json puts a token before a text. */
+bool  puts_token(const char *path);
 
 /* ---- arrays and tensors of files ------------------------------------------------------------------- arrays.c */
 

@@ -240,6 +240,14 @@ void check_ctx(const tn_ctx *ctx, const char *what)
     fail("%s: %s", what, why);
 }
 
+char *taken_error(tn_ctx *ctx)
+{
+    if (tn_ctx_status(ctx) == TN_OK) return NULL;
+    char *why = copy_text(tn_ctx_error(ctx));
+    tn_ctx_clear_error(ctx);
+    return why;
+}
+
 double *numbers_in(const tn_tensor *t)
 {
     double *v = (double *)allocate((size_t)tn_tensor_count(t), sizeof *v);

@@ -1,12 +1,13 @@
 /* colour.js - the maps of tensornet.h, block >>image-colour, repeated: smooth curves through a few points in Oklab (Ottosson
    2020), equally dark on both sides of white, and readable with any colour vision. A test compares them with tn_image_colour.
-   In the dark theme the middle is as dark as the page, and both ends are bright. */
+   In the dark theme the middle is as dark as the page, both ends are bright, and signed values are as many steps of lightness
+   from the middle as in the light theme. */
 const knots = {
     red:  [[1, 0, 0], [.88, .072, 47], [.72, .158, 38], [.55, .188, 29], [.38, .140, 22]],
     blue: [[1, 0, 0], [.88, .058, 242], [.72, .115, 248], [.55, .142, 256], [.38, .125, 264]],
     sea:  [[1, 0, 0], [.86, .100, 135], [.68, .105, 180], [.48, .105, 240], [.27, .095, 275]],
-    "dark red":  [[.25, .008, 260], [.42, .120, 28], [.58, .180, 32], [.75, .150, 48], [.91, .070, 70]],
-    "dark blue": [[.25, .008, 260], [.41, .100, 260], [.57, .135, 252], [.74, .110, 244], [.91, .050, 232]],
+    "dark red":  [[.25, .008, 260], [.37, .072, 28], [.53, .158, 32], [.70, .165, 46], [.87, .090, 68]],
+    "dark blue": [[.25, .008, 260], [.37, .062, 262], [.53, .120, 254], [.70, .118, 246], [.87, .062, 232]],
     "dark sea":  [[.25, .008, 260], [.38, .090, 275], [.54, .110, 240], [.72, .110, 180], [.93, .095, 125]],
 };
 const darkly = matchMedia("(prefers-color-scheme: dark)");
@@ -47,11 +48,11 @@ tn.colour = (t, dark = tn.dark) => Number.isNaN(t) ? [0xA8, 0xA8, 0xA8]
 tn.sequential = (t, dark = tn.dark) => Number.isNaN(t) ? [0xA8, 0xA8, 0xA8]
     : curve(themed("sea", dark), Math.max(0, Math.min(1, t)));
 tn.css = rgb => `rgb(${rgb.join(" ")})`;
-/* The style of a cell with text: the colour of t, and black or white by how dark that is. */
-tn.shade = t => {
-    const colour = tn.colour(t), dark = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] < 140;
-    return `background: ${tn.css(colour)}; color: ${dark ? "#fff" : "#1c1e22"}`;
-};
+/* Ink on a colour: black or white, whichever has the larger contrast, which is at least 4.58 : 1 (WCAG 2.2: relative luminance). */
+tn.luminance = rgb => rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+tn.inkOn = rgb => tn.luminance(rgb) > 0.1791 ? "#000" : "#fff";
+tn.shade = t => `background: ${tn.css(tn.colour(t))}; color: ${tn.inkOn(tn.colour(t))}`;
 
 /* A table of 2 x 1024 + 1 colours, as 32-bit pixels of a canvas: a matrix of a million cells takes milliseconds. */
 const steps = 1024;
@@ -79,26 +80,52 @@ tn.largest = values => {
     return largest;
 };
 
-/* A small matrix as a picture, one pixel per value; CSS makes it larger, without smoothing. */
+/* A small matrix as a picture, one pixel per value; CSS makes it larger, without smoothing. What shows a printed page does smooth
+   pictures, so that each value is printed as many pixels. */
+const printed = 224;
+let printing = false;
+tn.putPixels = (canvas, values, width, height, limit, sequential) => {
+    const pixels = new ImageData(tn.paint(values, limit, sequential), width, height);
+    const scale = printing ? Math.max(1, Math.floor(printed / Math.max(width, height))) : 1;
+    canvas.width = width * scale;
+    canvas.height = height * scale;
+    canvas.getContext("2d").putImageData(pixels, 0, 0);
+    if (scale === 1) return;
+    const small = tn.h("canvas", { width, height }), context = canvas.getContext("2d");
+    small.getContext("2d").putImageData(pixels, 0, 0);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(small, 0, 0, canvas.width, canvas.height);
+};
 tn.picture = (values, width, height, options = {}) => {
     const canvas = tn.h("canvas", { class: "picture", width, height, role: "img", "aria-label": options.label });
     const limit = options.limit || tn.largest(values) || 1;
     canvas.paint = () => {
-        if (width * height > 0)
-            canvas.getContext("2d").putImageData(new ImageData(tn.paint(values.subarray(0, width * height), limit,
-                options.sequential), width, height), 0, 0);
+        if (width * height > 0) tn.putPixels(canvas, values.subarray(0, width * height), width, height, limit,
+            options.sequential);
     };
     canvas.paint();
     if (options.scale) canvas.style.width = width * options.scale + "px";
     return canvas;
 };
 
-/* Another theme has other maps. */
+/* What the colours of signed pixels say; sequential: of those that have no sign. */
+tn.colourKey = (low, high, sequential = false) => tn.h("span", { class: "scale" }, low, tn.picture(Float64Array.from(
+    { length: 64 }, (_, i) => sequential ? i / 63 : i / 31.5 - 1), 64, 1, { limit: 1, sequential,
+    label: sequential ? "colours from 0 to 1" : "colours from negative, blue, to positive, red" }), high);
+
+/* Another theme has other maps, and paper more pixels. */
+const paintAll = () => { for (const canvas of document.querySelectorAll("canvas.picture")) if (canvas.paint) canvas.paint(); };
 document.addEventListener("tn-theme", () => {
     const before = tn.dark;
     look();
-    if (tn.dark !== before) for (const canvas of document.querySelectorAll("canvas.picture")) if (canvas.paint) canvas.paint();
+    if (tn.dark !== before) paintAll();
+});
+for (const [name, on] of [["beforeprint", true], ["afterprint", false]]) addEventListener(name, () => {
+    printing = on;
+    paintAll();
 });
 
 /* Colours of series, each with its own lightness; the page's style holds them for both themes. */
 tn.ink = i => `var(--series-${i % 7 + 1})`;
+/* Those of two models, which are neither red nor blue. */
+tn.modelInk = i => `var(--model-${i + 1})`;

@@ -3,12 +3,14 @@
 tn.sections.compare = (section, box) => {
     const columns = section.columns || [["similarity", "cosine similarity"]], [main, ...others] = columns;
     const place = tn.h("div", {}), spectra = section.spectra || [];
-    box.append(tn.h("p", { class: "versus" }, tn.h("span", { class: "key", style: "--ink: var(--series-1)" },
+    box.append(tn.h("p", { class: "versus" }, tn.h("span", { class: "key", style: `--ink: ${tn.modelInk(0)}` },
         tn.token(section.a)), " and ",
-        tn.h("span", { class: "key", style: "--ink: var(--series-2)" }, tn.token(section.b))));
+        tn.h("span", { class: "key", style: `--ink: ${tn.modelInk(1)}` }, tn.token(section.b))));
+    /* Of a column that has more than whole numbers all have as many digits. */
+    const text = key => section.rows.every(row => !(row[key] % 1)) ? tn.format : value => tn.figures(value, 3);
     if (section.rows && section.rows.length) box.append(tn.h("div", { class: "scroll" },
-        tn.bars(section.rows.map(row => ({ label: row.name, value: row[main[0]],
-        notes: others.map(([key]) => typeof row[key] === "number" ? tn.number(row[key], 3) : "–") })),
+        tn.bars(section.rows.map(row => ({ label: row.name, value: row[main[0]], text: text(main[0])(row[main[0]]),
+        notes: others.map(([key]) => typeof row[key] === "number" ? tn.number(row[key], 3, text(key)(row[key])) : "–") })),
         { limit: section.limit || 1, head: ["", "", ...columns.map(column => column[1])] })),
         tn.saves(() => "table", { CSV: () => tn.csv([["", ...columns.map(column => column[1])], ...section.rows.map(row =>
             [row.name, ...columns.map(([key]) => row[key])])]) }));
@@ -33,7 +35,7 @@ tn.sections.compare = (section, box) => {
         missing.textContent = values ? "" : `The spectra of ${tn.plain(names[chosen])} are not here: ${why}.`;
         const [a, b] = values || [[], []];
         return { logY, label: `spectra of “${tn.plain(names[chosen])}”${block === undefined ? "" : `, block ${block}`}`,
-            series: [{ name: section.a, y: a }, { name: section.b, y: b, dashed: true }] };
+            series: [{ name: section.a, y: a, ink: tn.modelInk(0) }, { name: section.b, y: b, ink: tn.modelInk(1), dashed: true }] };
     };
     const update = () => plot.update(state()), choose = i => { chosen = i; update(); };
     const plot = tn.plot({ ...state(), xlabel: "index, by size", ylabel: "value", zero: true, height: 260 });

@@ -36,6 +36,12 @@ tn.format = (x, digits = 4) => {
 /* The element carries the number as it is, so that a test, or another program, can read it without rounding. */
 tn.number = (x, digits, text) => tn.h("data", { class: "num" + (x < 0 ? " below" : ""), value: String(x),
     "data-value": String(x), text: text === undefined ? tn.format(x, digits) : text });
+/* For columns: this many significant digits, zeros at the end as well. */
+tn.figures = (x, digits) => {
+    const size = Math.abs(x), round = Number(size.toPrecision(digits));
+    if (!(size >= 1e-4 && size < 1e5)) return tn.format(x, digits);
+    return (x < 0 ? "−" : "") + (round < 10 ** digits ? size.toPrecision(digits) : tn.format(Math.round(size)));
+};
 tn.signed = x => (x > 0 ? "+" : "") + tn.format(x);
 tn.percent = x => tn.format(100 * x, 3) + " %";
 
@@ -67,8 +73,13 @@ tn.token = (text, attributes) => {
     const element = tn.h("bdi", { class: "token", ...attributes });
     let run = "";
     const flush = () => { if (run) element.append(run); run = ""; };
+    const long = String(text).length > 16;      /* may be broken after what separates its words */
     for (const piece of tn.pieces(text)) {
-        if (!piece.hidden) { run += piece.text; continue; }
+        if (!piece.hidden) {
+            run += piece.text;
+            if (long && /[._/]/.test(piece.text)) { flush(); element.append(tn.h("wbr")); }
+            continue;
+        }
         flush();
         element.append(tn.h("span", { class: piece.text.length > 1 ? "code long" : "code", text: piece.text }));
     }
@@ -86,6 +97,24 @@ tn.step = (key, at, count) => {
     case "End":  return count - 1;
     default: return -1;
     }
+};
+/* Makes the heads of a table buttons that sort its lines: of[k](i) is what line i has in column k, undefined or NaN if nothing,
+   which comes last; a column without it is not sorted. falls(k): whether a first click puts the largest first. */
+tn.sortable = (heads, lines, body, of, falls) => {
+    let by = -1, down = false;
+    const missing = v => v === undefined || v === null || Number.isNaN(v);
+    const order = (a, b) => missing(a) || missing(b) ? 0 : a - b || (Number.isNaN(a - b)
+        ? String(a).localeCompare(String(b), "en", { numeric: true }) : 0);
+    const sort = k => {
+        down = k === by ? !down : falls(k);
+        by = k;
+        const keys = lines.map((_, i) => of[k](i));
+        body.append(...lines.map((_, i) => i).sort((a, b) => missing(keys[a]) - missing(keys[b])
+            || order(keys[a], keys[b]) * (down ? -1 : 1) || a - b).map(i => lines[i]));
+        heads.forEach((th, i) => th.setAttribute("aria-sort", i !== k ? "none" : down ? "descending" : "ascending"));
+    };
+    heads.forEach((th, k) => { if (of[k]) th.replaceChildren(tn.h("button", { type: "button", class: "sort", title: th.title || null,
+        text: th.textContent, onclick: () => sort(k) })); });
 };
 tn.ids = 0;
 tn.id = name => "tn-" + name + "-" + ++tn.ids;

@@ -32,7 +32,8 @@ tn.large = (values, label, pick) => {
         if (at + by >= 0 && at + by < width * height) tell(at + by);
     });
     tell(at);
-    return tn.h("div", { class: "large" }, picture, readout, tn.saves(() => label, { CSV: () => tn.csv(Array.from({ length: height },
+    const limit = tn.largest(values), key = tn.colourKey(tn.number(-limit, 3), tn.number(limit, 3));
+    return tn.h("div", { class: "large" }, picture, readout, key, tn.saves(() => label, { CSV: () => tn.csv(Array.from({ length: height },
         (_, y) => [...values.subarray(y * width, (y + 1) * width)])), PNG: () => tn.png(picture) }));
 };
 
@@ -41,7 +42,7 @@ const tokenList = (tokens, title) => {
     return tn.h("div", { class: "tokens" }, title && tn.h("h4", { text: title }), tn.h("ol", {}, tokens.map(({ token, value }) =>
         tn.h("li", {}, tn.token(token), tn.h("span", { class: "track", "aria-hidden": "true" },
             tn.h("i", { class: value < 0 ? "below" : "above", style: `left: 0; width: ${100 * Math.abs(value) / most}%` })),
-                tn.number(value, 3)))));
+                tn.number(value, 3, tn.figures(value, 3))))));
 };
 
 /* Whether eigenvectors within the null are shown, which chance alone would give: one choice for all of the page. */
@@ -73,12 +74,13 @@ const card = (one, pick, gone) => tn.h("button", { type: "button", role: "radio"
     one.vector && tn.page.pixels ? tn.picture(one.vector, tn.page.pixels.width, tn.page.pixels.height,
         { label: `eigenvector ${one.k}` }) : null,
     one.tokens ? tn.h("span", { class: "firsts" }, one.tokens.slice(0, 4).map(t => [tn.token(t.token), " "])) : null,
-    tn.h("span", { class: "eigenvalue" }, gone ? "ablated" : [one.value > 0 ? "+" : "", tn.number(one.value, 3)]));
+    tn.h("span", { class: "eigenvalue" }, gone ? "ablated" : [one.value > 0 ? "+" : "", tn.number(one.value, 3,
+        tn.figures(one.value, 3))]));
 
 /* The place of the row that a click on a pixel shows, if the page has the matrix of this output. */
 const rowsOf = name => {
     const place = tn.h("div", {}), has = tn.page.pixels && tn.hasRows(name);
-    if (has) place.append(tn.h("p", { class: "hint", text: "A click on a pixel shows its row of the interaction matrix." }));
+    if (has) place.append(tn.h("p", { class: "hint", text: "Click on a pixel to see its row of the interaction matrix." }));
     return { place, pick: has ? i => place.replaceChildren(tn.rowOf(name, i)) : undefined };
 };
 const detail = (one, name, gone, row = rowsOf(name)) => tn.h("div", { class: "detail" },
@@ -110,8 +112,8 @@ const gallery = (all, name, told, isGone = () => false) => {
     };
     const draw = () => {
         cards = [];
-        rows.replaceChildren(...[["above", "positive", one => one.value >= 0],
-            ["below", "negative", one => one.value < 0]].map(([sign, title, has]) => {
+        rows.replaceChildren(...[["above", "positive: they raise the output", one => one.value >= 0],
+            ["below", "negative: they lower the output", one => one.value < 0]].map(([sign, title, has]) => {
             const ones = all.filter(has).sort((a, b) => Math.abs(b.value) - Math.abs(a.value)), some = ones.slice(0, shown[sign]);
             if (!ones.length) return "";
             const buttons = some.map(one => { const button = card(one, () => { pick(one.k); told(one.k); }, isGone(one.k));

@@ -11,7 +11,7 @@ folder=$(dirname "$0") out=$1
 shift
 # dom.js and data.js first, main.js last; each is a block, so that what a script does not put into `tn` is its own.
 scripts="dom data state save colour picker plot source matrix card spectra eigen learnt evidence tensors heads pairs paths spoke
-     compare run runs wasm tokens patterns steer live main"
+     compare run runs wasm tokens patterns steer live live_images main"
 part=$(mktemp)
 trap 'rm -f "$part" "$out.part"' EXIT
 

@@ -1,4 +1,4 @@
-/* evidence.js - what speaks for an eigenvector in a text: the sentences in which it is strongest, with the strength of each
+/* evidence.js - where an eigenvector is strongest in a text: the sentences in which it is strongest, with the strength of each
    token, which is eigenvector times normed stream. The page has the ids of the text (page.evidence), and of a sentence where it
    begins and its strengths. */
 tn.evidence = sentences => {

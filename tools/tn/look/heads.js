@@ -1,21 +1,5 @@
 /* heads.js - attention heads: a table that any column sorts, and for the chosen head where each token of a text looks, and its
    QK and OV matrices. */
-const sortable = (table, columns, heads) => {
-    let by = -1, down = true;
-    const heading = [...table.element.querySelectorAll("th[scope=col]")];
-    const sort = k => {
-        down = k === by ? !down : true;
-        by = k;
-        const key = columns[k][0], order = heads.map((_, i) => i).sort((a, b) => (heads[b][key] - heads[a][key]) * (down ? 1
-            : -1) || a - b);
-        table.body.append(...order.map(i => table.lines[i]));
-        heading.forEach((th, i) => th.setAttribute("aria-sort", i - 1 !== k ? "none" : down ? "descending" : "ascending"));
-    };
-    heading.slice(1).forEach((th, k) => th.replaceChildren(tn.h("button", { type: "button", class: "sort", title: columns[k][2],
-        text: columns[k][1], onclick: () => sort(k) })));
-    return sort;
-};
-
 /* The text of a pattern: where the chosen token looks, as shades behind the tokens. */
 const lookingAt = (pattern, text) => {
     const t = text.length;
@@ -60,7 +44,8 @@ const patternOf = (head, text, place) => {
         const dense = { of: "dense", values, causal: tn.isCausal(values, t), rownames: tokens, colnames: tokens, row_label: "from",
             column_label: "to", what: `pattern of head ${head.layer}.${head.head}` };
         place.classList.remove("old");
-        place.replaceChildren(tn.h("p", { class: "soft small", text: "Where the chosen token looks; point at another one." }),
+        place.replaceChildren(tn.h("p", { class: "soft small" }, "Where the marked token looks. ",
+            tn.h("span", { class: "no-print", text: "Point at another one." })),
             lookingAt(values, tokens), alone(dense));
     };
     const live = tn.answer;
@@ -130,7 +115,8 @@ tn.sections.heads = (section, box) => {
     });
     document.addEventListener("tn-asked", () => place.classList.add("old"));
     document.addEventListener("tn-answer", () => place.classList.remove("old"));
-    sortable(table, columns, heads);
+    tn.sortable([...table.element.querySelectorAll("th[scope=col]")], table.lines, table.body, [null, ...columns.map(([key]) => i =>
+        heads[i][key])], () => true);
     box.append(table.element, tn.savesTable("table", table.element), columns.some(column => column[2]) ? tn.h("details",
         { class: "words-of" },
         tn.h("summary", { text: "What the columns mean" }),

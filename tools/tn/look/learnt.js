@@ -1,79 +1,131 @@
-/* learnt.js - what a model has learnt, in one screen and without data: of an image model the patterns for and against each class,
-   of a language model its loss, one text that it continues, and words and pairs that it knows, of tensors their spectra, of
-   two models what both have. Other sections show all of it. */
+/* learnt.js - what a model has learnt, in one screen and without data: of an image model the eigenvectors that raise and lower
+   each class, of a language model its loss, one text that it continues, and words and pairs that it knows, of tensors their
+   spectra, of two models what both have. Other sections show all of it. */
 const sections = type => tn.page.sections.filter(section => section.type === type);
 
 /* ---- classes: the strongest eigenvectors of both signs */
-const most = 10;
-const strip = (ones, name) => {
-    const { width, height } = tn.page.pixels;
-    return tn.h("div", { class: "strip" }, ones.map(one => tn.h("figure", { class: one.value < 0 ? "below" : "above" },
-        tn.picture(one.vector, width, height, { label: `${one.value < 0 ? "against" : "for"} ${tn.plain(name)}` }),
-        tn.h("figcaption", { class: "eigenvalue" }, one.value > 0 ? "+" : "", tn.number(one.value, 2)))));
+const most = 10, columns = [5, 4, 6, 3];
+/* Cards in rows that are full where that is possible. */
+const cards = count => tn.h("div", { class: "classes", style: `--columns: ${columns.reduce((best, n) =>
+    (n - count % n) % n < (best - count % best) % best ? n : best)}` });
+const does = value => value < 0 ? "lowers" : "raises";
+const figure = (one, name) => tn.h("figure", { class: does(one.value) },
+    tn.picture(one.vector, tn.page.pixels.width, tn.page.pixels.height, { label: `${does(one.value)} ${tn.plain(name)}` }),
+    tn.h("figcaption", { class: "eigenvalue" }, one.value > 0 ? "+" : "", tn.number(one.value, 2, tn.figures(one.value, 2))));
+/* The strongest of one sign that are shown, best first. */
+const strongest = (all, sign, count) => all.filter(one => one.vector && one.value * sign > 0 && tn.isShown(one)).sort((a, b) =>
+    sign * (b.value - a.value)).slice(0, count);
+const classCard = (output, rows, pick) => tn.h("button", { type: "button", class: "class", "aria-label":
+    `class ${tn.plain(output.name)}`, onclick: pick }, tn.h("b", {}, tn.token(output.name)), rows.flat().length
+        ? rows.filter(row => row.length).map(row => tn.h("div", { class: "strip" }, tn.h("span", { class: "caption",
+            text: does(row[0].value) }), row.map(one => figure(one, output.name))))
+        : tn.h("span", { class: "soft small", text: "no eigenvector beyond chance" }));
+const keyOfPixels = () => [tn.h("span", { text: "pixels of an eigenvector:" }), tn.colourKey("negative", "positive"),
+    tn.h("span", { class: "no-print", text: "Click on an output to choose it in all sections." })];
+
+/* What the same eigenvector does to several outputs, in sentences: shown [{name, one}...], those of one model. */
+const alike = 0.9;
+const sharedOf = shown => {
+    const groups = [], dot = (a, b) => Math.abs(a.reduce((sum, v, i) => sum + v * b[i], 0));
+    for (const each of shown) {
+        const group = groups.find(([first]) => dot(first.one.vector, each.one.vector) > alike);
+        if (group) group.push(each); else groups.push([each]);
+    }
+    return groups.filter(group => new Set(group.map(each => each.name)).size > 1);
 };
-const classCard = (output, o, section, pick) => {
-    const all = tn.eigenvectors(output).filter(one => one.vector && !(tn.isMain(section) && tn.isGone(o, one.k)));
-    const of = sign => all.filter(one => one.value * sign > 0 && tn.isShown(one)).sort((a, b) => sign * (b.value - a.value))
-        .slice(0, 2);
-    return tn.h("button", { type: "button", class: "class", "aria-label": `class ${tn.plain(output.name)}`, onclick: pick },
-        tn.h("b", {}, tn.token(output.name)), all.some(tn.isShown) ? [strip(of(1), output.name), strip(of(-1), output.name)]
-            : tn.h("span", { class: "soft small", text: "no pattern beyond chance" }));
-};
-/* How many patterns are more than chance. */
-const beyondChance = () => {
-    const counts = sections("spectra").flatMap(section => section.groups).filter(group => typeof group.null_edge === "number")
-        .map(group => { const values = tn.array(group.values); return [values.filter(v => Math.abs(v) > group.null_edge).length,
-            values.length]; });
-    if (!counts.length) return null;
-    const mean = k => counts.reduce((sum, pair) => sum + pair[k], 0) / counts.length;
-    return tn.h("p", { class: "finding" }, "On average ", tn.h("b", { text: tn.format(Math.round(mean(0))) }),
-        ` of ${tn.format(Math.round(mean(1)))} patterns of an output are stronger than those of shuffled weights; the others `,
-        "could be chance, and are not shown. ", tn.anywayToggle());
-};
+const listed = names => names.map((name, i) => [i === 0 ? "" : i === names.length - 1 ? " and " : ", ", tn.token(name)]);
+const shared = (shown, of) => sharedOf(shown).map(group => tn.h("p", { class: "shared small" },
+    tn.picture(group[0].one.vector, tn.page.pixels.width, tn.page.pixels.height, { label: "a shared eigenvector" }),
+    tn.h("span", {}, "One eigenvector", of ? [" of ", tn.token(of)] : "", " is shared by several outputs: it ", [1, -1].map(sign =>
+        group.filter(each => each.one.value * sign > 0)).filter(some => some.length).map((some, i) => [i ? " and " : "",
+        does(some[0].one.value), " ", listed(some.map(each => each.name))]), ".",
+        tn.h("span", { class: "soft", text: ` The cosines between theirs are above ${alike}.` }))));
+
+/* ---- how well, and how many eigenvectors matter */
+const mean = list => list.reduce((sum, x) => sum + x, 0) / list.length;
+const squares = values => values.reduce((sum, v) => sum + v * v, 0);
+/* Means over outputs [{values, edge}...]: eigenvalues, how many are beyond chance, the share of the squared norm that these
+   have, and the largest; null where the null is not known. */
+const counted = groups => groups.some(({ edge }) => typeof edge !== "number") ? null : {
+    all: mean(groups.map(({ values }) => values.length)),
+    beyond: mean(groups.map(({ values, edge }) => values.filter(v => Math.abs(v) > edge).length)),
+    share: mean(groups.map(({ values, edge }) => squares(values.filter(v => Math.abs(v) > edge)) / (squares(values) || 1))) };
+const about = x => tn.h("b", { text: x % 1 && x < 9.95 ? x.toFixed(1) : tn.format(Math.round(x)) });
+/* right: the share of right answers of each model, or null. */
+const howWell = ({ pictures, right }, names) => right.some(x => x !== null)
+    ? ["Of ", tn.number(pictures), " pictures ", right.map((x, i) => [i ? ", " : "", names ? [tn.token(names[i]), " "] : "it ",
+        names ? "" : "names ", tn.h("b", {}, tn.number(x, 3, tn.figures(100 * x, 3) + " %"))]), names ? " are named correctly."
+        : " correctly."]
+    : [`The weights alone do not say how often ${names ? "a model" : "it"} is right. With pictures and their labels the page does: `,
+        ["tn look …", "--data PICTURES", "--labels LABELS"].map((text, i) => [i ? " " : "", tn.h("code", { text })]), "."];
+/* In a list, what is known first. */
+const findings = (section, names, lines) => tn.h("ul", { class: "notes findings" }, (section.right.some(x => x !== null)
+    ? [howWell(section, names), ...lines] : [...lines, howWell(section, names)]).map(line => tn.h("li", {}, line)));
 const classes = (section, box) => {
-    const eigen = sections("eigen")[0], grid = tn.h("div", { class: "classes" }), names = eigen.outputs.map(one => one.name);
-    let shown = Math.min(most, names.length);
-    const choose = tn.follow("output", names, { value: -1, show() {} }, () => {});
-    const draw = () => grid.replaceChildren(...eigen.outputs.slice(0, shown).map((output, o) =>
-        classCard(output, o, eigen, () => choose(o))));
+    const eigen = sections("eigen")[0], outputs = eigen.outputs, grid = cards(Math.min(most, outputs.length));
+    const common = tn.h("div", {}), found = counted(sections("spectra").slice(0, 1).flatMap(one => one.groups).map(group =>
+        ({ values: tn.array(group.values), edge: group.null_edge })));
+    let count = Math.min(most, outputs.length);
+    const choose = tn.follow("output", outputs.map(one => one.name), { value: -1, show() {} }, () => {});
+    const draw = () => {
+        const rows = outputs.slice(0, count).map((output, o) => {
+            const all = tn.eigenvectors(output).filter(one => !(tn.isMain(eigen) && tn.isGone(o, one.k)));
+            return [1, -1].map(sign => strongest(all, sign, 2));
+        });
+        grid.replaceChildren(...rows.map((row, o) => classCard(outputs[o], row, () => choose(o))));
+        common.replaceChildren(...shared(rows.flatMap((row, o) => row.flat().map(one => ({ name: outputs[o].name, one })))));
+    };
     tn.drawn(draw);
     document.addEventListener("tn-anyway", draw);
-    const more = tn.h("button", { type: "button", class: "more", hidden: names.length <= most,
-        text: `all ${names.length} outputs`,
-        onclick: () => { shown = names.length; more.hidden = true; draw(); } });
-    box.append(tn.h("p", { class: "small soft keys" }, tn.h("span", { class: "key", style: "--ink: var(--above)",
-        text: "for" }), " ",
-        tn.h("span", { class: "key", style: "--ink: var(--below)", text: "against" }), " a click chooses this output below"),
-        grid, more, beyondChance() || "");
+    const more = tn.h("button", { type: "button", class: "more", hidden: outputs.length <= most,
+        text: `all ${outputs.length} outputs`,
+        onclick: () => { count = outputs.length; more.hidden = true; draw(); } });
+    box.append(findings(section, null, found ? [["On average ", about(found.beyond), " of ", about(found.all), " eigenvalues of an "
+        + "output are beyond chance: larger than shuffled weights have. They carry ", tn.h("b", { text: tn.percent(found.share) }),
+        " of the squared norm, the sum of all squared eigenvalues. The others could be chance, and their eigenvectors are not "
+        + "shown. ", tn.anywayToggle()]] : []),
+        tn.h("p", { class: "small soft keys" }, keyOfPixels()), grid, more, common);
 };
 
 /* ---- language */
 /* A table of losses, the best first: a bar each. */
-const losses = list => tn.h("div", {}, tn.h("h4", { text: "Loss on text it has not seen, nats per token" }),
+const losses = list => tn.h("div", { class: "losses" },
+    tn.h("h4", { text: "Loss on unseen text, nats per token (lower is better)" }),
     tn.bars(list.map(({ name, nats, own }) => ({ label: name, value: nats, text: nats.toFixed(2), class: own ? "best"
         : "other" }))));
-const nextOf = (tokens, next, token) => [
-    tn.h("p", { class: "text" }, tokens.map(name => tn.token(name)), tn.h("span", { class: "next" }, " → ", tn.token(token))),
+/* What the signs in the tokens of a text mean. */
+const signsIn = (tokens, signs = []) => {
+    const used = signs.filter(([sign]) => tokens.some(name => name.startsWith(sign)));
+    return used.length ? tn.h("p", { class: "soft small" }, used.map(([sign, what], i) =>
+        [i ? ", " : "", tn.token(sign, { class: "token piece" }), ` ${what}`]), ".") : null;
+};
+const textOf = (tokens, signs, next) => tn.h("div", {},
+    tn.h("p", { class: "text" }, tokens.map(name => tn.token(name)), tn.h("span", { class: "next" }, " → ", next)),
+    signsIn(tokens, signs));
+const nextOf = ({ tokens, next, token }, signs) => [textOf(tokens, signs, tn.token(token)),
     tn.bars(next.map(([name, chance]) => ({ label: name, value: chance, text: tn.chance(chance), class: name === token ? "best"
         : "" })))];
-const spoken = name => {
-    const [, block, what, head] = name.match(/^blocks\.(\d+)\.(attn|mlp)\.?(\d+|bias)?$/) || [];
-    return what === "mlp" ? `MLP of block ${block}` : what && head !== "bias" ? `head ${head} of block ${block}`
-        : what ? `biases of block ${block}` : name === "embed" ? "the last token itself" : name;
-};
 const whyOf = (values, token) => {
     const rows = [...values].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 4);
     if (!rows.length) return [];
-    return [tn.h("h4", {}, "Why ", tn.token(token, { class: "token piece" }), "? What adds most to its logit"),
-        tn.bars(rows.map(([name, value]) => ({ label: spoken(name), value, text: tn.signed(Number(value.toPrecision(3))) })))];
+    return [tn.h("h4", {}, "Why ", tn.token(token, { class: "token piece" }), "? The largest terms of its logit"),
+        tn.bars(rows.map(([name, value]) => ({ label: tn.partName(name), value, text: tn.term(value) })))];
 };
+const pairsOf = rows => [tn.h("h4", { text: "Pairs of words that raise a third one in an MLP, in nats" }),
+    tn.bars(rows.map(row => ({ value: row.value, text: tn.term(row.value), label: tn.h("span", { class: "pair" },
+        tn.token(row.first), tn.h("i", { text: " × " }), tn.token(row.second), tn.h("i", { text: " → " }),
+        tn.token(row.output)) }))),
+    tn.h("p", { class: "soft small", text: "From the weights alone: if an MLP read the sum of the two words’ embeddings, their " +
+        "product would add this much to the logit of the third word (1 nat multiplies its odds by 2.7). The words have no " +
+        "order. In a text an MLP reads a mixture of all words, and other parts add to the logit, too: the probabilities above " +
+        "do not follow from these numbers." })];
 const language = (section, box) => {
     const example = tn.h("div", {}), left = [], first = section.example;
     const show = () => {
         example.classList.remove("old");
         const live = tn.answer, one = live || (first && { ...first, values: first.parts });
         if (one) example.replaceChildren(tn.h("h4", { text: "One text, and what it expects next" }),
-            ...nextOf(one.tokens, one.next, one.token), ...whyOf(one.values, one.token));
+            ...nextOf(one, section.signs), ...whyOf(one.values, one.token));
     };
     document.addEventListener("tn-answer", show);
     document.addEventListener("tn-asked", () => example.classList.add("old"));
@@ -84,12 +136,8 @@ const language = (section, box) => {
             label: tn.h("span", { class: "pair" }, tn.token(word), tn.h("i", { text: " → " }), tn.token(next)) })))) : null;
     const pairs = tn.h("div", {});
     const some = section.pairs || [];
-    if (some.length) tn.drawn(() => pairs.replaceChildren(tn.h("h4",
-        { text: "Pairs of words, and the word they raise, in nats" }),
-        tn.bars(some.filter(row => !tn.gone.has(`blocks.${row.block}.mlp`)).slice(0, 6).map(row => ({ value: row.value,
-            text: tn.signed(Number(row.value.toPrecision(3))), label: tn.h("span", { class: "pair" }, tn.token(row.first),
-                tn.h("i", { text: " × " }),
-                tn.token(row.second), tn.h("i", { text: " → " }), tn.token(row.output)) })))));
+    if (some.length) tn.drawn(() => pairs.replaceChildren(...pairsOf(some.filter(row =>
+        !tn.gone.has(`blocks.${row.block}.mlp`)).slice(0, 6))));
     if (words) left.push(words);
     left.push(tn.ofWhole());
     box.append(tn.h("div", { class: "two even" }, tn.h("div", {}, left, some.length ? pairs : null), example));
@@ -125,33 +173,64 @@ const tensors = (section, box) => {
 };
 
 /* ---- two models: class by class, or what both say of one text */
+/* How much two models agree, and what each has of eigenvalues. The part of A that is a multiple of B has the share cosine^2 of
+   its squared norm. */
+const agree = (cosine, unrelated) => Math.abs(cosine) <= unrelated ? "The two have nothing in common beyond chance."
+    : cosine > 0.9 ? "The two have learnt nearly the same." : cosine > 0.1 ? "The two have learnt the same in part."
+    : cosine > 0 ? "The two have little in common." : "The two have learnt opposite things.";
+const agreement = (compare, a, b) => {
+    const names = [compare.a, compare.b].map(name => tn.token(name)), name = i => names[i].cloneNode(true);
+    const values = ["a", "b"].map(key => compare.spectra.map(one => tn.array(one[key])));
+    const largest = values.map(of => mean(of.map(tn.largest))), more = largest[0] >= largest[1] ? 0 : 1;
+    const found = [a, b].map((eigen, i) => counted(values[i].map((of, o) => ({ values: of,
+        edge: eigen.outputs[o].null_edge }))));
+    const lines = [];
+    const figure = x => tn.number(x, 2, tn.figures(x, 2));
+    if (typeof compare.cosine === "number") lines.push([tn.h("b", { text: agree(compare.cosine, compare.unrelated || 0) }),
+        " The matrices of all outputs together have a cosine of ", figure(compare.cosine), ", where 1 means equal up to a factor: one, "
+        + "scaled to fit, explains ", tn.percent(compare.cosine ** 2), " of the squared norm of the other.", typeof compare.unrelated === "number"
+        ? [" Of 19 copies of ", name(1), " with shuffled weights none has a cosine above ", figure(compare.unrelated), "."] : ""]);
+    lines.push([name(more), " has the larger eigenvalues: the largest of an output is on average ", figure(largest[more]),
+        ", that of ", name(1 - more), " ", figure(largest[1 - more]), "."]);
+    if (found.every(Boolean)) lines.push(["Beyond chance are on average ", about(found[0].beyond), " of ", about(found[0].all),
+        " eigenvalues of an output in ", name(0), ", and ", about(found[1].beyond), " of ", about(found[1].all), " in ", name(1),
+        ": larger than shuffled weights have. They carry ", tn.percent(found[0].share), " and ", tn.percent(found[1].share),
+        " of the squared norm, the sum of all squared eigenvalues."]);
+    return lines;
+};
 const twoClasses = (section, box) => {
     const [a, b] = sections("eigen"), compare = sections("compare")[0], names = a.outputs.map(one => one.name);
-    const grid = tn.h("div", { class: "classes" }), choose = tn.follow("output", names, { value: -1, show() {} }, () => {});
-    const strongest = output => {
-        const all = tn.eigenvectors(output).filter(one => one.vector && tn.isShown(one));
-        return [1, -1].map(sign => all.filter(one => one.value * sign > 0).sort((x, y) =>
-            sign * (y.value - x.value))[0]).filter(Boolean);
+    const count = Math.min(most, names.length), grid = cards(count), common = tn.h("div", {});
+    const choose = tn.follow("output", names, { value: -1, show() {} }, () => {});
+    const draw = () => {
+        const shown = [a, b].map(({ outputs }) => outputs.slice(0, count).map(output => {
+            const all = tn.eigenvectors(output);
+            return [1, -1].flatMap(sign => strongest(all, sign, 1));
+        }));
+        grid.replaceChildren(...names.slice(0, count).map((name, o) => tn.h("button", { type: "button", class: "class",
+            "aria-label": `class ${tn.plain(name)}`, onclick: () => choose(o) }, tn.h("b", {}, tn.token(name)),
+            tn.h("span", { class: "caption" }, "cosine ", tn.number(compare.rows[o].similarity, 2,
+                tn.figures(compare.rows[o].similarity, 2))),
+            tn.h("div", { class: "of-model none" }, tn.h("div", { class: "strip" }, [1, -1].map(sign => tn.h("span",
+                { class: "caption one", text: does(sign) })))),
+            shown.map((of, i) => tn.h("div", { class: "of-model", style: `--ink: ${tn.modelInk(i)}` }, tn.h("div",
+                { class: "strip" }, of[o].map(one => figure(one, name))))))));
+        common.replaceChildren(...shown.flatMap((of, i) => shared(of.flatMap((ones, o) => ones.map(one => ({ name: names[o],
+            one }))), [compare.a, compare.b][i])));
     };
-    const draw = () => grid.replaceChildren(...a.outputs.slice(0, most).map((output, o) => tn.h("button", { type: "button",
-        class: "class", "aria-label": `class ${tn.plain(output.name)}`, onclick: () => choose(o) },
-        tn.h("b", {}, tn.token(output.name)), tn.h("span", { class: "caption" }, "cosine ",
-            tn.number(compare.rows[o].similarity, 2)),
-        [output, b.outputs[o]].map((one, i) => tn.h("div", { class: "of-model", style: `--ink: var(--series-${i + 1})` },
-            strip(strongest(one), one.name))))));
     document.addEventListener("tn-anyway", draw);
     draw();
-    box.append(tn.h("p", { class: "small soft keys" }, [compare.a, compare.b].map((name, i) =>
-        tn.h("span", { class: "key", style: `--ink: var(--series-${i + 1})` }, tn.token(name))),
-        tn.h("span", { text: "for (left) and against (right); a click chooses this output below" })), grid);
+    box.append(findings(section, [compare.a, compare.b], agreement(compare, a, b)),
+        tn.h("p", { class: "small soft keys" }, [compare.a, compare.b].map((name, i) =>
+        tn.h("span", { class: "key", style: `--ink: ${tn.modelInk(i)}` }, tn.token(name))), keyOfPixels()), grid, common);
 };
-const twoModels = (section, box) => box.append(tn.h("p", { class: "text" }, section.example.tokens.map(name => tn.token(name)),
-    tn.h("span", { class: "next", text: " → ?" })), tn.h("div", { class: "two even" }, section.example.models.map((one, i) =>
-        tn.h("div", {},
-    tn.h("h4", {}, tn.h("span", { class: "key", style: `--ink: var(--series-${i + 1})` }, tn.token(one.name)), " expects"),
-    tn.bars(one.next.map(([name, chance], k) => ({ label: name, value: chance, text: tn.chance(chance), class: k ? ""
-        : "best" })),
-        { limit: 1 })))));
+const twoModels = (section, box) => {
+    const { tokens, models } = section.example, limit = Math.max(...models.map(one => one.next[0][1]));
+    const others = i => models[1 - i].next.map(([name]) => name);
+    box.append(textOf(tokens, section.signs, "?"), tn.besides(models, models.map((one, i) =>
+        tn.bars(one.next.map(([name, chance], k) => ({ value: chance, text: tn.chance(chance), class: k ? "" : "best",
+            label: tn.h("span", {}, tn.token(name), tn.onlyHere(!others(i).includes(name))) })), { limit }))));
+};
 
 tn.sections.learnt = (section, box) => ({ classes, language, tensors, two: twoClasses, texts: twoModels })[section.of](section,
     box);

@@ -52,11 +52,14 @@ content.append(tn.h("header", { class: "top" },
 
 const complaint = error => tn.h("p", { class: "alarm", role: "alert" }, "This part cannot be shown: ",
     tn.h("bdi", { text: error.message }));
+/* Sections of a page of two language models that are not of the first alone. */
+const ofBoth = ["learnt", "live", "card", "compare", "notes"];
 const frame = section => {
     const box = tn.h("div", { class: "body" }), heading = tn.id("heading");
     const element = tn.h("section", { id: section.id, class: "section", "data-type": section.type, "aria-labelledby": heading,
         tabindex: -1 },
-        tn.h("h2", { id: heading }, tn.h("a", { href: "#" + encodeURIComponent(section.id) }, tn.token(section.title))),
+        tn.h("h2", { id: heading }, tn.h("a", { href: "#" + encodeURIComponent(section.id) }, tn.token(section.title)),
+            page.first && !ofBoth.includes(section.type) ? tn.h("span", { class: "soft" }, " of ", tn.token(page.first)) : null),
         typeof section.text === "string" ? tn.h("p", { class: "lead" }, tn.h("bdi", { text: section.text })) : null, box);
     content.append(element);
     contents.append(tn.h("a", { href: "#" + encodeURIComponent(section.id) }, tn.token(section.title)));
@@ -111,38 +114,61 @@ tn.sections.live = (section, box) => {
     else tn.live(page.live, box);
 };
 const liveSection = page.live && { type: "live", id: "live", title: "Live", text: withoutLive() ? "" : page.live.text ||
-    (page.live.models ? "Both models run in this page, on the same input."
+    (page.live.kind === "two images" ? "Both models themselves run in this page, on the same picture. Draw, and see what each "
+        + "predicts, and why." : page.live.models ? "Both models run in this page, on the same input."
         : page.kind === "language" ? "The model itself runs in this page. Type a text and see what it predicts, and why."
         : "The model itself runs in this page. Draw, and see what it predicts, and why.") };
 
 /* ---- the place in the list of sections; n and p go through it */
 const links = () => [...contents.querySelectorAll("a")], sectionsShown = () => [...content.querySelectorAll("section.section")];
-const here = () => sectionsShown().reduce((at, element, i) => element.getBoundingClientRect().top < innerHeight * 0.35 ? i : at,
-    0);
+/* A line goes down through the window as the page is scrolled: from its top, where the page begins, to its foot, where the page
+   ends, and in between it is at a third. The section at it is the one that is read; of sections that end the page, or are asked
+   for by a link or a key, that one, as long as the reader does not scroll. */
+let aim = null;
+for (const name of ["wheel", "touchmove"]) addEventListener(name, () => { aim = null; }, { passive: true });
+const here = () => {
+    const all = sectionsShown(), most = document.documentElement.scrollHeight - innerHeight, left = Math.max(0, most - scrollY);
+    const top = element => element.getBoundingClientRect().top, rest = Math.min(most, 0.65 * innerHeight);
+    if (aim && (Math.abs(top(aim)) < 80 || left < 2 && top(aim) > 0)) return all.indexOf(aim);
+    const line = most > 0 ? Math.max(Math.min(0.35 * innerHeight, scrollY), innerHeight * (1 - left / rest)) : 0;
+    return all.reduce((at, element, i) => top(element) < line ? i : at, 0);
+};
 const mark = () => {
     const at = here();
-    links().forEach((link, i) => { if (i === at) link.setAttribute("aria-current", "true");
-        else link.removeAttribute("aria-current"); });
+    links().forEach((link, i) => {
+        const is = i === at, was = link.hasAttribute("aria-current");
+        if (is) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
+        /* Where the list is one line, the current section is seen in it. */
+        if (is && !was && contents.scrollWidth > contents.clientWidth)
+            contents.scrollTo({ left: link.offsetLeft - contents.clientWidth / 2 + link.offsetWidth / 2 });
+    });
 };
 document.addEventListener("tn-live", () => { tn.isLive = true; }, { once: true });
 let waiting = false;
 addEventListener("scroll", () => {
     if (waiting) return;
     waiting = true;
-    requestAnimationFrame(() => {
+    setTimeout(() => {
         waiting = false;
         mark();
         tn.reading(scrollY > 40 ? sectionsShown()[here()].id : "");
-    });
+    }, 30);
 }, { passive: true });
 const go = by => {
     const all = sectionsShown(), element = all[Math.max(0, Math.min(all.length - 1, (scrollY < 40 && by > 0 ? -1
         : here()) + by))];
     if (!element) return;
+    aim = element;
     element.scrollIntoView({ block: "start" });
     element.focus({ preventScroll: true });
     mark();
 };
+contents.addEventListener("click", event => {
+    const at = links().indexOf(event.target.closest("a"));
+    if (at < 0) return;
+    aim = sectionsShown()[at];
+    setTimeout(mark, 30);
+});
 document.addEventListener("keydown", event => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (/^(input|textarea|select)$/i.test(event.target.tagName) || event.target.isContentEditable || help.open) return;
@@ -151,6 +177,14 @@ document.addEventListener("keydown", event => {
     event.preventDefault();
     action();
 });
+
+/* ---- what is wider than its place fades where it continues */
+const edge = element => element.classList.toggle("continues", element.scrollLeft + element.clientWidth < element.scrollWidth - 2);
+const edges = () => { for (const element of document.querySelectorAll("#contents, .scroll")) edge(element); };
+document.addEventListener("scroll", event => {
+    if (event.target.matches && event.target.matches("#contents, .scroll")) edge(event.target);
+}, { capture: true, passive: true });
+tn.resized(content, edges);
 
 /* ---- all of it. `tn.opened`, `tn.filled`: milliseconds until the first section, and until all of them. */
 const noteSection = (page.notes || []).length && { type: "notes", id: "notes", title: "Notes",

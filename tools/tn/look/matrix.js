@@ -5,7 +5,6 @@
    A view is the cell at the left, the cell at the top and the pixels per cell. Cells of a matrix with few rows, or few columns,
    are stretched along the shorter side, so that it is not a strip. What is drawn first is coarse enough to be there within the
    time of a key press; strips of the full resolution follow while nobody presses anything. */
-const side = { left: 96, top: 84 };             /* room for names */
 const quick = 8e6;                              /* products that a drawing may take at a time: about 10 ms */
 
 const blocks = (first, last, step, size) => {
@@ -44,14 +43,28 @@ tn.matrix = matrix => {
     const stage = tn.h("div", { class: "stage", tabindex: 0, role: "application", "aria-roledescription": "matrix",
         "aria-label": `Matrix of ${rows} by ${columns} values. Arrow keys move the cell, plus and minus zoom, ` +
             "Shift and arrows move the view, 0 shows all." }, cells, above);
+    /* On paper there is no picker that shows which one this is. */
+    const ofOutput = tn.h("p", { class: "print-only", hidden: source.outputs < 2 });
     const readout = tn.h("p", { class: "readout cell", "aria-live": "polite" }), status = tn.h("span", { class: "soft status" });
     let output = matrix.start || 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1;
-    let limitOf = "", contrast = 1, drawing = 0;
+    let limitOf = "", contrast = 1, drawing = 0, together = !!matrix.together;
     let inView = false, stale = false;
 
-    /* ---- geometry */
+    /* ---- geometry. Room for names, which lie down over their columns where these are wide enough. */
+    const side = { left: 96, top: 84 };
+    let widest = 0;
+    const measure = () => {
+        const context = cells.getContext("2d"), wide = text => context.measureText(text).width;
+        const most = names => names.slice(0, 400).reduce((so, name) => Math.max(so, wide(tn.plain(name))), 0);
+        context.font = style("--canvas-font");
+        widest = most(columnNames) + 8;
+        side.left = clamp(Math.ceil(Math.max(most(rowNames) + 16, wide(words.column + " →") + 8)), 40, 96);
+        side.top = 84;
+    };
+    const lying = () => !matrix.colnames && !pixels || columns <= 400 && widest <= wideOf();
     const tallest = () => Math.max(260, Math.min(660, window.innerHeight * 0.8));
-    const least = 150, stretchOf = (short, long, room) => clamp(least / Math.max(1, short * room / long), 1, 40);
+    const stretchOf = (short, long, room, least) => clamp(Math.min(least, room) / Math.max(1, short * room / long), 1, 40);
+    const stretchColumns = () => stretchOf(columns, rows, tallest() - side.top, 360);
     let sx = 1, sy = 1;                         /* how cells are stretched */
     const fit = () => Math.min((width - side.left) / columns / sx, (height - side.top) / rows / sy);
     const largest = () => Math.max(fit(), 44);
@@ -115,7 +128,8 @@ tn.matrix = matrix => {
             ({ down, across } = visible(coarse *= 2));
         put(context, source.grid(output, down, across), down, across);
         const [m, n] = [stepOf(highOf()), stepOf(wideOf())];
-        status.textContent = m * n > 1 ? `each cell is the mean of ${m} × ${n} values` : "";
+        status.textContent = m * n > 1 ? `A cell of the picture is the mean of ${m} × ${n} values; the number above is one value.`
+            : "";
         if (coarse === 1) return;
         const view = visible(1);
         prepare(context, view, mine, source.prepare(view.across)[Symbol.iterator]());
@@ -137,29 +151,36 @@ tn.matrix = matrix => {
             refine(context, { down, across }, mine, done + count);
         });
     };
-    /* Values in cells that have room for them, black or white by how dark the cell is. */
+    /* Values in cells, with as many digits as there is room for. */
     const drawNumbers = () => {
         if (wideOf() < 42 || highOf() < 16) return;
         const context = cells.getContext("2d"), { down, across } = visible(1);
-        const values = source.grid(output, down, across);
+        const values = source.grid(output, down, across), room = wideOf() - 6, map = source.unsigned ? tn.sequential : tn.colour;
         context.font = style("--canvas-font");
+        const wide = (v, digits) => context.measureText(tn.format(v, digits)).width > room;
+        const most = [3, 2].find(digits => values.filter(v => wide(v, digits)).length < values.length / 4) || 1;
         context.textAlign = "center";
         context.textBaseline = "middle";
         for (let a = 0, k = 0; a < down.count; a++)
             for (let b = 0; b < across.count; b++, k++) {
                 const [x, y] = placeOf({ i: down.first + a, j: across.first + b });
                 if (x < side.left || y < side.top || source.empty(down.first + a, across.first + b)) continue;
-                context.fillStyle = Math.abs(values[k]) * contrast > 0.55 * limit === !tn.dark ? "#fff" : "#222";
-                context.fillText(tn.format(values[k], 2), x, y);
+                let digits = most;
+                while (digits && wide(values[k], digits)) digits--;
+                context.fillStyle = tn.inkOn(map(values[k] * contrast / limit));
+                if (digits) context.fillText(tn.format(values[k], digits), x, y);
             }
     };
     const drawNames = () => {
         const context = cells.getContext("2d"), room = 14;
-        const apart = size => {
+        const flat = lying(), round = n => [1, 2, 5].map(k => k * 10 ** Math.floor(Math.log10(n))).find(k => k >= n)
+            || 10 ** Math.ceil(Math.log10(n));
+        const apart = (size, room, numbers) => {
             const fits = Math.ceil(room / size);
-            return pixels && 2 * fits > pixels.width ? Math.ceil(fits / pixels.width) * pixels.width : fits;
+            return numbers ? round(fits) : pixels && 2 * fits > pixels.width ? Math.ceil(fits / pixels.width) * pixels.width : fits;
         };
-        const everyRow = apart(highOf()), everyColumn = apart(wideOf());
+        const everyRow = apart(highOf(), room, !matrix.rownames && !pixels);
+        const everyColumn = flat ? apart(wideOf(), widest, !matrix.colnames && !pixels) : apart(wideOf(), room);
         context.font = style("--canvas-font");
         context.textBaseline = "middle";
         context.textAlign = "right";
@@ -169,18 +190,18 @@ tn.matrix = matrix => {
             if (y > height - 4) break;
             if (y > side.top + 4) context.fillText(fitted(context, tn.plain(rowNames[i]), side.left - 14), side.left - 8, y);
         }
-        context.textAlign = "left";
+        context.textAlign = flat ? "center" : "left";
         for (let j = Math.ceil(view.x / everyColumn) * everyColumn; j < columns; j += everyColumn) {
             const x = side.left + (j + 0.5 - view.x) * wideOf();
             if (x > width - 4) break;
             if (x < side.left + 4) continue;
             context.save();
-            context.translate(x, side.top - 8);
-            context.rotate(-Math.PI / 2);
-            context.fillText(fitted(context, tn.plain(columnNames[j]), side.top - 14), 0, 0);
+            context.translate(x, side.top - (flat ? 10 : 8));
+            if (!flat) context.rotate(-Math.PI / 2);
+            if (flat) context.fillText(tn.plain(columnNames[j]), 0, 0);
+            else context.fillText(fitted(context, tn.plain(columnNames[j]), side.top - 14), 0, 0);
             context.restore();
         }
-        context.fillStyle = style("--faint");
         context.textAlign = "left";
         context.fillText(words.column + " →", 4, 12);
         context.fillText(words.row + " ↓", 4, side.top - 10);
@@ -206,8 +227,12 @@ tn.matrix = matrix => {
     /* whole: in full resolution at once, however long that takes. */
     const draw = whole => {
         if (!width) return;
-        const scale = [output, finest()].join();
-        if (limitOf !== scale) { limit = source.limit(output, finest()) || 1; limitOf = scale; }
+        const scale = [together ? "all" : output, finest()].join();
+        if (limitOf !== scale) {
+            limit = (together ? Array.from({ length: source.outputs }, (_, o) => source.limit(o, finest()))
+                .reduce((most, one) => Math.max(most, one), 0) : source.limit(output, finest())) || 1;
+            limitOf = scale;
+        }
         drawCells(whole === true);
         drawNumbers();
         drawNames();
@@ -225,9 +250,10 @@ tn.matrix = matrix => {
     cursor = first;
     const tell = () => {
         const value = source.at(output, cursor.i, cursor.j), empty = source.empty(cursor.i, cursor.j);
+        ofOutput.replaceChildren((matrix.output_label || "output") + " ", tn.token(outputNames[output] || ""));
         readout.replaceChildren(tn.h("span", {}, words.row + " ", tn.h("b", { class: "rowname" }, tn.token(rowNames[cursor.i]))),
-            " × ",
-            tn.h("span", {}, words.column + " ", tn.h("b", { class: "columnname" }, tn.token(columnNames[cursor.j]))), " = ",
+            ", ",
+            tn.h("span", {}, words.column + " ", tn.h("b", { class: "columnname" }, tn.token(columnNames[cursor.j]))), ": ",
                 empty ? tn.h("span", { class: "soft", text: "masked" }) : tn.number(value));
         if (!pixels) return;
         const row = source.grid(output, { first: cursor.i, step: 1, count: 1 }, { first: 0, step: 1, count: columns });
@@ -362,9 +388,15 @@ tn.matrix = matrix => {
         if (!now || now === width) return;
         const whole = !width || view.scale <= fit() * 1.001;
         width = now;
-        [sx, sy] = [stretchOf(columns, rows, tallest() - side.top), stretchOf(rows, columns, width - side.left)];
-        height = Math.round(clamp(side.top + (width - side.left) * rows * sy / columns / sx, 200, tallest()));
-        settle(whole ? { x: 0, y: 0, scale: 0 } : view);
+        measure();
+        const size = () => {
+            [sx, sy] = [stretchColumns(), stretchOf(rows, columns, width - side.left, 150)];
+            height = Math.round(clamp(side.top + (width - side.left) * rows * sy / columns / sx, 120, tallest()));
+            settle(whole ? { x: 0, y: 0, scale: 0 } : view);
+        };
+        size();
+        if (whole && lying()) { side.top = 40; size(); }
+        Object.assign(stage.dataset, side);
         draw();
     };
     /* What nobody sees is drawn when it comes near, or is printed. end(): it is not in the page any more, and forgotten. */
@@ -390,16 +422,16 @@ tn.matrix = matrix => {
         tell();
     }, there);
     document.addEventListener("tn-theme", () => { if (inView) draw(); else stale = true; }, there);
-    stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows
-        * stretchOf(columns, rows, tallest() - side.top)) + "px";
+    stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows * stretchColumns()) + "px";
     tell();
     return { set: picker.set, output: () => output, source, arrange, end: () => ended.abort(),
         element: tn.h("div", { class: "matrix" },
         tn.h("div", { class: "tools" }, picker.element, tn.h("div", { class: "group" },
             button("−", "zoom out", () => zoomKey(1 / 1.5)),
-            button("+", "zoom in", () => zoomKey(1.5)), button("⤢", "show all", keys["0"])), contrasts.element),
+            button("+", "zoom in", () => zoomKey(1.5)), button("⤢", "show all", keys["0"])), contrasts.element, matrix.together && source.outputs > 1
+                ? tn.toggle(`one scale for all ${matrix.output_label}s`, true, on => { together = on; draw(); }) : null),
         tn.h("div", { class: "area" }, stage,
-            tn.h("div", { class: "beside" }, readout, rowPicture, tn.h("span", { class: "scale" }, scaleText, bar), status,
+            tn.h("div", { class: "beside" }, ofOutput, readout, rowPicture, tn.h("span", { class: "scale" }, scaleText, bar), status,
                 notes, saves))) };
 };
 

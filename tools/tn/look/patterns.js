@@ -53,8 +53,9 @@ tn.patterns = (layers, heads) => {
     return { element: tn.h("div", { id: "live-patterns" }, tn.h("h4", { text: "Where each token looks" }),
                  tn.h("div", { class: "patterns", style: `--heads: ${heads}` }, tn.h("div", {},
                      tn.h("div", { class: "scroll" }, grid),
-                     tn.h("p", { class: "soft small", text: "Each picture on its own scale: a row is a token, a column one that " +
-                         "it looks at. A click shows a head large." })), tn.h("div", { class: "one-pattern" }, title, large))),
+                     tn.h("p", { class: "soft small" }, "Each picture on its own scale: a row is a token, a column one that " +
+                         "it looks at. ", tn.h("span", { class: "no-print", text: "A click shows a head large." }))),
+                     tn.h("div", { class: "one-pattern" }, title, large))),
         /* Patterns of a block, [heads,t,t]; those of the last block complete the answer. */
         show(block, { numbers }, tokens) {
             const n = numbers.length / heads;

@@ -190,10 +190,10 @@ tn.plot = options => {
 };
 
 /* Rows of {label, value, text?, note?, notes?}: bars to both sides of zero, with the number and notes beside them. wide: most
-   of the width is for labels. */
+   of the width is for labels; both: there is room for both signs though only one occurs. */
 tn.bars = (rows, options = {}) => {
     const limit = options.limit || rows.reduce((most, row) => Math.max(most, Math.abs(row.value) || 0), 0) || 1;
-    const bothSides = rows.some(row => row.value < 0);
+    const bothSides = options.both || rows.some(row => row.value < 0);
     const bar = value => {
         const share = Math.min(1, Math.abs(value) / limit) * (bothSides ? 50 : 100) || 0;
         return tn.h("span", { class: "track" + (bothSides ? " both" : ""), "aria-hidden": "true" },

@@ -39,18 +39,7 @@ const tableOf = (runs, dot) => {
         keys.map(key => tn.h("td", { class: "right" }, tn.h("bdi", { text: settings[i].get(key) || "–" })))));
     const body = tn.h("tbody", {}, lines), heads = columns.map(([label]) => tn.h("th", { scope: "col", class: "right" }, label));
     heads[0].className = "";
-    let by = -1, down = false;
-    const sort = k => {
-        down = k === by && !down;
-        by = k;
-        const [, of] = columns[k];
-        const compare = (a, b) => a - b || (Number.isNaN(a - b) ? String(a).localeCompare(String(b), "en", { numeric: true }) : 0);
-        body.append(...runs.map((_, i) => i).sort((a, b) => compare(of(a) ?? Infinity, of(b) ?? Infinity) * (down ? -1 : 1)
-            || a - b).map(i => lines[i]));
-        heads.forEach((th, i) => th.setAttribute("aria-sort", i !== k ? "none" : down ? "descending" : "ascending"));
-    };
-    heads.forEach((th, k) => th.replaceChildren(tn.h("button", { type: "button", class: "sort", text: th.textContent,
-        onclick: () => sort(k) })));
+    tn.sortable(heads, lines, body, columns.map(([, of]) => of), () => false);
     const table = tn.h("table", { class: "facts" }, tn.h("thead", {}, tn.h("tr", {}, heads)), body);
     return [tn.h("div", { class: "scroll" }, table), keys.length ? null : tn.h("p", { class: "soft small",
         text: "The runs do not differ in their settings." }), tn.savesTable("table", table)];

@@ -1,4 +1,4 @@
-/* spoke.js - which eigenvectors spoke for an input: eigenvector k of an output adds value_k (vector_k . x)^2 to its logit. */
+/* spoke.js - what eigenvectors contribute for an input: eigenvector k of an output adds value_k (vector_k . x)^2 to its logit. */
 tn.spoke = (output, x, o) => tn.eigenvectors(output).filter(one => one.vector && !tn.isGone(o, one.k)).map(one => {
     const activation = one.vector.reduce((total, v, i) => total + v * x[i], 0);
     return { ...one, activation, part: one.value * activation * activation };

@@ -13,9 +13,10 @@ tn.typed = (names, pick) => {
     const mean = losses => losses.reduce((sum, loss) => sum + loss, 0) / losses.length;
     const nats = (loss, more) => tn.number(loss, 3, loss.toFixed(2) + (more || ""));
     const about = (id, loss, all) => {
-        if (loss === undefined) return ["The first token has no loss: ", tn.token(names[id])];
+        if (loss === undefined) return ["The first token has no loss: ", tn.token(names[id], { class: "token piece" })];
         const apart = loss - mean(all);
-        return [tn.token(names[id]), " had the probability ", tn.number(Math.exp(-loss), 3, tn.chance(Math.exp(-loss))),
+        return [tn.token(names[id], { class: "token piece" }), " had the probability ",
+            tn.number(Math.exp(-loss), 3, tn.chance(Math.exp(-loss))),
             ": a loss of ", nats(loss, " nats"), `, ${Math.abs(apart).toFixed(2)} `, apart < 0 ? "below" : "above",
             " the text’s mean"];
     };
@@ -25,10 +26,11 @@ tn.typed = (names, pick) => {
             tn.h("b", {}, nats(mean(losses))), " nats per token",
             ...(before ? [", in the whole model ", nats(mean(before))] : [])] : [])]));
     /* losses: of all tokens but the first, or null: they have none in this model; before: those of the whole model, or null. */
-    return { element: tn.h("div", {}, line, readout, tn.h("p", { class: "small soft" }, tn.h("span", { class: "surprise" }),
-                 "each token’s loss in nats: no colour for one that was expected, full colour for a guess among all ",
-                 `${tn.format(names.length)} tokens (${full.toFixed(1)} nats). A click or an arrow key chooses a token: what `,
-                 "follows is about the place after it.")),
+    return { element: tn.h("div", {}, line, readout, tn.h("p", { class: "small soft" },
+                 "Below each token is its loss in nats, and its colour: 0 ", tn.h("span", { class: "surprise" }),
+                 ` ${full.toFixed(1)}, the loss of a uniform guess among ${tn.format(names.length)} tokens. `,
+                 tn.h("span", { class: "no-print", text: "A click or an arrow key chooses a token; the rest of this section is " +
+                     "about the token after it." }))),
         show(ids, losses, before, position) {
             const kept = line.contains(document.activeElement);
             line.replaceChildren(...Array.from(ids, (id, i) => {

@@ -1,0 +1,265 @@
+/* foreign.c - models of Hugging Face's transformers: what tn import and tn look read of a folder. What has no counterpart is a
+   reason, a new string, and not the end of the program */
+#include "tn.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const tn_name_map *foreign_names(const char *type, int64_t *lines)
+{
+    return strcmp(type, "gpt2") ? tn_name_map_llama(lines) : tn_name_map_gpt2(lines);
+}
+
+static bool folder_has(const char *folder, const char *name)
+{
+    char *path = join_path(folder, name);
+    bool  has = is_file(path);
+    free(path);
+    return has;
+}
+
+/* The string of a key, a new one; NULL: there is none. The text is a JSON object. */
+static char *json_text(const char *text, size_t bytes, const char *key)
+{
+    const char *to, *bad, *from = json_find(text, text + bytes, key, &to, &bad);
+    buffer      out = {0};
+    buffer_add(&out, "", 0);
+    return from && json_unquote(from, to, &out) ? out.data : NULL;
+}
+
+/* A file of the folder that is a JSON object; NULL: there is none. *why: NULL, or that it is something else, with line and
+   column. */
+static char *read_json(const char *folder, const char *name, size_t *bytes, char **why)
+{
+    char *path = join_path(folder, name), *text = NULL;
+    int   line = 1;
+    *why = NULL;
+    if (is_file(path)) {
+        const char *to, *bad, *at;
+        text = read_file(path, BY_NAME, bytes);
+        json_find(text, text + *bytes, "", &to, &bad);
+        for (at = text; bad && at < to; at++) line += *at == '\n';
+        while (bad && at > text && at[-1] != '\n') at--;
+        if (bad) *why = format_text("%s: line %d, column %d: %s", path, line, (int)(to - at) + 1, bad);
+    }
+    free(path);
+    return text;
+}
+
+/* Whether a name of the map, whose alternatives are separated by |, is this one. {l} is any number, which goes to *block,
+   or -1 where there is none. */
+static bool names_tensor(const char *pattern, const char *name, int64_t *block)
+{
+    const char *at = name;
+    *block = -1;
+    for (;; pattern++) {
+        if (*pattern == '|' || *pattern == 0) {
+            if (*at == 0) return true;
+            if (*pattern == 0) return false;
+            at = name;
+            *block = -1;
+        } else if (!strncmp(pattern, "{l}", 3) && *at >= '0' && *at <= '9') {
+            for (*block = 0; *at >= '0' && *at <= '9'; at++)
+                if (*block < INT32_MAX) *block = *block * 10 + *at - '0';
+            pattern += 2;
+        } else if (*pattern == *at) at++;
+        else {
+            pattern += strcspn(pattern, "|");
+            if (*pattern == 0) return false;
+            at = name;
+            *block = -1;
+        }
+    }
+}
+
+/* Buffers that follow from the config and that some files hold. */
+static bool is_buffer(const char *name)
+{
+    static const char *const ends[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t k = strlen(ends[i]);
+        if (n > k && !strcmp(name + n - k, ends[i])) return true;
+    }
+    return false;
+}
+
+/* The tensor of a file that a line of the map gives to a parameter outside of the blocks; NULL: it has none under its names. */
+static const char *tensor_of(const tn_safetensors *st, const tn_name_map *map, int64_t lines, const char *param)
+{
+    int64_t block;
+    for (int64_t k = 0; k < lines; k++)
+        for (int64_t i = 0; !strcmp(map[k].param, param) && i < tn_safetensors_count(st); i++)
+            if (names_tensor(map[k].file, tn_safetensors_at(st, i)->name, &block)) return tn_safetensors_at(st, i)->name;
+    return NULL;
+}
+
+/* transformers ties two tables only if the file has one of them, or both and they are equal. */
+static void untie(tn_safetensors *st, const char *path, const tn_name_map *map, int64_t lines, tn_transformer_desc *desc)
+{
+    const char *table = tensor_of(st, map, lines, "embed.w"), *head = tensor_of(st, map, lines, "head.w");
+    if (!desc->tied || !table || !head || tn_safetensors_equal(st, table, head)) return;
+    desc->tied = false;
+    warn("%s: %s differs from %s: they are not tied, although config.json says so", path, head, table);
+}
+
+/* Why a tensor has no place in the model: none in the map, or in a block that there is not, or of another number of heads. */
+static char *without_place(const char *path, const tn_safetensors_entry *e, const tn_name_map *map, int64_t lines,
+                           const tn_transformer_desc *desc, double kv_heads)
+{
+    int64_t k, block = -1;
+    for (k = 0; k < lines && !names_tensor(map[k].file, e->name, &block); k++) {}
+    if (k == lines && !is_buffer(e->name))
+        return format_text("%s: tensor \"%s\" has no counterpart in a tn_transformer", path, e->name);
+    if (ends_with(e->name, "k_proj.weight") && kv_heads * (double)desc->d_qk != (double)e->shape[0])
+        return format_text("%s: tensor \"%s\" has %lld rows, expected %g heads of %lld, as num_key_value_heads is in "
+                           "config.json", path, e->name, (long long)e->shape[0], kv_heads, (long long)desc->d_qk);
+    if (k < lines && block >= desc->layers)
+        return format_text("%s: tensor \"%s\" belongs to block %lld, expected less than %lld, the number of blocks in "
+                           "config.json", path, e->name, (long long)block, (long long)desc->layers);
+    return NULL;
+}
+
+/* Every tensor must have a place. This is known from the header, before there is memory for the model. Then tables that differ
+   are untied. */
+static char *check_tensors(tn_ctx *ctx, const char *path, const tn_name_map *map, int64_t lines, tn_transformer_desc *desc,
+                           double kv_heads)
+{
+    tn_safetensors *st = tn_safetensors_open(ctx, tn_source_path(path));
+    char           *why = taken_error(ctx);
+    if (why) return why;
+    for (int64_t i = 0; !why && i < tn_safetensors_count(st); i++)
+        why = without_place(path, tn_safetensors_at(st, i), map, lines, desc, kv_heads);
+    if (!why) why = size_refusal(desc, st, path, desc->heads);          /* heads may share keys and values */
+    if (!why) untie(st, path, map, lines, desc);
+    if (!why) why = taken_error(ctx);
+    tn_safetensors_close(st);
+    return why;
+}
+
+/* The file of weights of a folder; NULL: there is none, and *why says which was expected. */
+static char *find_hf_weights(const char *folder, char **why)
+{
+    static const char *const names[] = {"model.safetensors.index.json", "model.safetensors"};
+    for (int i = 0; i < 2; i++) if (folder_has(folder, names[i])) return join_path(folder, names[i]);
+    *why = folder_has(folder, "pytorch_model.bin") || folder_has(folder, "pytorch_model.bin.index.json")
+         ? format_text("%s has pytorch_model.bin, expected model.safetensors: in Python, model.save_pretrained(...) writes it",
+                       folder)
+         : format_text("%s has neither model.safetensors nor model.safetensors.index.json", folder);
+    return NULL;
+}
+
+bool puts_token(const char *path)
+{
+    const char *to, *bad;
+    size_t      bytes;
+    char       *text = read_file(path, BY_NAME, &bytes);
+    bool        puts = false;
+    const char *at = json_find(text, text + bytes, "post_processor", &to, &bad);
+    for (; at && at + 12 < to; at++) if (!strncmp(at, "SpecialToken", 12)) puts = true;
+    free(text);
+    return puts;
+}
+
+/* Reads the tokenizer of the folder, if it has one. */
+static char *read_hf_tokenizer(model *m, const char *folder)
+{
+    static const char *const others[] = {"tokenizer.model", "vocab.json", "vocab.txt"};
+    char *path = join_path(folder, "tokenizer.json"), *why = NULL;
+    for (size_t i = 0; !is_file(path) && !why && i < sizeof others / sizeof *others; i++)
+        if (folder_has(folder, others[i]))
+            why = format_text("%s has %s and no tokenizer.json; expected tokenizer.json, or --no-tokenizer", folder, others[i]);
+    if (is_file(path) && (m->tokenizer = tn_tokenizer_load(m->ctx, path)) == NULL) {
+        char *bad = taken_error(m->ctx);
+        why = format_text("%s; --no-tokenizer imports the weights alone", bad);
+        free(bad);
+    } else if (is_file(path) && tn_tokenizer_count(m->tokenizer) > m->desc.vocab)
+        why = format_text("%s has %lld tokens, but the model has only %lld", path, (long long)tn_tokenizer_count(m->tokenizer),
+                          (long long)m->desc.vocab);
+    m->plain_prompt = m->tokenizer && !puts_token(path);
+    free(path);
+    return why;
+}
+
+/* Reads the ids of "eos_token_id", one or a list, in generation_config.json or else in the config. Those that the model does
+   not have end no text, and are named. */
+static char *read_stop_tokens(model *m, const char *folder, const char *config, size_t bytes)
+{
+    char       *why, *own = read_json(folder, "generation_config.json", &bytes, &why), *end;
+    const char *text = own ? own : config, *name = own ? "generation_config.json" : "config.json", *to, *bad;
+    const char *blanks = " \t\r\n";
+    const char *at = why ? NULL : json_find(text, text + bytes, "eos_token_id", &to, &bad);
+    bool        list = at && *at == '[';
+    if (list) at += 1 + strspn(at + 1, blanks);
+    while (at && !why && at < to && *at != ']' && (list || strncmp(at, "null", 4))) {
+        errno = 0;
+        long id = strtol(at, &end, 10);
+        if (end == at || errno || (end < to && !strchr(list ? ",] \t\r\n" : blanks, *end)))
+            why = format_text("%s/%s: eos_token_id is %.*s, expected an integer, a list of integers or null", folder, name,
+                              to - at < 40 ? (int)(to - at) : 40, at);
+        else if (id < 0 || id >= m->desc.vocab)
+            warn("%s/%s: eos_token_id %ld is no token of the model, and ends no text", folder, name, id);
+        else if (m->stop_count == STOP_TOKENS)
+            why = format_text("%s/%s: eos_token_id has more than %d tokens", folder, name, STOP_TOKENS);
+        else m->stop[m->stop_count++] = (int32_t)id;
+        at = end + strspn(end, ", \t\r\n");
+    }
+    free(own);
+    return why;
+}
+
+/* The weights, after the config is known. */
+static char *read_hf_weights(model *m, const char *folder, const char *type, double kv_heads, bool no_tokenizer, char **file)
+{
+    int64_t            lines;
+    const tn_name_map *map = foreign_names(type, &lines);
+    char              *why = NULL;
+    *file = find_hf_weights(folder, &why);
+    if (!why) why = check_tensors(m->ctx, *file, map, lines, &m->desc, isnan(kv_heads) ? (double)m->desc.heads : kv_heads);
+    if (!why && !no_tokenizer) why = read_hf_tokenizer(m, folder);
+    if (why) return why;
+    m->params = tn_params_create(m->ctx);
+    tn_transformer_init(m->params, "", &m->desc, &m->net);
+    tn_transformer_read_mapped(m->params, &m->net, tn_source_path(*file), map, lines);
+    return taken_error(m->ctx);
+}
+
+char *foreign_type(const char *folder)
+{
+    size_t bytes;
+    char  *why, *type = NULL, *config = read_json(folder, "config.json", &bytes, &why);
+    if (config && !why) type = json_text(config, bytes, "model_type");
+    if (type && !strcmp(type, "tensornet")) {
+        free(type);
+        type = NULL;
+    }
+    free(config);
+    free(why);
+    return type;
+}
+
+char *read_foreign(tn_ctx *ctx, model *m, const char *folder, bool no_tokenizer, char **file)
+{
+    size_t bytes = 0;
+    char  *why, *path = join_path(folder, "config.json"), *config = read_json(folder, "config.json", &bytes, &why);
+    char  *type = config && !why ? json_text(config, bytes, "model_type") : NULL;
+    memset(m, 0, sizeof *m);
+    m->ctx = ctx;
+    m->imported = true;
+    *file = NULL;
+    if (!config) why = format_text("%s is not a file, expected the config.json of a model", path);
+    else if (!why && (!type || !strcmp(type, "tensornet")))
+        why = format_text("%s: model_type is %s, expected gpt2, llama, mistral or qwen2", path, type ? type : "missing");
+    if (!why) {
+        tn_transformer_config_read(ctx, tn_source_path(path), &m->desc);
+        why = taken_error(ctx);
+    }
+    if (!why)
+        why = read_hf_weights(m, folder, type, json_number(config, config + bytes, "num_key_value_heads"), no_tokenizer, file);
+    if (!why) why = read_stop_tokens(m, folder, config, bytes);
+    free(type);
+    free(config);
+    free(path);
+    return why;
+}
