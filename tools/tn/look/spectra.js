@@ -10,7 +10,8 @@ tn.chooser = (label, columns, rows, onchange) => {
         : -1; });
     const show = i => { mark(i); onchange(i, true); };
     const cellsOf = cells => cells.map((cell, k) => k
-        ? tn.h("td", { class: "right" }, typeof cell === "number" ? tn.number(cell) : cell === null || cell === undefined ? "–"
+        ? tn.h("td", { class: "right" }, typeof cell === "number" ? tn.number(cell, 4, cell % 1
+            ? tn.figures(cell, 4) : undefined) : cell === null || cell === undefined ? "–"
             : cell)
         : tn.h("th", { scope: "row" }, cell instanceof Node ? cell : tn.token(cell)));
     const lines = rows.map((cells, i) => tn.h("tr", { onclick: () => show(i) }, cellsOf(cells)));

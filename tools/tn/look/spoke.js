@@ -6,11 +6,11 @@ tn.spoke = (output, x, o) => tn.eigenvectors(output).filter(one => one.vector &&
 
 const table = (parts, name, rest, exact) => {
     const total = parts.reduce((sum, part) => sum + part.part, 0) + rest, { width, height } = tn.page.pixels;
-    return [tn.h("div", { class: "scroll" }, tn.bars(parts.slice(0, 10).map(part => ({ value: part.part,
+    return [tn.h("div", { class: "scroll" }, tn.bars(parts.slice(0, 10).map(part => ({ value: part.part, text: tn.fixed(part.part),
             label: tn.h("span", { class: "spoke" }, tn.picture(part.vector, width, height, { label: `eigenvector ${part.k}` }),
-                tn.h("span", {}, "eigenvalue ", tn.number(part.value, 3), part.within ? tn.h("i", { class: "soft",
+                tn.h("span", {}, "eigenvalue ", tn.number(part.value, 3, tn.figures(part.value, 3)), part.within ? tn.h("i", { class: "soft",
                     text: " within the null" }) : null)),
-            note: tn.number(part.activation, 3) })), { head: ["eigenvector", "", "contribution", "activation"] })),
+            note: tn.number(part.activation, 3, tn.figures(part.activation, 3)) })), { head: ["eigenvector", "", "contribution", "match"] })),
         tn.h("p", { class: "total" }, `sum of ${parts.length} contributions${rest ? ", and the rest, " : ""}`, rest
             ? tn.number(rest) : null, " to ", tn.token(name), ": ", tn.number(total, 6),
             exact === undefined || Number.isNaN(exact) ? null
@@ -46,7 +46,7 @@ tn.sections.spoke = (section, box) => {
     const showScores = () => {
         const all = sums(), best = all.indexOf(Math.max(...all)), label = section.examples[example].label;
         scores.replaceChildren(tn.h("h4", { text: "Sum over the eigenvectors, by output" }),
-            tn.bars(all.map((value, k) => ({ label: eigen.outputs[k].name, value, class: k === best ? "best" : "" }))),
+            tn.bars(all.map((value, k) => ({ label: eigen.outputs[k].name, value, text: tn.fixed(value), class: k === best ? "best" : "" }))),
             label === undefined ? "" : tn.h("p", { class: "soft small" }, "the example is a ", tn.token(label),
                 "; largest sum: ", tn.token(eigen.outputs[best].name)));
         return best;
