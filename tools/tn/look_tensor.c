@@ -319,7 +319,7 @@ static void write_tables(page *p, const char *path, const char *out, table *list
     page_text(p, "about", about.data);
     page_open(p, "sections", '[');
     page_section(p, "tensors", "tensors", "What is in it", count == 1 ? NULL : any ? "Each matrix by its singular values: few "
-                 "large ones mean that it depends on few patterns. The thin line is what random numbers of the same shape and "
+                 "large ones mean that it depends on few directions. The thin line is what random numbers of the same shape and "
                  "norm have. A click on a row shows its numbers." : "A click on a row shows the numbers of a tensor.");
     page_open(p, "list", '[');
     for (int64_t i = 0; i < count; i++) put_table(p, &list[i]);
