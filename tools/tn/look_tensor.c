@@ -155,6 +155,15 @@ static void look_at_table(table *x, page *p, tn_ctx *ctx, tn_tensor *t, const ch
     free(v);
 }
 
+static void free_tables(table *list, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        free(list[i].name);
+        free(list[i].shape);
+        free(list[i].spectra);
+    }
+}
+
 /* ---- the page ---------------------------------------------------------------------------------------------------------- */
 
 static void put_spectra(page *p, const table *x)
@@ -310,7 +319,7 @@ static void write_tables(page *p, const char *path, const char *out, table *list
     page_text(p, "about", about.data);
     page_open(p, "sections", '[');
     page_section(p, "tensors", "tensors", "What is in it", count == 1 ? NULL : any ? "Each matrix by its singular values: few "
-                 "large ones mean that it depends on few patterns. The thin line is what random numbers of the same shape and "
+                 "large ones mean that it depends on few directions. The thin line is what random numbers of the same shape and "
                  "norm have. A click on a row shows its numbers." : "A click on a row shows the numbers of a tensor.");
     page_open(p, "list", '[');
     for (int64_t i = 0; i < count; i++) put_table(p, &list[i]);
@@ -353,6 +362,9 @@ void look_at_array(tn_ctx *ctx, const char *path, const char *title, const char 
     memset(unfolded, 0, sizeof unfolded);
     for (int k = 0; k < t->rank && t->rank > 2 && !x.bad; k++) look_at_unfolding(&unfolded[k], &p, ctx, t, k, &left);
     write_tables(&p, path, out, &x, 1, t, unfolded, &left);
+    free_tables(unfolded, t->rank);
+    free_tables(&x, 1);
+    free(left.list);
     free(name);
 }
 
@@ -401,6 +413,8 @@ void look_at_tensors(tn_ctx *ctx, const char *path, const char *title, const cha
               "--w NAME, --v NAME and --p NAME say which of them make a bilinear layer.");
     if (most < all) page_note("Of %lld tensors the first %lld are shown.", (long long)all, (long long)most);
     write_tables(&p, path, out, list, count, NULL, NULL, &left);
+    free_tables(list, count);
+    free(left.list);
     tn_safetensors_close(file);
     free(list);
 }
