@@ -887,7 +887,8 @@ TN_API tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *
 /* The mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
 /* The same over the rows whose label is not ignore_index, such as -100 where a text was padded, or the id of a token. Zero if
-   there is no such row. Of many processes each takes the mean over its own rows. */
+   there is no such row. With several processes each takes the mean over its own rows, so that the result is not the mean over
+   all rows where their numbers differ. */
 TN_API tn_tensor *tn_cross_entropy_ignore(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels, int32_t ignore_index);
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */
 TN_API tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x);                        /* [..,c] -> I32 [..], the first of equals */
@@ -15517,11 +15518,12 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
     p.call = &shared;
     shared.f[0] = 1 / count;
     if (TNI_T(rows_run)(&p, R, C, INT64_MAX, 0, TNI_T(cross_entropy_task)) < 0) return TN_ERR_MEMORY;
-    for (int64_t r = 0; r < R; r++)
-        if (tni_is_ignored(c, label[r])) continue;
-        else if (label[r] >= 0 && label[r] < C)
+    for (int64_t r = 0; r < R; r++) {
+        const bool ignored = tni_is_ignored(c, label[r]);
+        if (!ignored && label[r] >= 0 && label[r] < C)
             loss += (double)TNI_OUT(1)[r] - (double)TNI_T(element)(&c->in[0], r * C + label[r]);
-        else tni_fault(&c->out[2], 1, r, label[r], 2);
+        else if (!ignored) tni_fault(&c->out[2], 1, r, label[r], 2);
+    }
     *TNI_OUT(0) = (float)(loss / count);
     return TN_OK;
 }

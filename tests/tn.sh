@@ -1055,6 +1055,12 @@ holds "but one towards the text" awk -F: '{ exit !($2 > 1e-2) }' norm
 expect 2 "--tokenizer or --vocab is given with --teacher, expected neither" train text --out x $lessons --teacher wise --vocab 60
 expect 1 "--teacher: $PWD/wise has a context of 16 tokens, expected at least --context, which is 17" \
     train text --out x $lessons --teacher wise --context 17
+expect 0 "Done" train --config learns/config.txt --out repeats
+same "its settings repeat it" learns/model.safetensors repeats/model.safetensors
+expect 0 "Done" train text --out letters $lessons --steps 1
+expect 1 "the two need one tokenizer" train text --out x $lessons --from born/step-00000001.safetensors --steps 2 --teacher letters
+mkdir mute && cp wise/model.safetensors mute
+expect 1 "--teacher: $PWD/mute has no tokenizer, expected a tokenizer.json" train text --out x $lessons --teacher mute
 expect 2 "--teacher-weight is 1.5, expected 0 <= teacher-weight <= 1" train text --out x $lessons --teacher wise --teacher-weight 1.5
 expect 1 "nobody" train text --out x $lessons --teacher nobody
 

@@ -305,11 +305,12 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
     p.call = &shared;
     shared.f[0] = 1 / count;
     if (TNI_T(rows_run)(&p, R, C, INT64_MAX, 0, TNI_T(cross_entropy_task)) < 0) return TN_ERR_MEMORY;
-    for (int64_t r = 0; r < R; r++)
-        if (tni_is_ignored(c, label[r])) continue;
-        else if (label[r] >= 0 && label[r] < C)
+    for (int64_t r = 0; r < R; r++) {
+        const bool ignored = tni_is_ignored(c, label[r]);
+        if (!ignored && label[r] >= 0 && label[r] < C)
             loss += (double)TNI_OUT(1)[r] - (double)TNI_T(element)(&c->in[0], r * C + label[r]);
-        else tni_fault(&c->out[2], 1, r, label[r], 2);
+        else if (!ignored) tni_fault(&c->out[2], 1, r, label[r], 2);
+    }
     *TNI_OUT(0) = (float)(loss / count);
     return TN_OK;
 }

@@ -194,7 +194,8 @@ TN_API tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *
 /* The mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
 /* The same over the rows whose label is not ignore_index, such as -100 where a text was padded, or the id of a token. Zero if
-   there is no such row. Of many processes each takes the mean over its own rows. */
+   there is no such row. With several processes each takes the mean over its own rows, so that the result is not the mean over
+   all rows where their numbers differ. */
 TN_API tn_tensor *tn_cross_entropy_ignore(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels, int32_t ignore_index);
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */
 TN_API tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x);                        /* [..,c] -> I32 [..], the first of equals */

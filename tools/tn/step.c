@@ -25,6 +25,22 @@ static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 /* After the losses of the parts of a step. */
 enum { NORM, SKIPPED, EXTRA_NUMBERS };
 
+/* Fails unless each token of the run is the same one of its teacher. */
+static void check_teacher_tokens(const run *r, const tn_tokenizer *its)
+{
+    const tn_tokenizer *mine = r->m.tokenizer;
+    if (!mine) return;                                          /* token shards: ids alone */
+    if (!its) fail("--teacher: %s has no tokenizer, expected a tokenizer.json beside its weights", r->s->teacher);
+    for (int64_t i = 0; i < tn_tokenizer_count(mine); i++) {
+        char *name = token_name(mine, i), *other = i < tn_tokenizer_count(its) ? token_name(its, i) : copy_text("no token");
+        if (strcmp(name, other))
+            fail("--teacher: token %lld is %s in %s, expected %s, as in this run: the two need one tokenizer", (long long)i, other,
+                 r->s->teacher, name);
+        free(name);
+        free(other);
+    }
+}
+
 /* The model whose probabilities are learnt. Its weights are frozen, so that it is not recorded. */
 static void open_teacher(const run *r, feed *f)
 {
@@ -35,6 +51,7 @@ static void open_teacher(const run *r, feed *f)
     f->temperature = r->s->temperature;
     open_model_in(f->m->ctx, f->teacher, r->s->teacher, NULL, NULL);
     its = &f->teacher->desc;
+    check_teacher_tokens(r, f->teacher->tokenizer);
     if (its->vocab < mine->vocab)
         fail("--teacher: %s has a vocabulary of %lld tokens, expected %lld", r->s->teacher, (long long)its->vocab,
              (long long)mine->vocab);

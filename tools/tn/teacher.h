@@ -13,7 +13,8 @@ static inline tn_tensor *teacher_probabilities(tn_ctx *ctx, tn_tensor *z, double
     return tn_softmax(ctx, tn_scale(ctx, tn_cast(ctx, z, TN_REAL), 1 / temperature));
 }
 
-/* -T^2 mean_r sum_c p[r,c] log softmax(z / T)[r,c]: its gradient is T/R (softmax(z / T) - p), of the same size at any T.
+/* -T^2 mean_r sum_c p[r,c] log softmax(z / T)[r,c]: its gradient is T/R (softmax(z / T) - p), of about the same size
+   at any large T.
    z, p [..,vocab] -> [] */
 static inline tn_tensor *distillation_loss(tn_ctx *ctx, tn_tensor *z, tn_tensor *p, double temperature)
 {

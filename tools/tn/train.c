@@ -148,17 +148,18 @@ static void find_from(const char **path)
 /* Takes the settings from --config or --from, and starts. */
 static void begin_new(run *r)
 {
+    const bool tokenizer_named = find_option(&train_usage, "tokenizer")->given;
+    const bool vocab_named = find_option(&train_usage, "vocab")->given;
     if (train_settings.config && train_settings.from)
         usage_error("--config is given with --from, expected one of them: a checkpoint holds its settings");
     if (train_settings.config) {
         size_t bytes;
-        const bool tokenizer = train_settings.tokenizer != NULL;
         char      *text = read_file(train_settings.config, BY_USER, &bytes);
         apply_settings(text, bytes, train_settings.config);
         free(text);
         for (int64_t i = 0; !r->data_named && i < train_settings.data.count; i++) say_named(r, train_settings.data.path[i]);
         for (int64_t i = 0; !r->val_named && i < train_settings.val.count; i++) say_named(r, train_settings.val.path[i]);
-        if (!tokenizer) say_named(r, train_settings.tokenizer);
+        if (!tokenizer_named) say_named(r, train_settings.tokenizer);
         say_named(r, train_settings.from);
         say_named(r, train_settings.teacher);
     } else if (train_settings.from) {
@@ -169,8 +170,7 @@ static void begin_new(run *r)
     if (!train_settings.out) usage_error("no --out is given, expected tn train FILE --out RUN");
     if (train_settings.keep_best && !train_settings.val_every)
         usage_error("--keep-best is given with --val-every 0, expected --val-every of at least 1");
-    const bool vocab = find_option(&train_usage, "vocab")->given && !are_shards(&train_settings.data, "--data");
-    if (train_settings.teacher && (find_option(&train_usage, "tokenizer")->given || vocab))
+    if (train_settings.teacher && (tokenizer_named || (vocab_named && !are_shards(&train_settings.data, "--data"))))
         usage_error("--tokenizer or --vocab is given with --teacher, expected neither: the teacher's tokenizer is used");
     r->folder = train_settings.out;
     start_run(r, false);
