@@ -438,7 +438,7 @@ static void compare_block(world *w, const tn_transformer_desc *d, double worst[3
     tn_circuit_block_desc od = ZERO;
     tn_circuit_block      o;
     tn_tensor *x = any(w, 3, 1, T, DIM), *sum[3] = {NULL, NULL, NULL}, *in[3];
-    tn_tensor *mixed[HEADS + 1], *values[HEADS];
+    tn_tensor *own[HEADS + 1], *mixed[HEADS + 1], *values[HEADS];
     const int64_t square[2] = {T, T}, dim = DIM;
     od.norm1_scale = 0.8; od.norm2_scale = 1.25;
     od.compact = true;
@@ -454,7 +454,7 @@ static void compare_block(world *w, const tn_transformer_desc *d, double worst[3
         const int64_t shape[2] = {DIM + 1, DIM + 1}, part[2] = {DIM / HEADS, DIM + 1};
         tn_tensor *map = tn_reshape(tn_slice(o.m, 0, g, g + 1), 2, shape), *a = NULL;
         if (g > 0) a = tn_reshape(tn_slice(pattern, 1, g - 1, g), 2, square);
-        mixed[g] = tn_matmul(w->ctx, one, tn_transpose(map, 0, 1));
+        mixed[g] = own[g] = tn_matmul(w->ctx, one, tn_transpose(map, 0, 1));
         if (a) mixed[g] = tn_matmul(w->ctx, a, mixed[g]);
         if (a) {
             map = tn_reshape(tn_slice(o.v, 0, g - 1, g), 2, part);
@@ -472,9 +472,8 @@ static void compare_block(world *w, const tn_transformer_desc *d, double worst[3
             in[1] = tn_concat(w->ctx, 2, right, 1);
             y = tn_cp_apply_each(w->ctx, o.doubled, in);
             sum[0] = sum[0] ? tn_add(w->ctx, sum[0], y) : y;
-            if (g == 0 && k == 0) {                                     /* a term is B+ of two positions: here both are t */
-                test_raise(&worst[1], differs(tn_cp_apply_each(w->ctx, term, at), y));
-            }
+            in[0] = own[g]; in[1] = own[k];                             /* a term is B+ of two positions: here both are t */
+            test_raise(&worst[1], differs(tn_cp_apply_each(w->ctx, term, at), tn_cp_apply_each(w->ctx, o.b, in)));
             in[0] = mixed[g]; in[1] = mixed[k];
             y = tn_cp_apply_each(w->ctx, o.b, in);                      /* B+ itself */
             sum[1] = sum[1] ? tn_add(w->ctx, sum[1], y) : y;

@@ -1406,7 +1406,7 @@ static void *digits_behind(size_t n, void *user)
 {
     char *p = (char *)malloc(n + 16);
     (void)user;
-    if (p) memset(p + n, '0', 16);
+    if (p) memset(p, '0', n + 16);
     return p;
 }
 
