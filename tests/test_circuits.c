@@ -372,6 +372,13 @@ TEST(virtual_heads_and_scores)
     }
     WORST("compositions", worst, 1e-12);
     REFUSED(w.ctx, tn_circuit_compose(one, TN_CIRCUIT_COLUMNS, qk), TN_ERR_ARG, "inner has 2 sets, expected 1");
+    {
+        tn_tensor  *f = any(&w, 2, 3, 2, 0);
+        tn_circuit *small = tn_circuit_create(w.ctx, 1, &f, &f);
+        REFUSED(w.ctx, tn_circuit_compose(one, TN_CIRCUIT_COLUMNS, small), TN_ERR_SHAPE, "inner has 3 rows, expected 6, the columns of outer");
+        REFUSED(w.ctx, tn_circuit_compose(one, TN_CIRCUIT_ROWS, small), TN_ERR_SHAPE, "inner has 3 rows, expected 6, the rows of outer");
+        tn_circuit_destroy(small);
+    }
     REFUSED(w.ctx, tn_circuit_composition(w.ctx, &m, 1, 1, TN_HEAD_V), TN_ERR_ARG, "from is 1 and to is 1, expected from < to");
     REFUSED(w.ctx, tn_circuit_composition(w.ctx, &m, 0, 1, TN_HEAD_O), TN_ERR_ARG, "part is 5");
     tn_circuit_destroy(one);
@@ -764,6 +771,9 @@ TEST(maximising_inputs)
     tn_cp     *cp = tn_cp_create(w.ctx, 2, p[0], p + 1, TN_CP_INPUT_PLAIN);
     tn_net    *net = tn_net_from_cp(w.ctx, cp);
     tn_tensor *u = any(&w, 1, 5, 0, 0);
+    CHECK_STATUS(tn_circuit_maximise(net, tn_scale(w.ctx, u, 0), NULL, &best), TN_OK);
+    CHECK(best.converged && best.value == 0);                               /* nothing to gain */
+    tn_circuit_maximum_destroy(&best);
     d.tol = 1e-15;
     CHECK_STATUS(tn_net_eigen(net, u, 0, &eigen), TN_OK);
     for (int i = 0; i < 5; i++) if (host(eigen.values)[i] > largest) largest = host(eigen.values)[i];
