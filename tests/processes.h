@@ -201,6 +201,7 @@ static bool trains(job *j)
     tn_optim_desc       od = ZERO;
     tn_transformer      m;
     tn_optim           *optim;
+    uint64_t            made = 0;                           /* allocations so far */
     d.dropout = 0.1;
     d.embed_noise = 0.05;
     d.recompute = kind == PARTS;
@@ -219,6 +220,7 @@ static bool trains(job *j)
     if (good && (j->kind & RESUMED)) good = tn_checkpoint_read(optim, tn_source_path(file)) == TN_OK;
     for (int step = begin; step < STEPS && good; step++) {
         double sum = 0;
+        if (step == begin + 2) made = tn_ctx_memory(j->ctx).allocations;
         if (step == STEPS / 2 && (j->kind & SAVED)) {
             good = tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_path(file) : tn_sink_memory(NULL, 0, NULL), NULL, 0)
                 == TN_OK;
@@ -234,6 +236,7 @@ static bool trains(job *j)
         good = good && tn_optim_step(optim) == TN_OK && tn_comm_sum(j->ctx, &sum, 1) == TN_OK;
         j->all->loss[j->rank][step] = sum / j->size;
     }
+    if (good && !(j->kind & SAVED)) good = CHECK_INT(tn_ctx_memory(j->ctx).allocations, made);
     good = good && save_params(params, j->all->params[j->rank]);
     if (!good) snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s", tn_ctx_error(j->ctx));
     return close_job(j, good);

@@ -372,6 +372,13 @@ TEST(virtual_heads_and_scores)
     }
     WORST("compositions", worst, 1e-12);
     REFUSED(w.ctx, tn_circuit_compose(one, TN_CIRCUIT_COLUMNS, qk), TN_ERR_ARG, "inner has 2 sets, expected 1");
+    {
+        tn_tensor  *f = any(&w, 2, 3, 2, 0);
+        tn_circuit *small = tn_circuit_create(w.ctx, 1, &f, &f);
+        REFUSED(w.ctx, tn_circuit_compose(one, TN_CIRCUIT_COLUMNS, small), TN_ERR_SHAPE, "inner has 3 rows, expected 6, the columns of outer");
+        REFUSED(w.ctx, tn_circuit_compose(one, TN_CIRCUIT_ROWS, small), TN_ERR_SHAPE, "inner has 3 rows, expected 6, the rows of outer");
+        tn_circuit_destroy(small);
+    }
     REFUSED(w.ctx, tn_circuit_composition(w.ctx, &m, 1, 1, TN_HEAD_V), TN_ERR_ARG, "from is 1 and to is 1, expected from < to");
     REFUSED(w.ctx, tn_circuit_composition(w.ctx, &m, 0, 1, TN_HEAD_O), TN_ERR_ARG, "part is 5");
     tn_circuit_destroy(one);
@@ -438,7 +445,7 @@ static void compare_block(world *w, const tn_transformer_desc *d, double worst[3
     tn_circuit_block_desc od = ZERO;
     tn_circuit_block      o;
     tn_tensor *x = any(w, 3, 1, T, DIM), *sum[3] = {NULL, NULL, NULL}, *in[3];
-    tn_tensor *mixed[HEADS + 1], *values[HEADS];
+    tn_tensor *own[HEADS + 1], *mixed[HEADS + 1], *values[HEADS];
     const int64_t square[2] = {T, T}, dim = DIM;
     od.norm1_scale = 0.8; od.norm2_scale = 1.25;
     od.compact = true;
@@ -454,7 +461,7 @@ static void compare_block(world *w, const tn_transformer_desc *d, double worst[3
         const int64_t shape[2] = {DIM + 1, DIM + 1}, part[2] = {DIM / HEADS, DIM + 1};
         tn_tensor *map = tn_reshape(tn_slice(o.m, 0, g, g + 1), 2, shape), *a = NULL;
         if (g > 0) a = tn_reshape(tn_slice(pattern, 1, g - 1, g), 2, square);
-        mixed[g] = tn_matmul(w->ctx, one, tn_transpose(map, 0, 1));
+        mixed[g] = own[g] = tn_matmul(w->ctx, one, tn_transpose(map, 0, 1));
         if (a) mixed[g] = tn_matmul(w->ctx, a, mixed[g]);
         if (a) {
             map = tn_reshape(tn_slice(o.v, 0, g - 1, g), 2, part);
@@ -472,9 +479,8 @@ static void compare_block(world *w, const tn_transformer_desc *d, double worst[3
             in[1] = tn_concat(w->ctx, 2, right, 1);
             y = tn_cp_apply_each(w->ctx, o.doubled, in);
             sum[0] = sum[0] ? tn_add(w->ctx, sum[0], y) : y;
-            if (g == 0 && k == 0) {                                     /* a term is B+ of two positions: here both are t */
-                test_raise(&worst[1], differs(tn_cp_apply_each(w->ctx, term, at), y));
-            }
+            in[0] = own[g]; in[1] = own[k];                             /* a term is B+ of two positions: here both are t */
+            test_raise(&worst[1], differs(tn_cp_apply_each(w->ctx, term, at), tn_cp_apply_each(w->ctx, o.b, in)));
             in[0] = mixed[g]; in[1] = mixed[k];
             y = tn_cp_apply_each(w->ctx, o.b, in);                      /* B+ itself */
             sum[1] = sum[1] ? tn_add(w->ctx, sum[1], y) : y;
@@ -765,6 +771,9 @@ TEST(maximising_inputs)
     tn_cp     *cp = tn_cp_create(w.ctx, 2, p[0], p + 1, TN_CP_INPUT_PLAIN);
     tn_net    *net = tn_net_from_cp(w.ctx, cp);
     tn_tensor *u = any(&w, 1, 5, 0, 0);
+    CHECK_STATUS(tn_circuit_maximise(net, tn_scale(w.ctx, u, 0), NULL, &best), TN_OK);
+    CHECK(best.converged && best.value == 0);                               /* nothing to gain */
+    tn_circuit_maximum_destroy(&best);
     d.tol = 1e-15;
     CHECK_STATUS(tn_net_eigen(net, u, 0, &eigen), TN_OK);
     for (int i = 0; i < 5; i++) if (host(eigen.values)[i] > largest) largest = host(eigen.values)[i];

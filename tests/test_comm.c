@@ -88,6 +88,7 @@ static tn_ctx *ctx_of_echo(tn_comm *k)
     k->name = "echo";
     k->size = 2;
     k->exchange = echo;
+    k->any_thread = true;
     d.comm = k;
     CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
     return ctx;
@@ -112,11 +113,20 @@ TEST(sums_beyond_32_bits)
     tn_ctx_destroy(ctx);
 }
 
-/* Gradients were to be sent during the backward pass, and their parameters are destroyed before it. */
+/* Threads of this process, and a constant; 0 where the system does not say. */
+static long threads_here(void)
+{
+    struct stat s;
+    return stat("/proc/self/task", &s) == 0 ? (long)s.st_nlink : 0;
+}
+
+/* Gradients were to be sent during the backward pass, and their parameters are destroyed before it. The thread that sends ends with
+   the context. */
 TEST(parameters_destroyed_before_they_are_sent)
 {
     const int64_t shape[1] = {4};
     tn_init       init = ZERO;
+    const long    threads = threads_here();
     tn_comm       k;
     tn_ctx       *ctx = ctx_of_echo(&k);
     REQUIRE(ctx);
@@ -136,6 +146,8 @@ TEST(parameters_destroyed_before_they_are_sent)
     CHECK_ERROR(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
     CHECK_STATUS(tn_optim_step(optim), TN_ERR_ARG);
     tn_ctx_destroy(ctx);
+    for (int i = 0; i < 1000 && threads_here() > threads; i++) usleep(1000);   /* the system forgets a thread after it was joined */
+    CHECK_INT(threads_here(), threads);
 }
 
 /* The four collectives, without exchange. */

@@ -751,6 +751,9 @@ TEST(qr_and_svd_of_tensors)
     CHECK_INT(f.q->shape[1], 20); CHECK_INT(f.r->shape[0], 20);
     CHECK(f.error < 1e-6);
     tn_qr_destroy(&f);
+    CHECK_STATUS(tn_qr(ctx, t, NULL, &f), TN_OK);
+    CHECK(isnan(f.error));                                                 /* not measured */
+    tn_qr_destroy(&f);
     CHECK_STATUS(tn_svd(ctx, t, &desc, &g), TN_OK);
     CHECK(g.error < 1e-6);
     all_of(g.s, s);

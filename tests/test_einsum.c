@@ -409,6 +409,9 @@ TEST(optima)
     CHECK_NEAR(c.flops, 23750, 0);
     CHECK_INT(c.steps, 4);
     tn_plan_destroy(plan);
+    plan = plan_of(ctx, "a,ab,bc,cd,de->e", "a64 b64 c64 d64 e64", NULL);           /* two places of 64 numbers, in turn */
+    CHECK_INT(tn_plan_cost_of(plan).bytes, 2 * 64 * 8);
+    tn_plan_destroy(plan);
     plan = plan_of(ctx, "oh,hi,hj,ok,ki,kj->", "o64 i64 j64 h128 k128", NULL);      /* |B|^2 of a CP form by Gram matrices */
     c = tn_plan_cost_of(plan);
     CHECK(c.flops < 6.4e6 && c.largest < 2e4);

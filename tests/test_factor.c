@@ -552,6 +552,26 @@ TEST(hosvd_rules)
     }
     CHECK_NEAR(h.error, sqrt(11.0 / 20), 1e-14);
     tn_hosvd_destroy(&h);
+    {                                                   /* the old columns fill the factor: the first lies in the new span */
+        uint64_t   seed = 4;
+        double     inside = 0;
+        tn_tensor *any = tensor_from(ctx, 3, n, noise_by(64, &seed));
+        d.sweeps = 0;
+        CHECK_STATUS(tn_hosvd(ctx, any, &d, &h), TN_OK);
+        double *old = host(h.factor[0]);
+        tn_hosvd_destroy(&h);
+        d.sweeps = 1;
+        CHECK_STATUS(tn_hosvd(ctx, any, &d, &h), TN_OK);
+        double *now = host(h.factor[0]);
+        for (int c = 0; c < 3; c++) {
+            double along = 0;
+            for (int i = 0; i < 4; i++) along += now[3 * i + c] * old[3 * i];
+            inside += along * along;
+        }
+        CHECK_NEAR(inside, 1, 1e-13);
+        tn_hosvd_destroy(&h);
+        d.sweeps = 5;
+    }
     tn_tensor *empty = tensor_from(ctx, 3, empty_shape, a);
     CHECK_STATUS(tn_hosvd(ctx, empty, &d, &h), TN_OK);
     CHECK(h.core && h.core->shape[1] == 0 && h.factor[0]->shape[1] == 1 && h.error == 0);

@@ -566,6 +566,9 @@ TEST(refusals_say_why)
     CHECK(tn_image_matrix_of(NULL, NULL, NULL) == NULL);
     CHECK(tn_image_tiles_of(NULL, NULL, NULL) == NULL);
     tn_image_destroy(NULL);
+    tn_image *least = tn_image_create(ctx, 1, 1);
+    CHECK(least && least->width == 1);
+    tn_image_destroy(least);
     says(ctx, tn_image_create(ctx, 0, 5), TN_ERR_SHAPE, "image_create: width is 0, expected 1 or more");
     says(ctx, tn_image_create(ctx, far, far), TN_ERR_SHAPE,
          "image_create: 4611686018427387904 x 4611686018427387904 pixels are larger than the address space");
@@ -1393,20 +1396,21 @@ TEST(names_below_a_plot_are_turned)
 {
     static const char *const narrow[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
     static const char *const wide[] = {"a", "fifteen letters", "fifteen letters", "d", "e", "f", "g", "h"};
+    static const char *const alone[] = {"a", "b", "fifteen letters", "d", "e", "f", "g", "h"};
     static const double      y[8] = {1, 2, 3, 2, 4, 5, 4, 3};
     tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
     tn_image_series    s = ZERO;
     tn_image_plot_desc p = ZERO;
     s.y = y;
     p.x_name_count = s.count = 8;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         size_t bytes;
-        p.x_names = k ? wide : narrow;
+        p.x_names = k == 0 ? narrow : k == 1 ? wide : alone;
         tn_image *image = tn_image_plot(ctx, &s, 1, &p);
         REQUIRE(image != NULL);
         CHECK(image->width == 560 && image->height > 350 && image->height < 370);
         char *file = svg_of(image, &bytes);
-        CHECK_INT(count_text(file, "rotate("), k ? 8 : 0);
+        CHECK_INT(count_text(file, "rotate("), k == 1 ? 8 : 0);
         free(file);
     }
     CLOSE_CTX(ctx);
@@ -1460,6 +1464,9 @@ TEST(svg_embeds_large_matrices)
     REQUIRE(png != NULL);
     n = decode(data + strlen("data:image/png;base64,"), png);
     CHECK_INT(n, 8 + 25 + 12 + 2 + 4 + N * (3 * N + 6) + 12);
+    size_t at = 8;                                                   /* the lengths of its pieces lead to the end */
+    while (at + 12 <= n) at += 12 + ((size_t)png[at] << 24 | (size_t)png[at + 1] << 16 | (size_t)png[at + 2] << 8 | (size_t)png[at + 3]);
+    CHECK_INT(at, n);
     for (int i = 0; i < N; i++)
         for (int j = 0; j < N; j++) {
             tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, v[i * N + j], rgb);
@@ -1669,6 +1676,27 @@ TEST(legends_of_narrow_plots)
     }
 }
 
+/* A bar is 64 pixels high, and reaches 12 below a matrix of 40, into the room of its numbers; a row of tiles is followed by its
+   captions and a gap. */
+TEST(bars_and_captions_keep_their_margin)
+{
+    static const char *const captions[] = {"one", "two"};
+    const double  v[2 * 64] = {0};
+    tn_ctx       *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_image_matrix_desc m = ZERO;
+    tn_image_tiles_desc  t = ZERO;
+    m.cell = t.cell = 10;
+    t.no_bar = true;
+    t.captions = captions;
+    t.columns = 1;
+    tn_image *flat = tn_image_matrix(ctx, v, 4, 8, &m), *high = tn_image_matrix(ctx, v, 8, 8, &m);
+    tn_image *one = tn_image_tiles(ctx, v, 1, 8, 8, &t), *two = tn_image_tiles(ctx, v, 2, 8, 8, &t);
+    REQUIRE(flat && high && one && two);
+    CHECK_INT(high->height - flat->height, 80 - 64 + 12);
+    CHECK_INT(two->height - one->height, 80 + 20 + 4);
+    CLOSE_CTX(ctx);
+}
+
 TEST_MAIN(colours_are_white_at_zero_symmetric_and_monotone, colours_beyond_the_ends_are_those_of_the_ends, glyphs_are_well_formed,
           every_character_looks_different_and_stays_in_its_place, letters_beyond_ascii_are_drawn_and_differ, a_clip_ends_the_scale_at_a_percentile,
           percentiles_have_the_exact_rank, tiles_have_names_and_numbers, bands_markers_and_last_values, legends_hide_nothing, svg_has_every_cell_and_escapes_text,
@@ -1681,4 +1709,4 @@ TEST_MAIN(colours_are_white_at_zero_symmetric_and_monotone, colours_beyond_the_e
           last_values_stay_within_the_axes, bands_fit_their_axes, long_series_keep_little, curves_in_one_column_keep_four_points,
           svg_embeds_large_columns, svg_text_has_its_measured_width, svg_has_markers_and_their_rings, titles_with_crlf, a_refused_matrix_says_why,
           refused_tiles_say_why, a_refused_plot_says_why, titles_keep_their_margin, bars_of_logarithmic_axes, legends_of_narrow_plots,
-          names_below_a_plot_are_turned, numbers_fit_their_cells)
+          names_below_a_plot_are_turned, numbers_fit_their_cells, bars_and_captions_keep_their_margin)

@@ -1305,6 +1305,9 @@ TEST(permissions)
     CHECK(lstat(path, &st) == 0 && st.st_mode == (S_IFREG | 0644));
     umask(umask_before);
     remove(path);
+    CHECK(symlink("/dev/null/below", path) == 0);   /* it cannot even be known whether there is a file */
+    FAILS(ctx, tn_params_save(params, path), TN_ERR_FILE, "the permissions of the file there could not be read");
+    remove(path);
     tn_ctx_destroy(ctx);
 }
 
@@ -1406,7 +1409,7 @@ static void *digits_behind(size_t n, void *user)
 {
     char *p = (char *)malloc(n + 16);
     (void)user;
-    if (p) memset(p + n, '0', 16);
+    if (p) memset(p, '0', n + 16);
     return p;
 }
 

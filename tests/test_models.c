@@ -555,6 +555,17 @@ TEST(cycles)
         close_world(&w);
     }
     WORST("a block of a cycle against a model of that block", worst, 1e-14);
+    {                                                       /* cycles of three and four: twelve kinds, of which nine are here */
+        tn_transformer_desc d = tiny();
+        tn_transformer      m;
+        world               w;
+        d.layers = 9;
+        d.attention_count = 3; d.attention_cycle[2] = TN_ATTENTION_BILINEAR;
+        d.mlp_count = 4; d.mlp_cycle[3] = TN_MLP_GELU;
+        REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
+        CHECK_INT(tn_transformer_cost_of(&d, 0).params, tn_params_elements(w.params));
+        close_world(&w);
+    }
 }
 
 /* Noise and dropout act in training only, once each where the desc says it, and come back in a recomputed block. */

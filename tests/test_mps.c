@@ -1518,6 +1518,26 @@ TEST(sweeps_keep_what_fits)
     close_world(&w);
 }
 
+/* Least squares of two kinds of rows are exact after two conjugate gradient steps, and not after one each time. */
+TEST(sweeps_take_no_more_steps_than_they_may)
+{
+    static const int64_t extents[3] = {2, 1, 2}, data[3] = {4, 2, 2}, out[2] = {4, 1};
+    const double  phi[16] = {4, 0, 1, 0, 1, 0, 0, 1, 0, 1, 1, 0, 0, 4, 0, 1}, y[4] = {1, -2, 3, 1};
+    world w;
+    if (!open_on(&w, TN_F64, 33, 1, NULL)) return;
+    for (int steps = 1; steps <= 2; steps++) {
+        tn_tt_fit_desc f = ZERO;
+        double         error;
+        tn_tt         *tt = tn_tt_random(w.ctx, 3, extents, 2, 5);
+        f.steps = steps;
+        tn_tt *fit = tn_tt_fit(tt, 1, tn_tensor_from(w.ctx, 3, data, TN_F64, phi), tn_tensor_from(w.ctx, 2, out, TN_F64, y), &f, &error);
+        CHECK(fit != NULL && (steps == 1 ? error > 1e-3 : error < 1e-6));
+        tn_tt_destroy(fit);
+        tn_tt_destroy(tt);
+    }
+    close_world(&w);
+}
+
 /* A matrix of rank 2 from 30 of its 36 elements, by rows and columns as features: one singular vector is not enough, and with two
    the others follow. `relative` drops the smaller one. */
 TEST(sweeps_find_the_rank)
@@ -1613,4 +1633,4 @@ TEST_MAIN(local_features, layer_is_its_definition, gradients_are_those_of_differ
           operators_are_trains, axes_are_exchanged, operators_are_applied, tt_linear_is_its_matrix,
           tt_linear_has_its_variance, bilinear_layers_are_trains, attention_is_a_train, nets_of_layers, sweeps_are_exact,
           sweeps_tell_their_error, sweeps_begin_with_the_train, sweeps_are_ridge_regression, sweeps_keep_what_fits,
-          sweeps_find_the_rank, sweeps_with_labels_at_ends)
+          sweeps_take_no_more_steps_than_they_may, sweeps_find_the_rank, sweeps_with_labels_at_ends)

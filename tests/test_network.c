@@ -271,7 +271,12 @@ static double between_functions(world *w, tn_net *net, tn_cp *cp)
     if (CHECK(net && cp)) {
         tn_tensor *x = any_matrix(w, 4, cp->in[0] - cp->constant);
         CHECK(net->constant == cp->constant);
-        e = between(tn_net_apply(w->ctx, net, x), tn_cp_apply(w->ctx, cp, x));
+        tn_tensor *y = tn_cp_apply(w->ctx, cp, x);
+        const int64_t shape[3] = {2, 2, x->shape[1]};
+        tn_tensor *square = tn_net_apply(w->ctx, net, tn_reshape(x, 3, shape));
+        e = between(tn_net_apply(w->ctx, net, x), y);
+        if (CHECK(square && square->rank == 3 && square->shape[1] == 2 && square->shape[2] == y->shape[1]))
+            test_raise(&e, between(tn_reshape_2d(square, 4, -1), y));
     }
     tn_net_destroy(net);
     tn_cp_destroy(cp);

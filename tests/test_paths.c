@@ -83,7 +83,7 @@ static tn_transformer_desc option(int k)
         d.attention_cycle[0] = TN_ATTENTION_BILINEAR;
         d.d_v = 2;
     }
-    if (k == 10) { d.x0_residual = d.attn_bias = d.mlp_bias = d.mlp_out_bias = true; d.no_norm_gain = true; d.d_qk = 4; }
+    if (k == 10) { d.embed_norm = d.x0_residual = d.attn_bias = d.mlp_bias = d.mlp_out_bias = true; d.no_norm_gain = true; d.d_qk = 4; }
     return d;
 }
 
@@ -1203,6 +1203,12 @@ TEST(what_is_wrong_is_named)
     CHECK_STATUS(tn_circuit_paths_find(&f, &target, NULL, &q), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "circuit_paths: the target is aim 0, position 0, token 9");
     target.token = 0;
+    target.aim = TN_CIRCUIT_AIM_DIFFERENCE;
+    target.other = VOCAB;
+    FAILS(w.ctx, tn_circuit_paths_find(&f, &target, NULL, &q), TN_ERR_ARG, "token 0, other 9");
+    target.other = -1;
+    FAILS(w.ctx, tn_circuit_paths_find(&f, &target, NULL, &q), TN_ERR_ARG, "token 0, other -1");
+    target.aim = TN_CIRCUIT_AIM_LOGIT;
     CHECK_STATUS(tn_circuit_paths_find(&f, &target, &qd, &q), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "budget is -1");
     pd.max_parts = 100;
@@ -1264,6 +1270,16 @@ TEST(no_bound_of_what_is_wrong)
     tn_circuit_bound_desc bd = {2, 0}, far = {INT64_MAX, 0}, more = {2, 4};
     world                 w;
     REQUIRE(open_on(&w, TN_F64, 18, 1, NULL));
+    for (int k = 0; k < 2; k++) {
+        tn_transformer_desc d = option(0);
+        tn_transformer      m;
+        d.layers = 1;
+        d.norm = k == 0 ? TN_NORM_LAYER : TN_NORM_RMS;
+        d.norm_place = k == 0 ? TN_PLACE_PRE : TN_PLACE_SANDWICH;
+        REQUIRE(make(&w, d, &m));
+        no_bound(&w, &m, 0, 1, bd, TN_ERR_ARG, "circuit_bound: norms are not RMS norms before the block");
+        end_model(&w);
+    }
     for (int k = 0; k < 6; k++) {
         tn_transformer_desc d = option(0);
         tn_transformer      m;

@@ -256,6 +256,8 @@ TEST(files_of_a_program)
     tn_ctx *ctx;
     char    path[TEST_PATH];
     int     pipe = -1;
+    const int unused = open("/dev/null", O_RDONLY);
+    close(unused);
     REQUIRE(mkdir(place(""), 0777) == 0 && tn_ctx_create(NULL, &ctx, NULL) == TN_OK);
     put(place("w"), "old");
     put(place("w.tmp"), "mine");
@@ -292,6 +294,8 @@ TEST(files_of_a_program)
     CHECK_STATUS(tn_writer_close(NULL, true), TN_ERR_ARG);
     tn_ctx_destroy(ctx);                                /* removes what is left */
     CHECK_INT(files(), 3);
+    CHECK_INT(pipe = open("/dev/null", O_RDONLY), unused);      /* all files are closed */
+    close(pipe);
     remove(place("pipe")); remove(place("w")); remove(place("w.tmp"));
     CHECK(remove(place("")) == 0);
 }

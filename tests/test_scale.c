@@ -844,7 +844,10 @@ TEST(stacks_at_any_scale)
                     if (fabs(k * size) > 340) CHECK_STATUS(s, TN_ERR_NONFINITE);
                     CHECK_NEAR(r.cosine, k == 1 ? plain.cosine : 1, scales[i].dtype == TN_F32 ? 1e-5 : 1e-12);
                     if (s == TN_OK) CHECK_NEAR(log10(r.norm_a), log10(plain.norm_a) + size, scales[i].dtype == TN_F32 ? 1e-5 : 1e-11);
-                    else CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "stack_inner: a result is about 1e");
+                    else {
+                        CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "stack_inner: a result is about 1e");
+                        CHECK(isnan(r.inner) && isnan(r.norm_a) && isnan(r.norm_b));
+                    }
                 }
                 close_world(&w);
             }
@@ -948,7 +951,7 @@ TEST(three_layers)
 {
     world  w;
     double one = 1, plain[] = {1, 0}, slant[] = {sqrt(0.5), sqrt(0.5)};
-    const tn_cp *a[3], *b[3];
+    const tn_cp *a[3], *b[3], *c[3];
     tn_cp_stack_result r;
     tn_cp_stack_desc   d = ZERO;
     if (!open_world(&w, TN_F64, 79)) return;
@@ -963,6 +966,10 @@ TEST(three_layers)
     CHECK(r.method == TN_CP_STACK_SAMPLED && r.samples == 4096);
     CHECK(fabs(r.inner - 1.0 / 16) < 4 * r.inner_error && r.inner_error < 0.02);
     CHECK(fabs(r.norm_a - 1) < 0.1 && fabs(r.norm_b - 1) < 0.1);
+    c[0] = c[1] = c[2] = a[1];
+    CHECK_STATUS(tn_cp_stack_inner(c, c, 3, NULL, &r), TN_OK);      /* x0^8 of one input: its modulus is 1 in every sample */
+    CHECK_NEAR(r.inner, 1, 1e-12);
+    CHECK_NEAR(r.inner_error, 0, 1e-12);
     d.method = TN_CP_STACK_LAYER_SYMMETRISED;                       /* one unit: here the layers' rule is the true one */
     CHECK_STATUS(tn_cp_stack_inner(a, b, 3, &d, &r), TN_OK);
     CHECK_NEAR(r.cosine, 1.0 / 16, 1e-14);

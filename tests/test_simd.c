@@ -617,6 +617,23 @@ TEST(products_of_halves_are_those_of_floats)
             compare_halves(one, three, &p, 7, true);
             drop_bf16(&p);
         }
+        if (parts == 1) {                               /* 32 rows would be too few, but four times 32 are one matrix */
+            bf16_product p = random_bf16(&seed, 1, 128, 128, 128);
+            tn_view     *v[3] = {&p.c.in[0], &p.c.out[0], &p.c.in[1]};
+            uint16_t    *a = halves_of(p.a, elements_of(v[0]));
+            for (int i = 0; i < 3; i++) {
+                v[i]->shape[0] = 4;
+                v[i]->strides[0] = i < 2 ? 32 * 128 : 0;
+                v[i]->strides[1] = 128;
+                v[i]->strides[2] = 1;
+                if (i < 2) v[i]->shape[1] = 32;
+            }
+            p.c.in[0].dtype = TN_BF16;
+            p.c.in[0].data = a;
+            run_on(one, &p.c);
+            free(a);
+            drop_bf16(&p);
+        }
         if (parts > 1) {                                /* they have no second part: F32 copies are multiplied */
             bf16_product p = random_bf16(&seed, 1, 128, 128, 128);
             p.c.in[0].dtype = TN_BF16;
@@ -673,12 +690,14 @@ static void attend_by(int unit, int threads, const attend_case *one, double *to,
         REQUIRE(tn_write(x[i], TN_F64, to, count) == TN_OK);
         if (i < 3) tn_watch(x[i]);
     }
+    const long before = tile_dots;
     tn_record(ctx);
     tn_tensor *y = tn_attend(ctx, x[0], x[1], x[2], &one->desc);
     tn_tensor *loss = tn_sum(ctx, tn_mul(ctx, y, x[3]));
     for (int i = 0; i < 3; i++) loss = tn_add(ctx, loss, tn_sum(ctx, tn_scale(ctx, x[i], other_use)));
     CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
     CHECK_CTX(ctx);
+    if (unit == UNIT_C && threads == 1) CHECK(tile_dots > before);          /* or they were not products of BF16 at all */
     all[0] = y;
     for (int i = 0; i < 3; i++) all[i + 1] = x[i]->grad;
     for (int i = 0; i < 4; i++) {
@@ -731,7 +750,8 @@ TEST(attention_of_halves)
         attend_of(70, 200, 19, 40, TN_ATTEND_BILINEAR, TN_ROW_SCALE_MEAN, true, 30),
         attend_of(129, 131, 32, 17, TN_ATTEND_SQUARED, TN_ROW_SCALE_LENGTH, false, 0),
         attend_of(66, 33, 24, 32, TN_ATTEND_SQUARED, TN_ROW_SCALE_SUM, true, 0),
-        attend_of(200, 200, 16, 33, TN_ATTEND_SQUARED, TN_ROW_SCALE_SUM, false, 60)};
+        attend_of(200, 200, 16, 33, TN_ATTEND_SQUARED, TN_ROW_SCALE_SUM, false, 60),
+        attend_of(64, 17, 16, 1024, TN_ATTEND_SQUARED, TN_ROW_SCALE_DEFAULT, true, 0)};     /* many tiles of dout */
     const int64_t most = 2 * 5 * 300 * (2 * 70 * 3 + 70);
     static const double bound[4] = {4e-3, 4e-3, 4e-3, 4e-3};
     static const char *const name[4] = {"o", "dq", "dk", "dv"};

@@ -16,6 +16,7 @@ static bool tiles_in_c;                                 /* false: the processor'
 static __thread bool  tile_ready;                       /* configured */
 static __thread char  tile_bytes[8][1024];
 static long           tile_abuse;                       /* used without a configuration, or configured twice */
+static __thread long  tile_dots;                        /* products of tiles in C so far */
 
 static void tile_check(bool ok) { if (!ok) tile_abuse++; }
 
@@ -52,6 +53,7 @@ __attribute__((target("avx2,fma"))) static void tile_dot(int c, int a, int b)
 {
     float right[32][16];
     tile_check(tile_ready);
+    tile_dots++;
     for (int k = 0; k < 32; k++)
         for (int n = 0; n < 16; n++) right[k][n] = tile_widen(tile_bytes[b] + 64 * (k / 2) + 4 * n + 2 * (k % 2));
     for (int m = 0; m < 16; m++)

@@ -87,7 +87,6 @@ static void tni_hessenberg_panel(const tni_host *h, int64_t n, int64_t first, in
         a[(c + 1) * n + c] = beta;
         for (int64_t i = c + 2; i < n; i++) a[i * n + c] = 0;
         for (int64_t i = 0; i < j; i++) product[i] = h->by->dot(n - c - 1, vs + (first + i) * n + c + 1, v + c + 1);
-        memset(y, 0, (size_t)n * sizeof *y);
         h->by->gemm(h, n - top, 1, n - c - 1, 1, tni_rows(a + top * n + c + 1, n), tni_rows(v + c + 1, 1), 0,
                     tni_rows(y + top, 1));
         tni_hessenberg_clear(h, j, n, top, ys, product, y);

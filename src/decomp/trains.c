@@ -554,7 +554,7 @@ static tn_tensor *tni_tt_expand(const tn_tt *tt, const tni_host *h, double *core
         now = next;
         next = spare;
         tni_tt_rescale(h, rows * n[2], now, &exponent);
-        if (k < TN_MAX_RANK) shape[k] = n[1];
+        shape[tni_min(k, TN_MAX_RANK - 1)] = n[1];
     }
     for (int64_t k = 0; k < all; k++) now[k] = tni_ldexp(now[k], exponent);
     if (tt->count > TN_MAX_RANK) shape[0] = all;

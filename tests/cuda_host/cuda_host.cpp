@@ -2367,7 +2367,7 @@ cublasStatus_t cublasDestroy(cublasHandle_t handle)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasGetVersion(cublasHandle_t, int *version) { *version = 130000; return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasGetVersion(cublasHandle_t, int *version) { *version = 130203; return CUBLAS_STATUS_SUCCESS; }
 
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
 {

@@ -44,7 +44,7 @@ base() {
     case $p in *.sh) set -- "$dir/tn" "tests/$p" ;; *) set -- "$dir/$p" ;; esac
     newer "$at.base" "$@" || return 0
     export TN_MUTANT=-1 TN_MUTANT_REACHED="$at.reached" TN_TEST_TMP="$dir/tmp/$p"
-    awk 'END { for (i = 0; i <= NR; i++) printf "."; printf "\n" }' "$dir/list" > "$at.reached"
+    awk -F'\t' 'END { for (i = 0; i <= $1; i++) printf "."; printf "\n" }' "$dir/list" > "$at.reached"    # $1: the last number
     mkdir -p "$TN_TEST_TMP"
     run_test 900 "$p" > "$at.part"
     rm -rf "$TN_TEST_TMP"
