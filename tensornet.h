@@ -23592,7 +23592,6 @@ static void tni_hessenberg_panel(const tni_host *h, int64_t n, int64_t first, in
         a[(c + 1) * n + c] = beta;
         for (int64_t i = c + 2; i < n; i++) a[i * n + c] = 0;
         for (int64_t i = 0; i < j; i++) product[i] = h->by->dot(n - c - 1, vs + (first + i) * n + c + 1, v + c + 1);
-        memset(y, 0, (size_t)n * sizeof *y);
         h->by->gemm(h, n - top, 1, n - c - 1, 1, tni_rows(a + top * n + c + 1, n), tni_rows(v + c + 1, 1), 0,
                     tni_rows(y + top, 1));
         tni_hessenberg_clear(h, j, n, top, ys, product, y);
@@ -26128,7 +26127,7 @@ static tn_tensor *tni_tt_expand(const tn_tt *tt, const tni_host *h, double *core
         now = next;
         next = spare;
         tni_tt_rescale(h, rows * n[2], now, &exponent);
-        if (k < TN_MAX_RANK) shape[k] = n[1];
+        shape[tni_min(k, TN_MAX_RANK - 1)] = n[1];
     }
     for (int64_t k = 0; k < all; k++) now[k] = tni_ldexp(now[k], exponent);
     if (tt->count > TN_MAX_RANK) shape[0] = all;
