@@ -428,7 +428,7 @@ typedef struct seen {
     int64_t     *at;                    /* which outputs these are                 */
     double      *edge;                  /* of the null of these, or NULL           */
     double       right;                 /* share of right answers, NaN: not known  */
-    int64_t      all;
+    int64_t      all, layers;           /* outputs, and layers of the network      */
 } seen;
 
 /* The outputs that --outputs names. */
@@ -450,6 +450,7 @@ static seen see(const network *n, int64_t k)
     seen          s;
     memset(&s, 0, sizeof s);
     s.right = NAN;
+    s.layers = n->count;
     s.whole = operator_of(n, k);
     s.all = s.whole->out;
     tn_cp *quadratic = s.whole;
@@ -828,6 +829,10 @@ static void learnt_classes(page *p, const seen *s, const seen *other, int64_t co
     page_open(p, "right", '[');
     page_number(p, NULL, s->right);
     if (other) page_number(p, NULL, other->right);
+    page_close(p, ']');
+    page_open(p, "layers", '[');
+    page_number(p, NULL, (double)s->layers);
+    if (other) page_number(p, NULL, (double)other->layers);
     page_close(p, ']');
     page_number(p, "pictures", (double)count);
     page_close(p, '}');
