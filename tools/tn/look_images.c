@@ -467,9 +467,10 @@ static seen see(const network *n, int64_t k)
     s.names = (const char **)allocate((size_t)count, sizeof *s.names);
     for (int64_t i = 0; i < count; i++) s.names[i] = s.every[s.at[i]];
     if (count < t.among) {
-        char *rule = telling_rule(&t);
-        page_note("Of %lld outputs the %lld with %s are shown (--outputs chooses others).", (long long)s.all,
-                  (long long)count, rule);
+        char *rule = telling_rule(&t), *all = grouped(s.all), *shown = grouped(count);
+        page_note("Of %s outputs the %s with %s are shown (--outputs chooses others).", all, shown, rule);
+        free(shown);
+        free(all);
         free(rule);
     }
     return s;
