@@ -239,11 +239,20 @@ two=$(f64 spoke.html "$at")
 expect 0 "page: spoke.html" look $layer --data half.npy
 near "an output of numbers that are no bytes" "$(f64 spoke.html "$at")" "$two" 1e-12
 
+# Of two layers, one after the other, the page cannot say how often they are right, and tells so with or without labels.
+{ printf '\240\0\0\0\0\0\0\0%-160s' '{"a.w":{"dtype":"F32","shape":[2,4,16],"data_offsets":[0,512]},"b.w":{"dtype":"F32","shape":[2,4,4],"data_offsets":[512,640]}}'
+  head -c 640 /dev/zero | tr '\0' 'A'; } > deep.safetensors
+expect 0 "page: deep.html" look deep.safetensors --data two.npy --labels right.npy --out deep.html
+right() { section "$1" learnt | tr -d '\n' | grep -o '"right":\[[^]]*\],"layers":\[[^]]*\]'; }
+is "two layers, and no share of right answers" "$(right deep.html)" '"right":[null],"layers":[2]'
+expect 0 "page: deep.html" look deep.safetensors --against deep.safetensors --data two.npy --labels right.npy --out deep.html
+is "of both" "$(right deep.html)" '"right":[null,null],"layers":[2,2]'
+
 # 100,000 outputs, all alike: a header of 160 bytes, then numbers of four letters A, which is about 12.
 big='{"w":{"dtype":"F32","shape":[2,3,4],"data_offsets":[0,96]},"p":{"dtype":"F32","shape":[100000,3],"data_offsets":[96,1200096]}}'
 { printf '\240\0\0\0\0\0\0\0%-160s' "$big"; head -c 1200096 /dev/zero | tr '\0' 'A'; } > big.safetensors
 expect 0 "page: big.html" look big.safetensors --w w --p p --out big.html
-holds "chooses outputs and says so" grep -qF "Of 100000 outputs the 32 with the most eigenvalues beyond chance" big.html
+holds "chooses outputs and says so" grep -qF "Of 100,000 outputs the 32 with the most eigenvalues beyond chance" big.html
 holds "the page stays small" [ "$(wc -c < big.html)" -lt 1000000 ]
 
 # ---- arrays, and tensors that are no layer ----------------------------------------------------------

@@ -131,7 +131,8 @@ const everyPage = {
         equal("theme of the button", one("#theme").getAttribute("aria-label"),
             "theme: " + document.documentElement.dataset.theme);
     },
-    /* All text has a contrast of 4.5 : 1 with what is behind it, but for what is inactive or out of date, which is paler. */
+    /* All text has a contrast of 4.5 : 1 with the ground of the element that it is in, that of a plot with the page's, but for
+       what is inactive or out of date, which is paler. */
     contrast() {
         const parsed = new Map(), context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
         const colour = text => {
@@ -161,11 +162,13 @@ const everyPage = {
             const found = new Set(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
             while (walker.nextNode()) {
                 const element = walker.currentNode.parentElement;
-                if (!walker.currentNode.data.trim() || !element.getClientRects().length || element.closest("svg")) continue;
-                const under = background(element), ink = over(colour(getComputedStyle(element).color), under);
+                if (!walker.currentNode.data.trim() || !element.getClientRects().length) continue;
+                const under = background(element), ink = over(colour(getComputedStyle(element)[element.closest("svg") ? "fill"
+                    : "color"]), under);
                 const [a, b] = [under, ink].map(tn.luminance).sort((x, y) => x - y), ratio = (b + 0.05) / (a + 0.05);
                 if (ratio < 4.5 && !pale.get(element) && found.size < 5)
-                    found.add(`"${element.textContent.slice(0, 20)}" in ${element.className} of ${element.closest("section, body").id} has ${ratio.toFixed(2)}`);
+                    found.add(`"${element.textContent.slice(0, 20)}" in ${element.getAttribute("class")} of ${
+                        element.closest("section, body").id} has ${ratio.toFixed(2)}`);
             }
             equal(`contrast, ${theme}`, [...found].join("; "), "");
         }

@@ -28,6 +28,11 @@ whenFilled({
         equal("network: eigenvalues beyond chance, and their share", all("#learnt .findings li:last-child b").map(b =>
             b.textContent).join(), [mean(groups.map(one => one[0])), 8, tn.percent(mean(groups.map(one => one[1]
             / one[2])))].join());
+        const learnt = tn.page.sections.find(section => section.type === "learnt"), box = tn.h("div");
+        equal("network: one layer", learnt.layers.join(), "1");
+        tn.sections.learnt({ ...learnt, right: [null], layers: [2] }, box);
+        equal("network: of several layers it is not known", all(".findings li", box).pop().textContent,
+            "It has several layers, so the page does not measure how often it is right.");
         check("network: the picture is one of the data", one("#live").textContent.includes("picture 0 of the data, labelled 0"),
             one("#live").textContent.slice(0, 200));
     },
@@ -40,10 +45,13 @@ whenFilled({
         equal("network: patterns beyond the null", shown(), wanted(false));
         one("#learnt .toggle").click();
         equal("network: all patterns", shown(), wanted(true));
-        check("network: as many digits in each", all("#learnt .eigenvalue .num").every(number => number.textContent.replace(
-            /[−.]/g, "").replace(/^0+/, "").length === 2), all("#learnt .eigenvalue").map(one => one.textContent).join());
-        equal("network: rows say what they do", all("#learnt .strip").every(row => all(".num", row).every(number =>
-            (Number(number.dataset.value) < 0 ? "lowers" : "raises") === one(".caption", row).textContent)), true);
+        const figures = all("#learnt .strip .eigenvalue .num"), did = figures.map(number =>
+            one(".caption", number.closest(".strip")).textContent);
+        check("network: there are eigenvalues", figures.length >= 10, figures.length);
+        check("network: as many digits in each", figures.every(number => number.textContent.replace(/[−.]/g, "").replace(/^0+/,
+            "").length === 2), figures.map(one => one.textContent).join());
+        equal("network: rows say what they do", did.join(), figures.map(number => Number(number.dataset.value) < 0 ? "lowers"
+            : "raises").join());
         equal("network: and all eigenvectors", one("#eigen .toggle").getAttribute("aria-pressed"), "true");
     },
     interactions() {

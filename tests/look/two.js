@@ -1,4 +1,5 @@
-/* two.js - a page of two networks. In the second one all outputs read the same hidden unit, so that they share its two eigenvectors. */
+/* two.js - a page of two networks. In the second one all outputs read the same hidden unit, so that they share its two
+   eigenvectors. */
 const { nothing_broke_out, right_to_left_is_isolated, ...ofThis } = everyPage;
 const compare = tn.page.sections.find(section => section.type === "compare");
 whenFilled({
@@ -16,6 +17,27 @@ whenFilled({
         near("two: the larger eigenvalues", first, both[0]);
         near("two: the smaller ones", second, both[1]);
         check("two: how to know how well", one("#learnt .findings").textContent.includes("--labels"), "it does not say so");
+    },
+    /* What the page says of a cosine beside that of shuffled weights, and of shares of right answers that it has or has not. */
+    sentences() {
+        const learnt = tn.page.sections.find(section => section.type === "learnt"), { cosine, unrelated, a, b } = compare;
+        const items = changed => { const box = tn.h("div"); tn.sections.learnt({ ...learnt, ...changed }, box);
+            return all(".findings li", box).map(item => item.textContent); };
+        for (const [c, wanted] of [[0.95, "learnt nearly the same"], [0.5, "learnt the same in part"], [0.05, "little in common"],
+            [-0.003, "little in common"], [0.001, "nothing in common beyond chance"], [-0.5, "in part learnt opposite things"],
+            [-0.95, "have learnt opposite things"]]) {
+            Object.assign(compare, { cosine: c, unrelated: 0.002 });
+            check(`two: a cosine of ${c}`, items()[0].startsWith("The two ") && items()[0].split(".")[0].endsWith(wanted),
+                items()[0]);
+        }
+        Object.assign(compare, { cosine, unrelated });
+        const unknown = "so the page does not measure how often";
+        equal("two: how well", items({ pictures: 3, right: [1, 0.5], layers: [1, 1] })[0],
+            `Of 3 pictures ${a} 100 %, ${b} 50.0 % are named correctly.`);
+        equal("two: how well, of one", items({ pictures: 3, right: [1, null], layers: [1, 2] })[0],
+            `Of 3 pictures ${a} 100 % are named correctly. ${b} has several layers, ${unknown} it is right.`);
+        equal("two: how well, of none", items({ pictures: 3, right: [null, null], layers: [2, 3] }).pop(),
+            `${a} and ${b} have several layers, ${unknown} they are right.`);
     },
     /* Each model has one name, in the legend, in the list of sections and in the live part. */
     names() {
@@ -44,6 +66,7 @@ whenFilled({
         const of = all("#learnt .shared").filter(line => line.textContent.startsWith(`One eigenvector of ${compare.b} `));
         equal("two: shared eigenvectors", of.length, 2);
         for (const line of of) equal("two: by all outputs", all("bdi", line).length, 11);
+        check("two: how alike they are", of.every(line => line.textContent.endsWith("with the one shown.")), of[0]?.textContent);
         one("#eigen .toggle").click();
     },
     /* Contributions add up to the score, in both, also without an eigenvector. */

@@ -194,8 +194,8 @@ void compare_models(page *p, const subject *s, const model *b, const char *path)
     const int64_t blocks = b->desc.layers < s->m.desc.layers ? b->desc.layers : s->m.desc.layers;
     subject       other = *s;
     other.m = *b;
-    page_section(p, "compare", "compare", "How similar they are", "How similar the parts of the two models are: 1 for equal ones, 0 for "
-                 "unrelated ones. A head is beside the one of the other model whose OV circuit is most similar.");
+    page_section(p, "compare", "compare", "How similar they are", "How similar the parts of the two models are: 1 for equal ones, "
+                 "0 for unrelated ones. A head is beside the one of the other model whose OV circuit is most similar.");
     page_two(p, s->path, path, columns, sizeof columns / sizeof *columns);
     page_open(p, "rows", '[');
     compare_rows(p, s, b, blocks);

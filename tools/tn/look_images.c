@@ -428,7 +428,7 @@ typedef struct seen {
     int64_t     *at;                    /* which outputs these are                 */
     double      *edge;                  /* of the null of these, or NULL           */
     double       right;                 /* share of right answers, NaN: not known  */
-    int64_t      all;
+    int64_t      all, layers;           /* outputs, and layers of the network      */
 } seen;
 
 /* The outputs that --outputs names. */
@@ -450,6 +450,7 @@ static seen see(const network *n, int64_t k)
     seen          s;
     memset(&s, 0, sizeof s);
     s.right = NAN;
+    s.layers = n->count;
     s.whole = operator_of(n, k);
     s.all = s.whole->out;
     tn_cp *quadratic = s.whole;
@@ -466,9 +467,10 @@ static seen see(const network *n, int64_t k)
     s.names = (const char **)allocate((size_t)count, sizeof *s.names);
     for (int64_t i = 0; i < count; i++) s.names[i] = s.every[s.at[i]];
     if (count < t.among) {
-        char *rule = telling_rule(&t);
-        page_note("Of %lld outputs the %lld with %s are shown (--outputs chooses others).", (long long)s.all,
-                  (long long)count, rule);
+        char *rule = telling_rule(&t), *all = grouped(s.all), *shown = grouped(count);
+        page_note("Of %s outputs the %s with %s are shown (--outputs chooses others).", all, shown, rule);
+        free(shown);
+        free(all);
         free(rule);
     }
     return s;
@@ -758,18 +760,22 @@ static void compare_section(page *p, const seen *a, const seen *b, const char *p
     free(cosine);
 }
 
-/* The network of --against, as far as it can be compared. */
-static seen see_other(network *n, tn_ctx *ctx, const seen *mine)
+/* The network m of --against, as far as it can be compared with n, and the names of both. */
+static seen see_other(network *m, const network *n, const seen *mine, const pictures *data, char *names[2])
 {
     const char *path = look_settings.against;
     char       *file = array_file(path);
-    if (!read_network(n, ctx, file)) fail("%s has no bilinear layer whose names are known", path);
-    if (n->broken) fail("%s has numbers that are NaN or infinite, expected none", path);
+    if (n->broken) fail("%s has numbers that are NaN or infinite, expected none with --against", n->path);
+    if (!read_network(m, n->ctx, file)) fail("%s has no bilinear layer whose names are known", path);
+    if (m->broken) fail("%s has numbers that are NaN or infinite, expected none", path);
     free(file);
-    seen s = see(n, 0);
+    seen s = see(m, 0);
     if (s.quadratic->out != mine->quadratic->out || s.quadratic->in[0] != mine->quadratic->in[0])
         fail("%s has %lld inputs and %lld outputs, expected %lld and %lld, those of the first model", path,
              (long long)s.quadratic->in[0], (long long)s.all, (long long)mine->quadratic->in[0], (long long)mine->all);
+    names_of_two(n->path, path, names);
+    if (data->label && m->count == 1 && s.all == mine->all) s.right = accuracy_of(s.whole, data);
+    page_note("Spectra, matrices and the linear part are of %s.", names[0]);
     return s;
 }
 
@@ -829,6 +835,10 @@ static void learnt_classes(page *p, const seen *s, const seen *other, int64_t co
     page_number(p, NULL, s->right);
     if (other) page_number(p, NULL, other->right);
     page_close(p, ']');
+    page_open(p, "layers", '[');
+    page_number(p, NULL, (double)s->layers);
+    if (other) page_number(p, NULL, (double)other->layers);
+    page_close(p, ']');
     page_number(p, "pictures", (double)count);
     page_close(p, '}');
 }
@@ -839,6 +849,26 @@ static void page_pixels(page *p, int64_t width, int64_t height)
     page_number(p, "width", (double)width);
     page_number(p, "height", (double)height);
     page_close(p, '}');
+}
+
+/* Of the network n, and of the network m of --against: NULL, as are t and names, if there is none. */
+static void network_sections(page *p, const network *n, const network *m, const seen *s, const seen *t, char *const names[2],
+                             const pictures *data, bool picture)
+{
+    const network *const both[2] = {n, m};
+    const seen *const    both_seen[2] = {n->broken ? NULL : s, t};
+    page_open(p, "sections", '[');
+    if (!n->broken && (!m || picture)) learnt_classes(p, s, t, data->count, picture);
+    card_section(p, both, both_seen, data, names);
+    if (m) compare_section(p, s, t, n->path, names);
+    for (int64_t k = 0; !n->broken && k < n->count; k++) {
+        seen other = k ? see(n, k) : *s;
+        layer_sections(p, n, k, &other, k + 1 == n->count ? t : NULL, names, picture);
+        if (k) free_seen(&other);
+    }
+    if (s->linear) linear_section(p, s);
+    if (data->x && n->count == 1) spoke_section(p, s, data);
+    page_close(p, ']');
 }
 
 bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char *out)
@@ -863,13 +893,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
         note_what_is_exact(&n);
         if (data.label && n.count == 1) s.right = accuracy_of(s.whole, &data);
     }
-    if (two && n.broken) fail("%s has numbers that are NaN or infinite, expected none with --against", path);
-    if (two) {
-        t = see_other(&m, ctx, &s);
-        names_of_two(path, look_settings.against, names);
-        if (data.label && m.count == 1 && t.all == s.all) t.right = accuracy_of(t.whole, &data);
-        page_note("Spectra, matrices and the linear part are of %s.", names[0]);
-    }
+    if (two) t = see_other(&m, &n, &s, &data, names);
     bool picture = !n.broken && find_pixels(s.quadratic->in[0], &width, &height);
     page_begin(&p, "look", two ? "comparison" : picture ? "images" : "tensor", title);
     if (picture) page_pixels(&p, width, height);
@@ -879,20 +903,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
         page_close(&p, '}');
         about_network(&p, &n, two ? &m : NULL, &s, picture, width, height);
     }
-    page_open(&p, "sections", '[');
-    if (!n.broken && (!two || picture)) learnt_classes(&p, &s, two ? &t : NULL, data.count, picture);
-    const network *const both[2] = {&n, &m};
-    const seen *const both_seen[2] = {n.broken ? NULL : &s, &t};
-    card_section(&p, both, both_seen, &data, two ? names : NULL);
-    if (two) compare_section(&p, &s, &t, path, names);
-    for (int64_t k = 0; !n.broken && k < n.count; k++) {
-        seen other = k ? see(&n, k) : s;
-        layer_sections(&p, &n, k, &other, two && k + 1 == n.count ? &t : NULL, two ? names : NULL, picture);
-        if (k) free_seen(&other);
-    }
-    if (s.linear) linear_section(&p, &s);
-    if (data.x && n.count == 1) spoke_section(&p, &s, &data);
-    page_close(&p, ']');
+    network_sections(&p, &n, two ? &m : NULL, &s, two ? &t : NULL, two ? names : NULL, &data, picture);
     if (picture && n.count == 1 && s.quadratic->out == s.all && look_settings.live)
         live_part(&p, &s, two ? &t : NULL, names);
     page_write(&p, out, look_settings.out ? BY_USER : BY_NAME);

@@ -36,10 +36,11 @@ const sharedOf = shown => {
 const listed = names => names.map((name, i) => [i === 0 ? "" : i === names.length - 1 ? " and " : ", ", tn.token(name)]);
 const shared = (shown, of) => sharedOf(shown).map(group => tn.h("p", { class: "shared small" },
     tn.picture(group[0].one.vector, tn.page.pixels.width, tn.page.pixels.height, { label: "a shared eigenvector" }),
-    tn.h("span", {}, "One eigenvector", of ? [" of ", tn.token(of)] : "", " is shared by several outputs: it ", [1, -1].map(sign =>
-        group.filter(each => each.one.value * sign > 0)).filter(some => some.length).map((some, i) => [i ? " and " : "",
+    tn.h("span", {}, "One eigenvector", of ? [" of ", tn.token(of)] : "", " is shared by several outputs: it ", [1, -1].map(
+        sign => group.filter(each => each.one.value * sign > 0)).filter(some => some.length).map((some, i) => [i ? " and " : "",
         does(some[0].one.value), " ", listed(some.map(each => each.name))]), ".",
-        tn.h("span", { class: "soft", text: ` The cosines between theirs are above ${alike}.` }))));
+        tn.h("span", { class: "soft", text: " The eigenvector of each has a cosine above "
+            + `${alike}, in magnitude, with the one shown.` }))));
 
 /* ---- how well, and how many eigenvectors matter */
 const mean = list => list.reduce((sum, x) => sum + x, 0) / list.length;
@@ -51,13 +52,20 @@ const counted = groups => groups.some(({ edge }) => typeof edge !== "number") ? 
     beyond: mean(groups.map(({ values, edge }) => values.filter(v => Math.abs(v) > edge).length)),
     share: mean(groups.map(({ values, edge }) => squares(values.filter(v => Math.abs(v) > edge)) / (squares(values) || 1))) };
 const about = x => tn.h("b", { text: x % 1 && x < 9.95 ? x.toFixed(1) : tn.format(Math.round(x)) });
-/* right: the share of right answers of each model, or null. */
-const howWell = ({ pictures, right }, names) => right.some(x => x !== null)
-    ? ["Of ", tn.number(pictures), " pictures ", right.map((x, i) => [i ? ", " : "", names ? [tn.token(names[i]), " "] : "it ",
-        names ? "" : "names ", tn.h("b", {}, tn.number(x, 3, tn.figures(100 * x, 3) + " %"))]), names ? " are named correctly."
-        : " correctly."]
-    : [`The weights alone do not say how often ${names ? "a model" : "it"} is right. With pictures and their labels the page does: `,
-        ["tn look …", "--data PICTURES", "--labels LABELS"].map((text, i) => [i ? " " : "", tn.h("code", { text })]), "."];
+/* right: the share of right answers of each model, null if it is not known, as it never is of one of several layers. */
+const howWell = ({ pictures, right, layers }, names) => {
+    const whose = keep => right.map((x, i) => i).filter(keep), known = whose(i => right[i] !== null);
+    const deep = whose(i => layers[i] > 1), one = deep.length < 2, said = [];
+    if (known.length) said.push("Of ", tn.number(pictures), " pictures ", known.map((i, k) => [k ? ", " : "", names
+        ? [tn.token(names[i]), " "] : "it names ", tn.h("b", {}, tn.number(right[i], 3, tn.figures(100 * right[i], 3) + " %"))]),
+        names ? " are named correctly." : " correctly.");
+    else if (deep.length < right.length) said.push(`The weights alone do not say how often ${names ? "a model" : "it"} is `
+        + "right. With pictures and their labels the page does: ", ["tn look …", "--data PICTURES", "--labels LABELS"].map(
+        (text, i) => [i ? " " : "", tn.h("code", { text })]), ".");
+    if (deep.length) said.push(said.length ? " " : "", names ? listed(deep.map(i => names[i])) : "It", one ? " has" : " have",
+        ` several layers, so the page does not measure how often ${one ? "it is" : "they are"} right.`);
+    return said;
+};
 /* In a list, what is known first. */
 const findings = (section, names, lines) => tn.h("ul", { class: "notes findings" }, (section.right.some(x => x !== null)
     ? [howWell(section, names), ...lines] : [...lines, howWell(section, names)]).map(line => tn.h("li", {}, line)));
@@ -177,7 +185,8 @@ const tensors = (section, box) => {
    its squared norm. */
 const agree = (cosine, unrelated) => Math.abs(cosine) <= unrelated ? "The two have nothing in common beyond chance."
     : cosine > 0.9 ? "The two have learnt nearly the same." : cosine > 0.1 ? "The two have learnt the same in part."
-    : cosine > 0 ? "The two have little in common." : "The two have learnt opposite things.";
+    : cosine < -0.9 ? "The two have learnt opposite things." : cosine < -0.1 ? "The two have in part learnt opposite things."
+    : "The two have little in common.";
 const agreement = (compare, a, b) => {
     const names = [compare.a, compare.b].map(name => tn.token(name)), name = i => names[i].cloneNode(true);
     const values = ["a", "b"].map(key => compare.spectra.map(one => tn.array(one[key])));
@@ -187,9 +196,10 @@ const agreement = (compare, a, b) => {
     const lines = [];
     const figure = x => tn.number(x, 2, tn.figures(x, 2));
     if (typeof compare.cosine === "number") lines.push([tn.h("b", { text: agree(compare.cosine, compare.unrelated || 0) }),
-        " The matrices of all outputs together have a cosine of ", figure(compare.cosine), ", where 1 means equal up to a factor: one, "
-        + "scaled to fit, explains ", tn.percent(compare.cosine ** 2), " of the squared norm of the other.", typeof compare.unrelated === "number"
-        ? [" Of 19 copies of ", name(1), " with shuffled weights none has a cosine above ", figure(compare.unrelated), "."] : ""]);
+        " The matrices of all outputs together have a cosine of ", figure(compare.cosine), ", where 1 means equal up to a "
+        + "factor: one, scaled to fit, explains ", tn.percent(compare.cosine ** 2), " of the squared norm of the other.",
+        typeof compare.unrelated === "number" ? [" Of 19 copies of ", name(1), " with shuffled weights none has a cosine above ",
+            figure(compare.unrelated), " in magnitude."] : ""]);
     lines.push([name(more), " has the larger eigenvalues: the largest of an output is on average ", figure(largest[more]),
         ", that of ", name(1 - more), " ", figure(largest[1 - more]), "."]);
     if (found.every(Boolean)) lines.push(["Beyond chance are on average ", about(found[0].beyond), " of ", about(found[0].all),
