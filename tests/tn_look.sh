@@ -142,12 +142,12 @@ while read -r kind options; do
     expect 0 "page: $kind.html" look "in-$kind" --text "the cat saw" --out "$kind.html"
     # The folder itself has the same page but for its names, and the file in it is one of tensors.
     expect 0 "page: folder.html" look "hf-$kind" --text "the cat saw" --title "in-$kind" --out folder.html
-    for page in folder "$kind"; do data $page.html | sed "/read as tn import does/d; s/^\"notes\":\[//; s/hf-$kind\\//in-$kind\\//" \
+    for page in folder "$kind"; do data $page.html | sed "/read as .tn import. reads it/d; s/^\"notes\":\[//; s/hf-$kind\\//in-$kind\\//" \
         > "$page.data"; done
     is "a page of a folder is that of its import" "$(cksum < folder.data)" "$(cksum < "$kind.data")"
     expect 0 "page: file.html" look "hf-$kind/model.safetensors" --out file.html
     holds "a file of it has its tensors" [ "$(section file.html tensors | grep -c '"shape":')" -gt 10 ]
-    holds "and says how to see the model" grep -qF "tn look of its folder shows the model" file.html
+    holds "and says how to see the model" grep -qF "run tn look on the folder to see the model" file.html
     for id in learnt card heads paths; do holds "a page of $kind has $id" grep -qF "\"id\":\"$id\"" "$kind.html"; done
     holds "a page of $kind has no message and no path" plain "$kind.html"
     holds "a page of $kind names its MLPs, once" [ "$(grep -c "The MLPs of blocks 0, 1 (.*) are not bilinear" "$kind.html")" = 1 ]
@@ -155,10 +155,24 @@ while read -r kind options; do
     section "$kind.html" heads | values copying > mine
     sed -n '/per_head/,/\]/s/.*"copying": \(-\{0,1\}[0-9][-+.e0-9]*\).*/\1/p' heads.json > theirs
     alike "copying scores of $kind" mine theirs 1e-12
+    expect 0 "page: two.html" look "hf-$kind" --against "hf-$kind" --out two.html
+    is "a folder is like itself, in 4 heads" "$(section two.html compare | values similarity | awk '{ n += $1 > 0.999999 } END { print NR, n }')" "4 4"
 done <<'END'
 gpt2 --norm layer --positions learned --mlp gelu-tanh --bias
 llama --mlp swiglu
 END
+# A tokenizer that cannot be read leaves numbers, and where the weights cannot be read either, these are the reason.
+sed 's/"Whitespace\|"BertPreTokenizer"/"Metaspace"/; s/"WordPiece"/"Unigram"/' hf-gpt2/tokenizer.json > unlike.json
+cp -r hf-gpt2 numbers && cp unlike.json numbers/tokenizer.json
+expect 0 "page: numbers.html" look numbers --text "1 2 3" --out numbers.html
+holds "tokens are numbers" grep -qF '"#7"' numbers.html
+holds "and why" grep -q '"The tokenizer of numbers is left out because .*: tokens are shown by their numbers\."' numbers.html
+holds "and no option of another command" lacks no-tokenizer numbers.html
+sed 's/attn.c_proj.weight/attn.c_prox.weight/' hf-gpt2/model.safetensors > numbers/model.safetensors
+expect 0 "page: numbers.html" look numbers --out numbers.html
+holds "the weights are the reason" grep -q 'This folder is shown as tensors because .*attn.c_prox.weight' numbers.html
+holds "and not the tokenizer" lacks "tokenizer of" numbers.html
+expect 1 'attn.c_prox.weight" has no counterpart' look hf-gpt2 --against numbers
 
 # ---- a layer that options name: the same numbers as tn draw's --------------------------------------
 
