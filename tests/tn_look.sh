@@ -283,7 +283,28 @@ array order.npy '|i1' 4,10,60 < signs
 expect 0 "page: order.html" look order.npy
 is "each unfolding" "$(section order.html tensors | texts shape | tr '\n' ' ')" "[4,10,60] [4,600] [10,240] [60,40] "
 near "the last unfolding is the same matrix" "$(ranks order.html | tail -n 1)" "$(ranks signs.html)" 1e-9
-is "means along each axis" "$(section order.html tensors | sed -n '/"profile"/,$p' | grep -c '"type":"f64"')" 3
+is "means along each axis" "$(section order.html tensors | sed -n '/"profile"/,$p' | grep -c '"type":"f32"')" 3
+# A file of one tensor has the page of the array. Of an axis of extent 1 nothing is said, and of two no sentence is left.
+floats() { LC_ALL=C awk -v plus="$1" -v seed="$2" 'BEGIN { s = seed; for (i = 0; i < 2400; i++) { s = s * 16807 % 2147483647
+    printf "%s", (s % 256 < plus ? "AA\200?" : "AA\200\277") } }'; }
+tensors() { printf '\310\0\0\0\0\0\0\0%-200s' "$1"; cat; }
+floats 128 4711 | tensors '{"w":{"dtype":"F32","shape":[1,40,60],"data_offsets":[0,9600]}}' > single.safetensors
+expect 0 "page: single.html" look single.safetensors
+holds "one tensor is an array" grep -qE '"about":"An array \[1,40,60\] with 2,400 numbers \(F32\) from -1 to 1\. The effective rank of its unfolding along axis 1 is 3[0-9.]+ of 40, axis 2 is 3[0-9.]+ of 40\."' single.html
+is "with unfoldings and means" "$(section single.html tensors | grep -cF '"name":"along axis') $(section single.html tensors | sed -n '/"profile"/,$p' | grep -c '"type":"f32"')" "2 3"
+array flat.npy '|i1' 1,1,2400 < signs
+expect 0 "page: flat.html" look flat.npy
+holds "no sentence without an end" grep -qF '"about":"An array [1,1,2400] with 2,400 numbers from -1 to 1."' flat.html
+head -c 10000 /dev/zero | array long.npy '|i1' 5000,2
+expect 0 "page: long.html" look long.npy
+holds "a long axis has a note" grep -qF 'The means along axis 0 are left out, because it has more than 4096 places.' long.html
+is "and no means" "$(section long.html tensors | sed -n '/"profile"/,$p' | grep -c '"type":"f32"')" 1
+# Random signs twice, the first slice of an array; and 65 % of them positive, an outlier that the effective rank hardly shows.
+{ floats 128 4711; floats 128 33; floats 166 4711; floats 128 7 | head -c 256; } | tensors '{"a":{"dtype":"F32","shape":[2,40,60],"data_offsets":[0,19200]},"b":{"dtype":"F32","shape":[40,60],"data_offsets":[19200,28800]},"c":{"dtype":"F32","shape":[8,8],"data_offsets":[28800,29056]}}' > outlier.safetensors
+expect 0 "page: outlier.html" look outlier.safetensors
+holds "an outlier is not random, and a small matrix is not judged" grep -q '(F32). 1 of 2 matrices and first slices with 32 or more rows and columns has the effective rank of random numbers (within' outlier.html
+section outlier.html tensors | sed -n 's/^"effective_rank":\[\([-+.e0-9]*\).*/\1/p' > mine
+near "although its effective rank is" "$(sed -n 2p mine)" 32.96 1.6
 expect 1 "no such run or file" look missing
 echo text > plain
 expect 1 "plain" look plain
