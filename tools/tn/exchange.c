@@ -101,7 +101,8 @@ int import_main(int argc, char **argv)
     if (!is_folder(folder)) fail("%s is not a folder, expected one with config.json and model.safetensors", folder);
     check_new_folder("--out", importing.out);
     memset(&w, 0, sizeof w);
-    char *why = read_foreign(new_context(), &m, folder, &file, importing.no_tokenizer ? NULL : &bad), *type = foreign_type(folder);
+    char *why = read_foreign(new_context(), &m, folder, &file, importing.no_tokenizer ? NULL : &bad);
+    char *type = foreign_type(folder);
     if (why) fail("%s", why);
     if (bad) fail("%s; --no-tokenizer imports the weights alone", bad);
     print("model: %s, %lld layers, width %lld, %lld parameters, vocabulary %lld\n", type, (long long)m.desc.layers,

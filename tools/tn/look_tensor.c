@@ -242,7 +242,8 @@ static void about_array(buffer *b, const table *x, const table *unfolded, int64_
         const char *before = ". The effective rank of its unfolding along";
         for (int64_t k = 0; k < order; k++) {
             if (!unfolded[k].spectra) continue;
-            buffer_print(b, "%s axis %lld is %.3g of %lld", before, (long long)k, unfolded[k].rank, (long long)unfolded[k].values);
+            buffer_print(b, "%s axis %lld is %.3g of %lld", before, (long long)k, unfolded[k].rank,
+                         (long long)unfolded[k].values);
             before = ",";
         }
     } else if (x->spectra)
@@ -277,13 +278,13 @@ static void about_tensors(buffer *b, const table *list, int64_t count)
         if (most < 0 || share > list[most].rank / list[most].noise_rank) most = i;
     }
     if (matrices)
-        buffer_print(b, " %lld of %lld matri%s%s with %d or more rows and columns %s the effective rank of random numbers (within "
-                     "5\xc2\xa0%%) and no larger singular value than they have (within 10\xc2\xa0%%).", (long long)alike,
+        buffer_print(b, " %lld of %lld matri%s%s with %d or more rows and columns %s the effective rank of random numbers "
+                     "(within 5\xc2\xa0%%) and no larger singular value than they have (within 10\xc2\xa0%%).", (long long)alike,
                      (long long)matrices, matrices == 1 ? "x" : "ces", !slices ? "" : matrices == 1 ? " or first slice" :
                      " and first slices", LEAST_SIDE, alike == 1 ? "has" : "have");
     if (matrices > 1)
-        buffer_print(b, " Compared with random numbers, the effective rank is lowest in %s (%.0f\xc2\xa0%%) and highest in %s (%.0f\xc2\xa0%%).", list[least].name,
-                     100 * list[least].rank / list[least].noise_rank, list[most].name,
+        buffer_print(b, " Compared with random numbers, the effective rank is lowest in %s (%.0f\xc2\xa0%%) and highest in %s "
+                     "(%.0f\xc2\xa0%%).", list[least].name, 100 * list[least].rank / list[least].noise_rank, list[most].name,
                      100 * list[most].rank / list[most].noise_rank);
     if (bad) buffer_print(b, " %lld of the tensors %s numbers that are missing (NaN or infinite).", (long long)bad,
                           bad == 1 ? "has" : "have");
