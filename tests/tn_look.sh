@@ -142,12 +142,12 @@ while read -r kind options; do
     expect 0 "page: $kind.html" look "in-$kind" --text "the cat saw" --out "$kind.html"
     # The folder itself has the same page but for its names, and the file in it is one of tensors.
     expect 0 "page: folder.html" look "hf-$kind" --text "the cat saw" --title "in-$kind" --out folder.html
-    for page in folder "$kind"; do data $page.html | sed "/read as tn import does/d; s/^\"notes\":\[//; s/hf-$kind\\//in-$kind\\//" \
+    for page in folder "$kind"; do data $page.html | sed "/read as .tn import. reads it/d; s/^\"notes\":\[//; s/hf-$kind\\//in-$kind\\//" \
         > "$page.data"; done
     is "a page of a folder is that of its import" "$(cksum < folder.data)" "$(cksum < "$kind.data")"
     expect 0 "page: file.html" look "hf-$kind/model.safetensors" --out file.html
     holds "a file of it has its tensors" [ "$(section file.html tensors | grep -c '"shape":')" -gt 10 ]
-    holds "and says how to see the model" grep -qF "tn look of its folder shows the model" file.html
+    holds "and says how to see the model" grep -qF "run tn look on the folder to see the model" file.html
     for id in learnt card heads paths; do holds "a page of $kind has $id" grep -qF "\"id\":\"$id\"" "$kind.html"; done
     holds "a page of $kind has no message and no path" plain "$kind.html"
     holds "a page of $kind names its MLPs, once" [ "$(grep -c "The MLPs of blocks 0, 1 (.*) are not bilinear" "$kind.html")" = 1 ]
@@ -155,10 +155,24 @@ while read -r kind options; do
     section "$kind.html" heads | values copying > mine
     sed -n '/per_head/,/\]/s/.*"copying": \(-\{0,1\}[0-9][-+.e0-9]*\).*/\1/p' heads.json > theirs
     alike "copying scores of $kind" mine theirs 1e-12
+    expect 0 "page: two.html" look "hf-$kind" --against "hf-$kind" --out two.html
+    is "a folder is like itself, in 4 heads" "$(section two.html compare | values similarity | awk '{ n += $1 > 0.999999 } END { print NR, n }')" "4 4"
 done <<'END'
 gpt2 --norm layer --positions learned --mlp gelu-tanh --bias
 llama --mlp swiglu
 END
+# A tokenizer that cannot be read leaves numbers, and where the weights cannot be read either, these are the reason.
+sed 's/"Whitespace\|"BertPreTokenizer"/"Metaspace"/; s/"WordPiece"/"Unigram"/' hf-gpt2/tokenizer.json > unlike.json
+cp -r hf-gpt2 numbers && cp unlike.json numbers/tokenizer.json
+expect 0 "page: numbers.html" look numbers --text "1 2 3" --out numbers.html
+holds "tokens are numbers" grep -qF '"#7"' numbers.html
+holds "and why" grep -q '"The tokenizer of numbers is left out because .*: tokens are shown by their numbers\."' numbers.html
+holds "and no option of another command" lacks no-tokenizer numbers.html
+sed 's/attn.c_proj.weight/attn.c_prox.weight/' hf-gpt2/model.safetensors > numbers/model.safetensors
+expect 0 "page: numbers.html" look numbers --out numbers.html
+holds "the weights are the reason" grep -q 'This folder is shown as tensors because .*attn.c_prox.weight' numbers.html
+holds "and not the tokenizer" lacks "tokenizer of" numbers.html
+expect 1 'attn.c_prox.weight" has no counterpart' look hf-gpt2 --against numbers
 
 # ---- a layer that options name: the same numbers as tn draw's --------------------------------------
 
@@ -278,7 +292,28 @@ array order.npy '|i1' 4,10,60 < signs
 expect 0 "page: order.html" look order.npy
 is "each unfolding" "$(section order.html tensors | texts shape | tr '\n' ' ')" "[4,10,60] [4,600] [10,240] [60,40] "
 near "the last unfolding is the same matrix" "$(ranks order.html | tail -n 1)" "$(ranks signs.html)" 1e-9
-is "means along each axis" "$(section order.html tensors | sed -n '/"profile"/,$p' | grep -c '"type":"f64"')" 3
+is "means along each axis" "$(section order.html tensors | sed -n '/"profile"/,$p' | grep -c '"type":"f32"')" 3
+# A file of one tensor has the page of the array. Of an axis of extent 1 nothing is said, and of two no sentence is left.
+floats() { LC_ALL=C awk -v plus="$1" -v seed="$2" 'BEGIN { s = seed; for (i = 0; i < 2400; i++) { s = s * 16807 % 2147483647
+    printf "%s", (s % 256 < plus ? "AA\200?" : "AA\200\277") } }'; }
+tensors() { printf '\310\0\0\0\0\0\0\0%-200s' "$1"; cat; }
+floats 128 4711 | tensors '{"w":{"dtype":"F32","shape":[1,40,60],"data_offsets":[0,9600]}}' > single.safetensors
+expect 0 "page: single.html" look single.safetensors
+holds "one tensor is an array" grep -qE '"about":"An array \[1,40,60\] with 2,400 numbers \(F32\) from -1 to 1\. The effective rank of its unfolding along axis 1 is 3[0-9.]+ of 40, axis 2 is 3[0-9.]+ of 40\."' single.html
+is "with unfoldings and means" "$(section single.html tensors | grep -cF '"name":"along axis') $(section single.html tensors | sed -n '/"profile"/,$p' | grep -c '"type":"f32"')" "2 3"
+array flat.npy '|i1' 1,1,2400 < signs
+expect 0 "page: flat.html" look flat.npy
+holds "no sentence without an end" grep -qF '"about":"An array [1,1,2400] with 2,400 numbers from -1 to 1."' flat.html
+head -c 10000 /dev/zero | array long.npy '|i1' 5000,2
+expect 0 "page: long.html" look long.npy
+holds "a long axis has a note" grep -qF 'The means along axis 0 are left out, because it has more than 4096 places.' long.html
+is "and no means" "$(section long.html tensors | sed -n '/"profile"/,$p' | grep -c '"type":"f32"')" 1
+# Random signs twice, the first slice of an array; and 65 % of them positive, an outlier that the effective rank hardly shows.
+{ floats 128 4711; floats 128 33; floats 166 4711; floats 128 7 | head -c 256; } | tensors '{"a":{"dtype":"F32","shape":[2,40,60],"data_offsets":[0,19200]},"b":{"dtype":"F32","shape":[40,60],"data_offsets":[19200,28800]},"c":{"dtype":"F32","shape":[8,8],"data_offsets":[28800,29056]}}' > outlier.safetensors
+expect 0 "page: outlier.html" look outlier.safetensors
+holds "an outlier is not random, and a small matrix is not judged" grep -q '(F32). 1 of 2 matrices and first slices with 32 or more rows and columns has the effective rank of random numbers (within' outlier.html
+section outlier.html tensors | sed -n 's/^"effective_rank":\[\([-+.e0-9]*\).*/\1/p' > mine
+near "although its effective rank is" "$(sed -n 2p mine)" 32.96 1.6
 expect 1 "no such run or file" look missing
 echo text > plain
 expect 1 "plain" look plain

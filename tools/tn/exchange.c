@@ -93,7 +93,7 @@ int import_main(int argc, char **argv)
 {
     const int    arguments = read_options(&import_usage, argc, argv);
     const char  *folder = arguments ? argv[0] : NULL;
-    char        *file;
+    char        *file, *bad = NULL;
     model        m;
     weights_file w;
     if (!folder) usage_error("no model is given, expected tn import DIRECTORY --out RUN");
@@ -101,8 +101,10 @@ int import_main(int argc, char **argv)
     if (!is_folder(folder)) fail("%s is not a folder, expected one with config.json and model.safetensors", folder);
     check_new_folder("--out", importing.out);
     memset(&w, 0, sizeof w);
-    char *why = read_foreign(new_context(), &m, folder, importing.no_tokenizer, &file), *type = foreign_type(folder);
+    char *why = read_foreign(new_context(), &m, folder, &file, importing.no_tokenizer ? NULL : &bad);
+    char *type = foreign_type(folder);
     if (why) fail("%s", why);
+    if (bad) fail("%s; --no-tokenizer imports the weights alone", bad);
     print("model: %s, %lld layers, width %lld, %lld parameters, vocabulary %lld\n", type, (long long)m.desc.layers,
           (long long)m.desc.dim, (long long)tn_params_elements(m.params), (long long)m.desc.vocab);
     write_import(&m, &w, type, folder);

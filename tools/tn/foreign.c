@@ -25,7 +25,9 @@ static char *json_text(const char *text, size_t bytes, const char *key)
     const char *to, *bad, *from = json_find(text, text + bytes, key, &to, &bad);
     buffer      out = {0};
     buffer_add(&out, "", 0);
-    return from && json_unquote(from, to, &out) ? out.data : NULL;
+    if (from && json_unquote(from, to, &out)) return out.data;
+    free(out.data);
+    return NULL;
 }
 
 /* A file of the folder that is a JSON object; NULL: there is none. *why: NULL, or that it is something else, with line and
@@ -162,21 +164,21 @@ bool puts_token(const char *path)
     return puts;
 }
 
-/* Reads the tokenizer of the folder, if it has one. */
+/* Reads the tokenizer of the folder, if it has one. Returns NULL, or why it cannot be used: then the model has none. */
 static char *read_hf_tokenizer(model *m, const char *folder)
 {
     static const char *const others[] = {"tokenizer.model", "vocab.json", "vocab.txt"};
     char *path = join_path(folder, "tokenizer.json"), *why = NULL;
     for (size_t i = 0; !is_file(path) && !why && i < sizeof others / sizeof *others; i++)
         if (folder_has(folder, others[i]))
-            why = format_text("%s has %s and no tokenizer.json; expected tokenizer.json, or --no-tokenizer", folder, others[i]);
-    if (is_file(path) && (m->tokenizer = tn_tokenizer_load(m->ctx, path)) == NULL) {
-        char *bad = taken_error(m->ctx);
-        why = format_text("%s; --no-tokenizer imports the weights alone", bad);
-        free(bad);
-    } else if (is_file(path) && tn_tokenizer_count(m->tokenizer) > m->desc.vocab)
+            why = format_text("%s has %s and no tokenizer.json, expected tokenizer.json", folder, others[i]);
+    if (is_file(path) && (m->tokenizer = tn_tokenizer_load(m->ctx, path)) == NULL) why = taken_error(m->ctx);
+    else if (is_file(path) && tn_tokenizer_count(m->tokenizer) > m->desc.vocab) {
         why = format_text("%s has %lld tokens, but the model has only %lld", path, (long long)tn_tokenizer_count(m->tokenizer),
                           (long long)m->desc.vocab);
+        tn_tokenizer_destroy(m->tokenizer);
+        m->tokenizer = NULL;
+    }
     m->plain_prompt = m->tokenizer && !puts_token(path);
     free(path);
     return why;
@@ -210,14 +212,13 @@ static char *read_stop_tokens(model *m, const char *folder, const char *config, 
 }
 
 /* The weights, after the config is known. */
-static char *read_hf_weights(model *m, const char *folder, const char *type, double kv_heads, bool no_tokenizer, char **file)
+static char *read_hf_weights(model *m, const char *folder, const char *type, double kv_heads, char **file)
 {
     int64_t            lines;
     const tn_name_map *map = foreign_names(type, &lines);
     char              *why = NULL;
     *file = find_hf_weights(folder, &why);
     if (!why) why = check_tensors(m->ctx, *file, map, lines, &m->desc, isnan(kv_heads) ? (double)m->desc.heads : kv_heads);
-    if (!why && !no_tokenizer) why = read_hf_tokenizer(m, folder);
     if (why) return why;
     m->params = tn_params_create(m->ctx);
     tn_transformer_init(m->params, "", &m->desc, &m->net);
@@ -239,7 +240,7 @@ char *foreign_type(const char *folder)
     return type;
 }
 
-char *read_foreign(tn_ctx *ctx, model *m, const char *folder, bool no_tokenizer, char **file)
+char *read_foreign(tn_ctx *ctx, model *m, const char *folder, char **file, char **bad_tokenizer)
 {
     size_t bytes = 0;
     char  *why, *path = join_path(folder, "config.json"), *config = read_json(folder, "config.json", &bytes, &why);
@@ -256,8 +257,13 @@ char *read_foreign(tn_ctx *ctx, model *m, const char *folder, bool no_tokenizer,
         why = taken_error(ctx);
     }
     if (!why)
-        why = read_hf_weights(m, folder, type, json_number(config, config + bytes, "num_key_value_heads"), no_tokenizer, file);
+        why = read_hf_weights(m, folder, type, json_number(config, config + bytes, "num_key_value_heads"), file);
     if (!why) why = read_stop_tokens(m, folder, config, bytes);
+    if (bad_tokenizer) *bad_tokenizer = why ? NULL : read_hf_tokenizer(m, folder);
+    if (why) {
+        free(*file);
+        *file = NULL;
+    }
     free(type);
     free(config);
     free(path);

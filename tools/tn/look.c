@@ -17,8 +17,10 @@ static option options[] = {
              "chance, or their names, of a language model tokens; the default is 32, of a language model 8 words in each "
              "block", NEVER),
     TEXT_ROW("against", OURS(against), "RUN|FILE", "a second model to compare with", NEVER),
-    TEXT_ROW("data", OURS(data), "FILE", "pictures that the model is for, .npy or IDX: what each eigenvector contributes to their scores", NEVER),
-    TEXT_ROW("labels", OURS(labels), "FILE", "of --data, .npy or IDX: the number of the right output for each picture, so that the page says how often the model is right", NEVER),
+    TEXT_ROW("data", OURS(data), "FILE", "pictures that the model is for, .npy or IDX: what each eigenvector contributes to "
+             "their scores", NEVER),
+    TEXT_ROW("labels", OURS(labels), "FILE", "of --data, .npy or IDX: the number of the right output for each picture, so that "
+             "the page says how often the model is right", NEVER),
     COUNT_ROW("examples", OURS(examples), "most pictures of --data that the page holds", 1, 1e5, NEVER),
     TEXT_ROW("names", OURS(names), "NAME,...", "of the outputs of a network of layers, such as cat,dog", NEVER),
     TEXT_ROW("text", OURS(text), "TEXT", "of a language model: the text of patterns and paths; the default is the beginning of "
@@ -45,10 +47,11 @@ static option options[] = {
 
 const usage look_usage = {
     "look", "RUN|FILE [RUN ...]", "make a page of what a model has, or of the losses of runs",
-    "Makes one page of a run, a checkpoint, a safetensors file, a folder of such files with their index, a folder of Hugging "
-    "Face's (GPT-2, Llama, Mistral, Qwen2), or a .npy file, for any browser, without a network: what it has learnt, the model itself, spectra, eigenvectors, interaction matrices, heads, "
-    "pairs of tokens and paths of a text. Of several runs, or of a folder of runs, the page has the losses in one picture and "
-    "the settings in which the runs differ; --against compares what two models have learnt.",
+    "Makes one page of a run, a checkpoint, a safetensors file, a folder of such files with their index, a Hugging Face folder "
+    "(GPT-2, Llama, Mistral, Qwen2), or a .npy file, for any browser, without a network: what it has learnt, the model itself, "
+    "spectra, eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text. Of several runs, or of a folder "
+    "of runs, the page has the losses in one picture and the settings in which the runs differ; --against compares "
+    "what two models have learnt.",
     "Examples: tn look RUN --text \"once upon a time\". tn look RUN1 RUN2 RUN3. tn look RUN1 --against RUN2. tn look "
     "out/model.safetensors --data data/fashion/t10k-images-idx3-ubyte --labels data/fashion/t10k-labels-idx1-ubyte. "
     "tn look x.safetensors --w enc.l --v enc.r --p dec.",
@@ -92,26 +95,21 @@ static void read_outputs(void)
     look_settings.outputs = (int64_t)n;
 }
 
-/* Shows the model of a folder of Hugging Face's, whose memory is *ctx. Where that is not possible the page has the reason, and
-   its tensors are shown. A tokenizer that cannot be read does not prevent it: tokens have numbers. */
+/* Shows the model of a Hugging Face folder, whose memory is *ctx. Where that is not possible the page has the reason, and its
+   tensors are shown. */
 static bool look_at_foreign(tn_ctx **ctx, const char *folder, const char *title, const char *out)
 {
     char *file, *type = look_settings.w ? NULL : foreign_type(folder);
     model m;
     if (!type) return false;
-    char *why = read_foreign(*ctx, &m, folder, circuit_settings.tokenizer != NULL, &file);
+    char *why = read_for_page(*ctx, &m, folder, &file);
     if (why) {
         char *plain = plain_reason(why);
-        free(why);
-        free(file);
-        why = read_foreign(*ctx, &m, folder, true, &file);
-        page_note(why ? "This folder is shown as tensors because %s." : "Tokens are shown by their numbers because %s.", plain);
+        page_note("This folder is shown as tensors because %s.", plain);
         free(plain);
-    }
-    if (!why) {
-        page_note("This is a model of Hugging Face's transformers (%s), read as tn import does. tn look %s shows its tensors.",
-                  type, file_name(file));
-        if (circuit_settings.tokenizer) m.tokenizer = open_tokenizer(*ctx, circuit_settings.tokenizer);
+    } else {
+        page_note("This folder holds a Hugging Face model (%s), read as `tn import` reads it. `tn look %s` shows its tensors "
+                  "instead.", type, file_name(file));
         look_at_model(folder, &m, file, title, out);
         *ctx = NULL;
     }
@@ -125,8 +123,8 @@ static void note_foreign(const char *file)
 {
     char *folder = folder_of(file), *type = foreign_type(folder);
     if (type)
-        page_note("This file is part of a model of Hugging Face's transformers (%s), as the config.json beside it says: tn look of "
-                  "its folder shows the model.", type);
+        page_note("This file is part of a Hugging Face model (%s), as the config.json beside it says: run tn look on the "
+                  "folder to see the model.", type);
     free(type);
     free(folder);
 }

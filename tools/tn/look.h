@@ -172,6 +172,10 @@ void     compare_models(page *p, const subject *s, const model *b, const char *p
 /* Writes the page of a language model, with --against beside another one. read: NULL, or the model, which was read from `file`
    already; both are freed. */
 void look_at_model(const char *path, const model *read, char *file, const char *title, const char *out);
+/* Reads the model of a Hugging Face folder, with --tokenizer or its own one. Where that cannot be used, a note says why, and
+   tokens have numbers. *file: that of its weights, a new string. Returns NULL, or why the model has no counterpart here, a
+   new string. */
+char *read_for_page(tn_ctx *ctx, model *m, const char *folder, char **file);
 
 /* ---- the options ------------------------------------------------------------------------------------------------ look.c */
 

@@ -489,11 +489,33 @@ static char *text_to_read(const subject *s)
     return b.data;
 }
 
+char *read_for_page(tn_ctx *ctx, model *m, const char *folder, char **file)
+{
+    const char *given = circuit_settings.tokenizer;
+    char       *bad = NULL, *why = read_foreign(ctx, m, folder, file, given ? NULL : &bad);
+    if (bad) {
+        char *plain = plain_reason(bad);
+        page_note("The tokenizer of %s is left out because %s%s.", file_name(folder), plain,
+                  folder == look_settings.against ? "" : ": tokens are shown by their numbers");
+        free(plain);
+    }
+    if (!why && given) {
+        m->tokenizer = open_tokenizer(ctx, given);
+        if (tn_tokenizer_count(m->tokenizer) > m->desc.vocab) check_vocabulary(m->tokenizer, given, m->desc.vocab);
+    }
+    free(bad);
+    return why;
+}
+
 /* The model of --against, in the context of the first. *file: of its weights, a new string. */
 static void open_other(const subject *s, model *b, char **file)
 {
     const char *path = look_settings.against;
-    open_model_in(s->m.ctx, b, path, circuit_settings.tokenizer, file);
+    char       *type = is_folder(path) ? foreign_type(path) : NULL, *why = NULL;
+    if (type) why = read_for_page(s->m.ctx, b, path, file);
+    else open_model_in(s->m.ctx, b, path, circuit_settings.tokenizer, file);
+    if (why) fail("%s", why);
+    free(type);
     check_finite(b, path);
     if (b->desc.vocab != s->m.desc.vocab)
         fail("%s has a vocabulary of %lld tokens, expected %lld, that of %s", path, (long long)b->desc.vocab,

@@ -9,7 +9,8 @@ enum { EXACT_NUMBERS = 1 << 16,         /* tables of more numbers are whole numb
        MOST_NUMBERS = 6 << 20,          /* of all tables together: of larger ones the first rows      */
        MOST_SIDE = 1024,                /* no singular values of matrices with two longer sides       */
        MOST_SLICES = 16, MOST_TENSORS = 4096,
-       LEAST_SIDE = 8 };                /* matrices with fewer rows or columns are not compared with noise in the summary */
+       MOST_MEANS = 4096,               /* no means along longer axes                                 */
+       LEAST_SIDE = 32 };               /* of fewer rows or columns even random numbers differ by more than the summary allows */
 static const double most_work = 3e10;   /* products of all singular values; what follows has none     */
 
 /* A tensor as matrices [slices,rows,columns], and what the page says of it. */
@@ -21,6 +22,7 @@ typedef struct table {
     double       *spectra;              /* [spectrum_count,values] singular values of the first slices, or NULL */
     int64_t       spectrum_count, values;
     double        rank, noise_rank;     /* effective ranks: of the first slice, of random numbers     */
+    double        outlier;              /* largest singular value of the first slice / the edge of random numbers of its norm */
     stored        noise;                /* [values] singular values of random numbers of norm 1       */
     stored        numbers;              /* [shown[0],shown[1],columns]; rank 0: none                  */
 } table;
@@ -88,6 +90,9 @@ static void compare_with_noise(table *x, page *p, room *left)
     x->noise = left->list[i].values;
     x->noise_rank = left->list[i].rank;
     x->rank = tn_effective_rank(x->spectra, x->values);
+    double norm = 0;
+    for (i = 0; i < x->values; i++) norm = hypot(norm, x->spectra[i]);
+    x->outlier = x->spectra[0] / (norm * (sqrt(1 / (double)x->values) + sqrt(1 / (double)longer)));
 }
 
 static void find_spectra(table *x, page *p, tn_ctx *ctx, tn_tensor *t, room *left)
@@ -213,13 +218,11 @@ static void put_card(page *p, const char *path, const table *list, int64_t count
     page_close(p, '}');
 }
 
-/* A whole number with a comma before each three digits. */
 static void add_grouped(buffer *b, double n)
 {
-    char text[40];
-    snprintf(text, sizeof text, "%.0f", n);
-    for (size_t i = 0, digits = strlen(text); i < digits; i++)
-        buffer_print(b, i && (digits - i) % 3 == 0 ? ",%c" : "%c", text[i]);
+    char *text = grouped((int64_t)n);
+    buffer_print(b, "%s", text);
+    free(text);
 }
 
 /* Of one array what it holds, and what its singular values say. */
@@ -228,6 +231,7 @@ static void about_array(buffer *b, const table *x, const table *unfolded, int64_
     buffer_print(b, "An array %s with ", x->shape);
     add_grouped(b, numbers_of(x, 1));
     buffer_print(b, " numbers");
+    if (x->kind) buffer_print(b, " (%s)", x->kind);
     if (x->low <= x->high) buffer_print(b, " from %.3g to %.3g", x->low + 0, x->high + 0);
     if (x->bad) {
         buffer_print(b, ". ");
@@ -235,21 +239,25 @@ static void about_array(buffer *b, const table *x, const table *unfolded, int64_
         buffer_print(b, " of them %s missing (NaN or infinite)%s", x->bad == 1 ? "is" : "are",
                      order > 1 ? ", so it has no singular values" : "");
     } else if (order > 2) {
-        buffer_print(b, ". The effective rank of its unfolding along");
-        for (int64_t k = 0; k < order; k++)
-            if (unfolded[k].spectra)
-                buffer_print(b, "%s axis %lld is %.3g of %lld", k ? "," : "", (long long)k, unfolded[k].rank,
-                             (long long)unfolded[k].values);
+        const char *before = ". The effective rank of its unfolding along";
+        for (int64_t k = 0; k < order; k++) {
+            if (!unfolded[k].spectra) continue;
+            buffer_print(b, "%s axis %lld is %.3g of %lld", before, (long long)k, unfolded[k].rank,
+                         (long long)unfolded[k].values);
+            before = ",";
+        }
     } else if (x->spectra)
         buffer_print(b, ". Its effective rank is %.3g of %lld, that of noise of this shape %.3g", x->rank, (long long)x->values,
                      x->noise_rank);
     buffer_print(b, ".");
 }
 
-/* Of many tensors which are like noise, and which are least and most like it. */
+/* Of many tensors how many have the spectrum of random numbers, as far as two numbers tell, and in which the effective rank is
+   furthest from theirs. */
 static void about_tensors(buffer *b, const table *list, int64_t count)
 {
     int64_t matrices = 0, alike = 0, bad = 0, least = -1, most = -1;
+    bool    slices = false;
     buffer_print(b, "%lld tensors with ", (long long)count);
     add_grouped(b, numbers_of(list, count));
     buffer_print(b, " numbers");
@@ -264,22 +272,25 @@ static void about_tensors(buffer *b, const table *list, int64_t count)
         bad += list[i].bad > 0;
         if (!list[i].spectra || list[i].values < LEAST_SIDE) continue;
         matrices++;
-        alike += fabs(share - 1) < 0.05;
+        slices = slices || list[i].slices > 1;
+        alike += fabs(share - 1) < 0.05 && list[i].outlier <= 1.1;
         if (least < 0 || share < list[least].rank / list[least].noise_rank) least = i;
         if (most < 0 || share > list[most].rank / list[most].noise_rank) most = i;
     }
     if (matrices)
-        buffer_print(b, " Of %lld matrices %lld %s like noise: the effective rank is within 5\xc2\xa0%% of that of random numbers.",
-                     (long long)matrices, (long long)alike, alike == 1 ? "is" : "are");
+        buffer_print(b, " %lld of %lld matri%s%s with %d or more rows and columns %s the effective rank of random numbers "
+                     "(within 5\xc2\xa0%%) and no larger singular value than they have (within 10\xc2\xa0%%).", (long long)alike,
+                     (long long)matrices, matrices == 1 ? "x" : "ces", !slices ? "" : matrices == 1 ? " or first slice" :
+                     " and first slices", LEAST_SIDE, alike == 1 ? "has" : "have");
     if (matrices > 1)
-        buffer_print(b, " Relative to that it is lowest in %s (%.0f\xc2\xa0%%) and highest in %s (%.0f\xc2\xa0%%).", list[least].name,
-                     100 * list[least].rank / list[least].noise_rank, list[most].name,
+        buffer_print(b, " Compared with random numbers, the effective rank is lowest in %s (%.0f\xc2\xa0%%) and highest in %s "
+                     "(%.0f\xc2\xa0%%).", list[least].name, 100 * list[least].rank / list[least].noise_rank, list[most].name,
                      100 * list[most].rank / list[most].noise_rank);
     if (bad) buffer_print(b, " %lld of the tensors %s numbers that are missing (NaN or infinite).", (long long)bad,
                           bad == 1 ? "has" : "have");
 }
 
-/* The means over all other axes, for each axis, of the numbers that are finite. */
+/* The means over all other axes, for each axis, of the numbers that are finite; null for an axis that is too long. */
 static void put_profile(page *p, const tn_tensor *t)
 {
     double  *v = numbers_in(t), *sum, *count;
@@ -287,15 +298,19 @@ static void put_profile(page *p, const tn_tensor *t)
     page_open(p, "profile", '[');
     for (int k = 0; k < t->rank && tn_tensor_count(t); k++) {
         const int64_t n = t->shape[k];
+        below /= n;
+        if (n > MOST_MEANS) {
+            page_note("The means along axis %d are left out, because it has more than %d places.", k, MOST_MEANS);
+            page_number(p, NULL, NAN);
+            continue;
+        }
         sum = (double *)allocate((size_t)n, sizeof *sum);
         count = (double *)allocate((size_t)n, sizeof *count);
-        below /= n;
         for (int64_t i = 0; i < n; i++) sum[i] = count[i] = 0;
         for (int64_t i = 0; i < tn_tensor_count(t); i++)
             if (isfinite(v[i])) sum[i / below % n] += v[i], count[i / below % n]++;
         for (int64_t i = 0; i < n; i++) sum[i] /= count[i];
-        const stored a = page_store(p, ARRAY_F64, 1, &n, sum);
-        page_array(p, NULL, &a);
+        page_vector(p, NULL, ARRAY_F32, n, sum);
         free(sum);
         free(count);
     }
@@ -340,6 +355,7 @@ static void write_tables(page *p, const char *path, const char *out, table *list
 /* The unfolding along an axis, [its extent, all others]: of it the singular values alone. */
 static void look_at_unfolding(table *x, page *p, tn_ctx *ctx, tn_tensor *t, int axis, room *left)
 {
+    const int64_t without = left->without;
     tn_tensor *flat = tn_unfold(ctx, tn_cast(ctx, t, TN_REAL), axis);
     check_ctx(ctx, "an unfolding");
     memset(x, 0, sizeof *x);
@@ -347,22 +363,32 @@ static void look_at_unfolding(table *x, page *p, tn_ctx *ctx, tn_tensor *t, int 
     x->shape = shape_text(flat);
     x->slices = 1, x->rows = flat->shape[0], x->columns = flat->shape[1];
     find_spectra(x, p, ctx, flat, left);
+    left->without = without;            /* it is no tensor of the file */
+    if (!x->spectra && x->rows > 1 && x->columns > 1)
+        page_note("The singular values of the unfolding along axis %d are left out, because they take too long.", axis);
+}
+
+/* The page of one array. */
+static void write_alone(page *p, const char *path, const char *out, table *x, tn_ctx *ctx, tn_tensor *t, room *left)
+{
+    table unfolded[TN_MAX_RANK];
+    memset(unfolded, 0, sizeof unfolded);
+    for (int k = 0; k < t->rank && t->rank > 2 && !x->bad; k++) look_at_unfolding(&unfolded[k], p, ctx, t, k, left);
+    write_tables(p, path, out, x, 1, t, unfolded, left);
+    free_tables(unfolded, t->rank);
 }
 
 void look_at_array(tn_ctx *ctx, const char *path, const char *title, const char *out)
 {
     char      *name;
     page       p;
-    table      x, unfolded[TN_MAX_RANK];
+    table      x;
     room       left = {MOST_NUMBERS, EXACT_IN_ALL, most_work, 0, NULL, 0};
     tn_tensor *t = read_array(ctx, path, NULL, "", false, &name);
     look_is_of(LOOK_ARRAY);
     page_begin(&p, "look", "tensor", title);
     look_at_table(&x, &p, ctx, t, name, NULL, &left);
-    memset(unfolded, 0, sizeof unfolded);
-    for (int k = 0; k < t->rank && t->rank > 2 && !x.bad; k++) look_at_unfolding(&unfolded[k], &p, ctx, t, k, &left);
-    write_tables(&p, path, out, &x, 1, t, unfolded, &left);
-    free_tables(unfolded, t->rank);
+    write_alone(&p, path, out, &x, ctx, t, &left);
     free_tables(&x, 1);
     free(left.list);
     free(name);
@@ -412,7 +438,10 @@ void look_at_tensors(tn_ctx *ctx, const char *path, const char *title, const cha
     page_note("The names in this file are not those of a layer that this program knows, so its tensors are shown as they are. "
               "--w NAME, --v NAME and --p NAME say which of them make a bilinear layer.");
     if (most < all) page_note("Of %lld tensors the first %lld are shown.", (long long)all, (long long)most);
-    write_tables(&p, path, out, list, count, NULL, NULL, &left);
+    tn_tensor *only = count == 1 ? tn_safetensors_read(file, list[0].name) : NULL;
+    check_ctx(ctx, path);
+    if (only) write_alone(&p, path, out, list, ctx, only, &left);
+    else write_tables(&p, path, out, list, count, NULL, NULL, &left);
     free_tables(list, count);
     free(left.list);
     tn_safetensors_close(file);

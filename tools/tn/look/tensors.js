@@ -116,14 +116,14 @@ const alone = (one, section, box) => {
             fact.first.length), row("that of noise", tn.number(one.noise_rank, 3))] : null));
     if ((section.unfoldings || []).length) unfoldings(section.unfoldings, box);
     else if (one.spectra) box.append(tn.h("h3", { text: "Singular values" }), ...spectrumOf(one));
-    const profile = (section.profile || []).map(tn.array);
+    const profile = (section.profile || []).map((means, k) => [k, means]).filter(([, means]) => means);
     if (profile.length) {
-        const state = k => ({ label: `means along axis ${k}`, xlabel: `axis ${k}`, series: [{ name: "mean", y: profile[k],
-            kind: "stems", signs: true }] });
-        const plot = tn.plot({ ...state(0), zero: true, ylabel: "mean", height: 170 });
+        const state = ([k, means]) => ({ label: `means along axis ${k}`, xlabel: `axis ${k}`, series: [{ name: "mean",
+            y: tn.array(means), kind: "stems", signs: true }] });
+        const plot = tn.plot({ ...state(profile[0]), zero: true, ylabel: "mean", height: 170 });
         box.append(tn.h("h3", { text: "Means along an axis" }), tn.h("p", { class: "soft small",
             text: "The mean of all numbers that have an index, without those that are missing." }), tn.h("div", { class: "tools" },
-            tn.picker("axis", profile.map((_, k) => String(k)), k => plot.update(state(k))).element), plot.element);
+            tn.picker("axis", profile.map(([k]) => String(k)), i => plot.update(state(profile[i]))).element), plot.element);
     }
     box.append(...numbersOf(one).flat(Infinity).filter(Boolean));
 };
