@@ -162,7 +162,7 @@ holds "a text of the page's own is said" grep -qF "the page begins with a text o
 expect 0 "Done" train text --out gelu --width 16 --heads 2 --layers 2 --context 16 --batch 2 --steps 2 --mlp gelu,bilinear --vocab 60 \
     --val-tokens 64
 expect 0 "page: gelu.html" look gelu --text "the cat" --out gelu.html
-holds "an MLP that is no tensor is named" grep -qF "The MLP of block 0 (gelu) is not bilinear" gelu.html
+holds "an MLP that is no tensor is named" grep -qF "The MLP of block 0 (GELU) is not bilinear" gelu.html
 holds "the other one is shown" grep -qF '"id":"spectra-1"' gelu.html
 holds "and paths, with constant modifiers" grep -qF '"id":"paths"' gelu.html
 holds "a page of two kinds of MLPs has no message and no path" plain gelu.html
@@ -197,6 +197,8 @@ while read -r kind options; do
     holds "and says how to see the model" grep -qF "tn look of its folder shows the model" file.html
     for id in learnt card heads paths; do holds "a page of $kind has $id" grep -qF "\"id\":\"$id\"" "$kind.html"; done
     holds "a page of $kind has no message and no path" plain "$kind.html"
+    case $kind in gpt2) mlp="GELU (tanh)" ;; *) mlp=SwiGLU ;; esac
+    holds "the first screen of $kind has its MLP as people write it" grep -qF "(softmax) and a $mlp MLP in each" "$kind.html"
     holds "a page of $kind names its MLPs, once" [ "$(grep -c "The MLPs of blocks 0, 1 (.*) are not bilinear" "$kind.html")" = 1 ]
     "$tn" circuits "in-$kind" heads --no-data --json > heads.json
     section "$kind.html" heads | values copying > mine

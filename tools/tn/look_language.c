@@ -33,7 +33,7 @@ static void model_rows(page *p, const subject *s)
     page_row(p, "tokens of the context", "%lld", (long long)d->context);
     for (int64_t l = 0; l < d->layers; l++) {
         const tn_transformer_block *b = &s->m.net.blocks[l];
-        char *one = format_text("%s, %s", tn_attention_kind_name(b->attn.desc.kind), tn_mlp_kind_name(b->mlp.desc.kind));
+        char *one = format_text("%s, %s", tn_attention_kind_name(b->attn.desc.kind), mlp_words(b->mlp.desc.kind));
         if (!l || !find_text(kinds.data, kinds.bytes, one)) buffer_print(&kinds, l ? "; %s" : "%s", one);
         free(one);
     }
@@ -123,7 +123,7 @@ static char *blocks_of(const subject *s)
     const tn_transformer_block *b = &s->m.net.blocks[0];
     return format_text("%lld block%s of width %lld: %lld heads (%s) and a %s MLP in each", (long long)d->layers,
                        d->layers == 1 ? "" : "s", (long long)d->dim, (long long)d->heads,
-                       tn_attention_kind_name(b->attn.desc.kind), tn_mlp_kind_name(b->mlp.desc.kind));
+                       tn_attention_kind_name(b->attn.desc.kind), mlp_words(b->mlp.desc.kind));
 }
 
 /* Of a file of weights within a run: which step it has, a sentence that begins with a blank; else an empty text. */

@@ -142,6 +142,22 @@ tn_cp *block_operator(const subject *s, int64_t block)
     return tn_cp_release(s->m.ctx, mark, cp);
 }
 
+const char *mlp_words(tn_mlp_kind kind)
+{
+    switch (kind) {
+    case TN_MLP_RELU: return "ReLU";
+    case TN_MLP_RELU2: return "squared ReLU";
+    case TN_MLP_GELU: return "GELU";
+    case TN_MLP_GELU_TANH: return "GELU (tanh)";
+    case TN_MLP_SWISH: return "Swish";
+    case TN_MLP_GLU: return "GLU";
+    case TN_MLP_REGLU: return "ReGLU";
+    case TN_MLP_GEGLU: return "GEGLU";
+    case TN_MLP_SWIGLU: return "SwiGLU";
+    default: return tn_mlp_kind_name(kind);
+    }
+}
+
 void note_left_out(const subject *s)
 {
     buffer      blocks = {0}, kinds = {0};
@@ -149,7 +165,7 @@ void note_left_out(const subject *s)
     const char *last = NULL;
     for (int64_t l = 0; left_out && l < s->m.desc.layers; l++) {
         const tn_mlp_kind kind = s->m.net.blocks[l].mlp.desc.kind;
-        const char       *name = tn_mlp_kind_name(kind);
+        const char       *name = mlp_words(kind);
         if (!left_out[l]) continue;
         if (kind == TN_MLP_BILINEAR) {
             page_note("The MLP of block %lld is not shown as matrices, because %s.", (long long)l, left_out[l]);
