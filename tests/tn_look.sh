@@ -92,8 +92,6 @@ expect 0 "page: both.html" look run --against run/weights-00000006.safetensors -
 held() { sed -n "s/^{\"step\":$1,\"held\":\([-+.e0-9]*\),.*\"all\":$2.*/\1/p" run/log.jsonl | tail -n 1; }
 first=$(held 12 true) other=$(held 6 false)
 holds "each model has one name" lacks '"name":"weights-00000006.safetensors"' both.html
-holds "each model has its loss" grep -qF "$(printf 'the loss of run is %.2f nats per token, that of weights-00000006 %.2f.' "$first" \
-    "$other")" both.html
 holds "and says which step it is" grep -qF "weights-00000006 has the weights of step 6 of the run run." both.html
 is "both have a card" "$(section both.html card | texts name | head -n 2 | tr '\n' ' ')" "run weights-00000006 "
 expect 0 "page: one.html" look run/weights-00000006.safetensors --out one.html
@@ -104,6 +102,55 @@ is "a text begins with a sentence" "$(tr -d ' \n' < text | grep -cF ".${begins:-
 sed -n '/"per_head"/,/\]/s/.*"ov_tokens": \([-+.e0-9]*\),.*/\1/p' diff.json > theirs
 section both.html compare | awk '/"name":"[01].head/ { on = 1 } /"name":"[01].mlp/ { on = 0 } on' | values similarity > mine
 alike "cosines of heads" mine theirs 1e-9
+# Which of two predicts better is measured on the same held-out tokens, all but those with less than half of them before them: again
+# from the logits of both, by a text of one window. Without the text the losses in the logs are said, and no verdict.
+compared() { section "$1" learnt | sed -n 's/^"text":"\(.*\)",$/\1/p'; }
+echo 'big a saw dog cat and the "so" dog.' > said-after
+expect 0 "Done" train text --val said-after --out short --width 16 --heads 2 --layers 2 --context 64 --batch 2 --steps 12 \
+    --weights-every 6 --vocab 60
+for file in model weights-00000006; do
+    "$tn" eval "short/$file.safetensors" said-after --logits logits.npy > evaluated 2>&1
+    tail -c +129 logits.npy | od -An -v -tf4 | awk '{ for (i = 1; i <= NF; i++) printf "%s%s", $i, ++n % 60 ? " " : "\n" }'
+done > logits
+"$tn" tokenizer encode said-after --tokenizer short/tokenizer.json > said-ids
+# measured LOGITS NAME: of the model and of another one
+measured() {
+    awk -v name="$2" 'NR == FNR { n = split($0, id, " ") - 1; next }
+        { k = FNR > n; i = FNR - k * n; sum = 0; best = 1
+          for (j = 1; j <= NF; j++) { sum += exp($j); if ($j > $best) best = j }
+          loss[k, i] = log(sum) - $(id[i + 1] + 1); likeliest[k, i] = best }
+        END { for (i = int(n / 2) + 1; i <= n; i++) {
+                  m++; a += loss[0, i]; b += loss[1, i]; d = loss[0, i] - loss[1, i]; all += d; squares += d * d
+                  same += likeliest[0, i] == likeliest[1, i] }
+              all /= m; error = 2 * sqrt((squares / m - all * all) / m); size = all < 0 ? -all : all
+              for (digits = 2; error > 0 && error < 10 ^ -digits && digits < 6; ) digits++
+              number = "%." digits "f"
+              printf "On the same %d held-out tokens the loss of short is " number " and that of %s " number " nats per token: ",
+                  m, a / m, name, b / m
+              if (size > error) printf "%s predicts better, by " number " ± " number " (two standard errors", (all > 0 ? name : "short"),
+                  size, error
+              else printf "the difference, " number " ± " number ", is within two standard errors", size, error
+              printf ", tokens taken as independent%s. They have the same likeliest next token after %.0f %% of these tokens.\n",
+                  (size > error ? ")" : ""), 100 * same / m }' said-ids "$1"
+}
+expect 0 "page: two.html" look short --against short/weights-00000006.safetensors --out two.html
+is "what two models are measured to be" "$(compared two.html)" "$(measured logits weights-00000006)"
+holds "which is a difference beyond its error" grep -qF "short predicts better, by 0." two.html
+expect 0 "page: two.html" look short --against short/weights-00000012.safetensors --out two.html
+is "a model beside itself" "$(compared two.html | sed 's/.*: the/the/')" "the difference, 0.00 ± 0.00, is within two standard errors, \
+tokens taken as independent. They have the same likeliest next token after 100 % of these tokens."
+expect 0 "page: two.html" look run --against run/weights-00000006.safetensors --no-data --out two.html
+without="The held-out text is not available here, so the page cannot say which predicts better; tn eval RUN FILE measures it."
+is "without the text the losses of the logs, and no verdict" "$(compared two.html | sed 's/ They have .*//')" \
+    "$without $(printf 'By the logs the loss of run is %.2f and that of weights-00000006 %.2f nats per token' "$first" "$other"), \
+each on the held-out text of its run."
+mkdir bare && cp run/config.json run/tokenizer.json run/model.safetensors bare
+expect 0 "page: two.html" look bare --against run --text "$said" --out two.html
+holds "without a log those on the text below" grep -qF "$without On the text below the loss of bare is " two.html
+holds "and on how many tokens they agree" grep -qE "after 100 % of the [0-9]+ tokens of the text below" two.html
+cp -r run threes && sed 's/"fivegram":[-+.e0-9]*/"fivegram":null/' run/log.jsonl > threes/log.jsonl
+expect 0 "page: threes.html" look threes --out threes.html
+holds "trigrams alone" grep -qE "counting sequences of up to three tokens: .*, that of trigram counts" threes.html
 expect 0 "page: same.html" look run --against run --out same.html --no-data
 is "a model is like itself" "$(section same.html compare | values similarity | awk '$1 < 0.999999' | wc -l)" 0
 
@@ -115,7 +162,7 @@ holds "a text of the page's own is said" grep -qF "the page begins with a text o
 expect 0 "Done" train text --out gelu --width 16 --heads 2 --layers 2 --context 16 --batch 2 --steps 2 --mlp gelu,bilinear --vocab 60 \
     --val-tokens 64
 expect 0 "page: gelu.html" look gelu --text "the cat" --out gelu.html
-holds "an MLP that is no tensor is named" grep -qF "The MLP of block 0 (gelu) is not bilinear" gelu.html
+holds "an MLP that is no tensor is named" grep -qF "The MLP of block 0 (GELU) is not bilinear" gelu.html
 holds "the other one is shown" grep -qF '"id":"spectra-1"' gelu.html
 holds "and paths, with constant modifiers" grep -qF '"id":"paths"' gelu.html
 holds "a page of two kinds of MLPs has no message and no path" plain gelu.html
@@ -150,6 +197,8 @@ while read -r kind options; do
     holds "and says how to see the model" grep -qF "run tn look on the folder to see the model" file.html
     for id in learnt card heads paths; do holds "a page of $kind has $id" grep -qF "\"id\":\"$id\"" "$kind.html"; done
     holds "a page of $kind has no message and no path" plain "$kind.html"
+    case $kind in gpt2) mlp="GELU (tanh)" ;; *) mlp=SwiGLU ;; esac
+    holds "the first screen of $kind has its MLP as people write it" grep -qF "(softmax) and a $mlp MLP in each" "$kind.html"
     holds "a page of $kind names its MLPs, once" [ "$(grep -c "The MLPs of blocks 0, 1 (.*) are not bilinear" "$kind.html")" = 1 ]
     "$tn" circuits "in-$kind" heads --no-data --json > heads.json
     section "$kind.html" heads | values copying > mine

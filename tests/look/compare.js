@@ -28,6 +28,7 @@ whenFilled({
         await rest(700);
         all("#live .of-two").forEach((half, i) => {
             const terms = all(".part, tfoot .num", half).map(term => Number(term.dataset.value)), sum = terms.pop();
+            equal(`compare: what the terms of model ${i} are`, one("tr.sum th", half).textContent, "sum: the logit");
             near(`compare: terms of model ${i}`, terms.reduce((total, term) => total + term, 0), sum, 1e-4);
             const name = one("h4 .piece", half).textContent, row = all(".answer-of tbody tr", half).find(line =>
                 one(".token", line).textContent === name);
@@ -50,6 +51,7 @@ whenFilled({
         for (const [i, part] of [[0, "first blocks.0.attn.1"], [1, "other blocks.1.mlp"]]) {
             one(`[data-part="${part}"]`).click();
             check(`compare: ${part} is ablated`, first(i) !== before[i], before[i]);
+            equal("compare: outdated terms add up to no logit", all("#live .sum th").map(name => name.textContent).join(), "sum,sum");
             equal(`compare: the other model is whole`, first(1 - i), before[1 - i]);
             check("compare: what was computed before is of the whole",
                 getComputedStyle(one("#heads .of-whole")).display !== "none", "it does not say so");

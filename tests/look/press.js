@@ -42,6 +42,7 @@ document.addEventListener("tn-live", () => {
             check("eigenvectors spoke", parts === 24 && near(sum(shares) + vectors[parts], vectors[parts + 1]));
             const part = Number(section.querySelector(`[data-part="blocks.${checked()}.mlp"]`).dataset.value);
             check("they add up to what the MLP adds", near(part, vectors[parts + 1]));
+            summed();
             check("each head has a picture", section.querySelectorAll(".small-pattern canvas").length === 8);
             positions(section.querySelectorAll("#live-tokens .said"));
             steered();
@@ -49,6 +50,18 @@ document.addEventListener("tn-live", () => {
             ablate("#live-vectors .ablate", "live-scores");
             emptied(text, marks);
         }, { once: true });
+    };
+    /* The terms add up to the logit before the soft cap that the model has; while they are outdated, to none. */
+    const summed = () => {
+        const cap = JSON.parse(tn.page.live.config).softcap || 0, all = "#live-parts .part, #live-parts tfoot td data";
+        const terms = [...section.querySelectorAll(all)].map(one => Number(one.value || one.dataset.value)), whole = terms.pop();
+        const row = () => section.querySelector("#live-parts .sum th").textContent;
+        const logit = Number(section.querySelectorAll("#live-scores .best data")[1].value);
+        check("the sum of the terms is named", row() === (cap ? "sum, before the soft cap" : "sum: the logit"));
+        check("and is the logit, but for the cap", near(sum(terms), whole) && near(cap ? cap * Math.tanh(whole / cap) : whole, logit));
+        section.querySelector('[data-part="blocks.0.mlp"]').click();
+        check("outdated terms add up to no logit", row() === "sum");
+        named("restore all").click();
     };
     /* Each token but the first has a loss; the table at its place has its probability. */
     const positions = said => {

@@ -114,7 +114,7 @@ void ablate_report(subject *s, const char *text)
         {"part", NULL, 16, "%s"}, {"loss", NULL, 10, "%.4f"}, {"change", NULL, 10, "%+.4f"},
         {"error", "std error", 10, "%.4f"}, {"ratio", "perplexity x", 13, "%.3f"}, {NULL, NULL, 0, NULL}
     };
-    samples x = text_samples(s, text, s->m.desc.context);
+    samples x = text_samples(s, text, s->m.desc.context, circuit_settings.tokens);
     mean   *means = circuit_settings.mean ? (mean *)allocate((size_t)(2 * s->m.desc.layers), sizeof *means) : NULL;
     double *before = losses(s, &x, means), whole = 0;
     int64_t count;

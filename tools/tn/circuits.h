@@ -63,10 +63,10 @@ char *head_name(int64_t block, int64_t head, char name[HEAD_NAME]);
 int64_t text_tokens(const subject *s, const char *text, int32_t **ids);
 tn_tensor *ids_tensor(tn_ctx *ctx, const int32_t *ids, int64_t count);
 /* Windows of text to compute losses on: `count` of length + 1 tokens, the first of which begins at ids[start[0]]. Of a text,
-   or without one (NULL) windows of at most `context` that are spread over the held-out part of the run, of --tokens
-   together. */
+   or without one (NULL) windows of at most `context` that are spread over the held-out part of the run, of so many
+   `tokens` together. */
 typedef struct samples { const int32_t *ids; int64_t count, length, *start; bool held; } samples;
-samples text_samples(const subject *s, const char *text, int64_t context);
+samples text_samples(const subject *s, const char *text, int64_t context, int64_t tokens);
 void    free_samples(samples *x);
 /* The loss of a window in nats per token, while the taps see or change the run. */
 double  sample_loss(const model *m, const samples *x, int64_t k, const tn_tap *taps, int64_t count);

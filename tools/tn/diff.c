@@ -225,7 +225,8 @@ void diff_report(subject *s, const char *other)
                 "after they were aligned.", MOST_TOKENS);
     report_value("blocks", "%.0f", (double)blocks);
     if (circuit_settings.text || s->has_run) {
-        x = text_samples(s, circuit_settings.text, b.desc.context < s->m.desc.context ? b.desc.context : s->m.desc.context);
+        x = text_samples(s, circuit_settings.text, b.desc.context < s->m.desc.context ? b.desc.context : s->m.desc.context,
+                         circuit_settings.tokens);
         compare_logits(s, &b, &x);
         free_samples(&x);
     } else report_note("Logits are not compared: there is no held-out text, and no --text TEXT.");

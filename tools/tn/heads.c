@@ -394,7 +394,7 @@ void history_report(subject *s)
     if (!count)
         fail("%s has no weights of earlier steps, expected weights-NNNNNNNN.safetensors (tn train --weights-every "
              "N)", folder);
-    if (s->has_run) x = text_samples(s, NULL, s->m.desc.context);
+    if (s->has_run) x = text_samples(s, NULL, s->m.desc.context, circuit_settings.tokens);
     report_table("per_step", NULL, columns);
     for (int64_t i = 0; i < count; i++) {
         double loss = 0;

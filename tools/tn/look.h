@@ -131,6 +131,8 @@ int64_t  best_places(const double *v, int64_t n, int sign, int64_t *at, int64_t 
    note_left_out says of all such blocks together. */
 tn_cp   *block_operator(const subject *s, int64_t block);
 void     note_left_out(const subject *s);
+/* The kind of an MLP, as people write it. */
+const char *mlp_words(tn_mlp_kind kind);
 /* The outputs that are shown of a block: those that are given, or of the commonest words those with the most eigenvalues beyond
    the null. They stay until it is asked for another model. */
 const telling *shown_tokens(const subject *s, int64_t block, const tn_cp *cp);

@@ -111,8 +111,7 @@ void time_section(page *p, subject *s)
     int64_t count = all < MOMENTS ? all : MOMENTS;
     c.copying = (double *)allocate((size_t)(L * s->m.desc.heads * MOMENTS), sizeof *c.copying);
     c.spectra = (double *)allocate((size_t)(L * MOMENTS * LEVELS), sizeof *c.spectra);
-    circuit_settings.tokens = LOSS_TOKENS;
-    if (count > 1 && s->has_run && s->run.held_count > 1) x = text_samples(s, NULL, s->m.desc.context);
+    if (count > 1 && s->has_run && s->run.held_count > 1) x = text_samples(s, NULL, s->m.desc.context, LOSS_TOKENS);
     for (int64_t i = 0; count > 1 && i < count; i++) measure_moment(&c, s, &list[i * (all - 1) / (count - 1)], &x);
     if (count > 1) {
         tn_params_read(s->m.params, tn_source_path(s->file), TN_MATCH_IGNORE_EXTRA);

@@ -33,7 +33,7 @@ static void model_rows(page *p, const subject *s)
     page_row(p, "tokens of the context", "%lld", (long long)d->context);
     for (int64_t l = 0; l < d->layers; l++) {
         const tn_transformer_block *b = &s->m.net.blocks[l];
-        char *one = format_text("%s, %s", tn_attention_kind_name(b->attn.desc.kind), tn_mlp_kind_name(b->mlp.desc.kind));
+        char *one = format_text("%s, %s", tn_attention_kind_name(b->attn.desc.kind), mlp_words(b->mlp.desc.kind));
         if (!l || !find_text(kinds.data, kinds.bytes, one)) buffer_print(&kinds, l ? "; %s" : "%s", one);
         free(one);
     }
@@ -123,7 +123,7 @@ static char *blocks_of(const subject *s)
     const tn_transformer_block *b = &s->m.net.blocks[0];
     return format_text("%lld block%s of width %lld: %lld heads (%s) and a %s MLP in each", (long long)d->layers,
                        d->layers == 1 ? "" : "s", (long long)d->dim, (long long)d->heads,
-                       tn_attention_kind_name(b->attn.desc.kind), tn_mlp_kind_name(b->mlp.desc.kind));
+                       tn_attention_kind_name(b->attn.desc.kind), mlp_words(b->mlp.desc.kind));
 }
 
 /* Of a file of weights within a run: which step it has, a sentence that begins with a blank; else an empty text. */
@@ -507,25 +507,51 @@ char *read_for_page(tn_ctx *ctx, model *m, const char *folder, char **file)
     return why;
 }
 
-/* The model of --against, in the context of the first. *file: of its weights, a new string. */
-static void open_other(const subject *s, model *b, char **file)
+/* The model of --against, in the context of the first, whose names and text it shares; false: there is none. */
+static bool open_other(const subject *s, subject *other)
 {
     const char *path = look_settings.against;
-    char       *type = is_folder(path) ? foreign_type(path) : NULL, *why = NULL;
-    if (type) why = read_for_page(s->m.ctx, b, path, file);
-    else open_model_in(s->m.ctx, b, path, circuit_settings.tokenizer, file);
+    model       b;
+    *other = *s;
+    if (!path) return false;
+    char *type = is_folder(path) ? foreign_type(path) : NULL, *why = NULL;
+    if (type) why = read_for_page(s->m.ctx, &b, path, &other->file);
+    else open_model_in(s->m.ctx, &b, path, circuit_settings.tokenizer, &other->file);
     if (why) fail("%s", why);
     free(type);
-    check_finite(b, path);
-    if (b->desc.vocab != s->m.desc.vocab)
-        fail("%s has a vocabulary of %lld tokens, expected %lld, that of %s", path, (long long)b->desc.vocab,
+    check_finite(&b, path);
+    if (b.desc.vocab != s->m.desc.vocab)
+        fail("%s has a vocabulary of %lld tokens, expected %lld, that of %s", path, (long long)b.desc.vocab,
              (long long)s->m.desc.vocab, s->path);
-    check_names(s, b, path);
+    check_names(s, &b, path);
+    other->m = b;
+    other->path = path;
+    return true;
+}
+
+/* What the page says before its sections. second: NULL: one model. */
+static void put_names(page *p, const subject *s, const subject *second)
+{
+    const int64_t V = s->m.desc.vocab;
+    about_model(p, s, second);
+    if (second) {
+        char *names[2];
+        names_of_two(s->path, second->path, names);
+        page_text(p, "first", names[0]);            /* of which the sections are that are of one model */
+        free(names[0]);
+        free(names[1]);
+    }
+    page_open(p, "names", '{');
+    page_names(p, "tokens", s->names, V);
+    page_names(p, "outputs", s->names, 0);
+    page_open(p, "common", '[');
+    for (int64_t i = 0; i < V && i < HEAD_TOKENS; i++) page_text(p, NULL, s->names[s->common[i]]);
+    page_close(p, ']');
+    page_close(p, '}');
 }
 
 void look_at_model(const char *path, const model *read, char *file, const char *title, const char *out)
 {
-    model    b;
     subject  s, other;
     page     p;
     buffer   pairs = {0};
@@ -536,40 +562,18 @@ void look_at_model(const char *path, const model *read, char *file, const char *
     else open_subject(&s, path, true);
     check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.data);
     check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.val);
-    int64_t V = s.m.desc.vocab;
-    other = s;
-    if (look_settings.against) {
-        open_other(&s, &b, &other.file);
-        other.m = b;
-        other.path = look_settings.against;
-    }
-    const subject *second = look_settings.against ? &other : NULL;
-    page_begin(&p, "look", look_settings.against ? "comparison" : "language", title);
-    about_model(&p, &s, second);
-    if (second) {
-        char *names[2];
-        names_of_two(path, second->path, names);
-        page_text(&p, "first", names[0]);           /* of which the sections are that are of one model */
-        free(names[0]);
-        free(names[1]);
-    }
-    page_open(&p, "names", '{');
-    page_names(&p, "tokens", s.names, V);
-    page_names(&p, "outputs", s.names, 0);
-    page_open(&p, "common", '[');
-    for (T = 0; T < V && T < HEAD_TOKENS; T++) page_text(&p, NULL, s.names[s.common[T]]);
-    page_close(&p, ']');
-    page_close(&p, '}');
-    T = 0;
+    const subject *second = open_other(&s, &other) ? &other : NULL;
+    page_begin(&p, "look", second ? "comparison" : "language", title);
+    put_names(&p, &s, second);
     page_open(&p, "sections", '[');
     card_section(&p, &s, second);
     if (!note_nonfinite(&s.m)) {
-        if (look_settings.against) compare_models(&p, &s, &b, look_settings.against);
+        if (second) compare_models(&p, &s, &other.m, other.path);
         char *text = text_to_read(&s);
         if (text) T = text_tokens(&s, text, &ids);
         else page_note("The page has no text that it could begin with: --text TEXT gives it one.");
-        if (!look_settings.against) learnt_section(&p, &s, ids, T);
-        else if (T) learnt_of_two(&p, &s, &other, ids, T);
+        if (!second) learnt_section(&p, &s, ids, T);
+        else if (T) learnt_of_two(&p, &s, second, ids, T);
         heads_section(&p, &s, ids, T);
         block_sections(&p, &s, ids, T, &pairs);
         pairs_section(&p, &pairs);

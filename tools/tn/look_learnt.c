@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum { WORDS = 64, SHOWN_WORDS = 5, NEXT = 5, PAIR_WORDS = 192, PAIRS_OF = 2, LEAST_LETTERS = 3, SHOWN_OUTPUTS = 8,
-       BOTH_TOKENS = 4096 };
+       BOTH_TOKENS = 4096,
+       LEAST_HELD = 5 };        /* held-out tokens, so that two are predicted: the loss of one has no error */
 
 /* ---- whole words ------------------------------------------------------------------------------------------------------- */
 
@@ -141,6 +142,22 @@ tn_cp *block_operator(const subject *s, int64_t block)
     return tn_cp_release(s->m.ctx, mark, cp);
 }
 
+const char *mlp_words(tn_mlp_kind kind)
+{
+    switch (kind) {
+    case TN_MLP_RELU: return "ReLU";
+    case TN_MLP_RELU2: return "squared ReLU";
+    case TN_MLP_GELU: return "GELU";
+    case TN_MLP_GELU_TANH: return "GELU (tanh)";
+    case TN_MLP_SWISH: return "Swish";
+    case TN_MLP_GLU: return "GLU";
+    case TN_MLP_REGLU: return "ReGLU";
+    case TN_MLP_GEGLU: return "GEGLU";
+    case TN_MLP_SWIGLU: return "SwiGLU";
+    default: return tn_mlp_kind_name(kind);
+    }
+}
+
 void note_left_out(const subject *s)
 {
     buffer      blocks = {0}, kinds = {0};
@@ -148,7 +165,7 @@ void note_left_out(const subject *s)
     const char *last = NULL;
     for (int64_t l = 0; left_out && l < s->m.desc.layers; l++) {
         const tn_mlp_kind kind = s->m.net.blocks[l].mlp.desc.kind;
-        const char       *name = tn_mlp_kind_name(kind);
+        const char       *name = mlp_words(kind);
         if (!left_out[l]) continue;
         if (kind == TN_MLP_BILINEAR) {
             page_note("The MLP of block %lld is not shown as matrices, because %s.", (long long)l, left_out[l]);
@@ -246,7 +263,7 @@ static char *put_losses(page *p, const subject *s)
 {
     const reached r = reached_by(s->file);
     const double  own = r.held, gram = fmin(r.trigram, r.fivegram);
-    const bool    five = !(r.fivegram > r.trigram);
+    const bool    five = r.fivegram == gram;
     loss_row      rows[4] = {{"this model", own, true}, {"trigram counts", r.trigram, false},
                              {"5-gram counts", r.fivegram, false}, {"uniform guess", log((double)s->m.desc.vocab), false}};
     if (!isnan(own)) {
@@ -544,34 +561,53 @@ static both measure_both(const subject *s, const subject *other, bool held, cons
         add_both(&x, s, other, ids, 0, T - 1 < context ? T - 1 : context);
         return x;
     }
-    circuit_settings.tokens = BOTH_TOKENS;
-    samples w = text_samples(s, NULL, context);
+    samples w = text_samples(s, NULL, context, BOTH_TOKENS);
     for (int64_t k = 0; k < w.count; k++) add_both(&x, s, other, w.ids + w.start[k], w.length / 2, w.length);
     free_samples(&w);
     return x;
 }
 
-/* Which of two models predicts better: by the losses in the logs of their runs, and whether the difference is more than two
-   standard errors where it can be measured. Tokens are taken as independent. */
+/* What was measured on the same held-out tokens. The difference has as many digits as its error needs, and the losses as many,
+   so that a difference beyond the error is seen in them too. */
+static char *measured_loss(const both *x, const char *const names[2])
+{
+    const double n = (double)x->count, apart = x->apart / n, error = 2 * sqrt(fmax(0, x->squares / n - apart * apart) / n);
+    int          digits = 2;
+    while (error > 0 && error < pow(10, -digits) && digits < 6) digits++;
+    char *count = grouped(x->count), *said = fabs(apart) > error
+        ? format_text("%s predicts better, by %.*f \302\261 %.*f (two standard errors, tokens taken as independent)",
+                      names[apart > 0], digits, fabs(apart), digits, error)
+        : format_text("the difference, %.*f \302\261 %.*f, is within two standard errors, tokens taken as independent",
+                      digits, fabs(apart), digits, error);
+    char *text = format_text("On the same %s held-out tokens the loss of %s is %.*f and that of %s %.*f nats per token: %s.",
+                             count, names[0], digits, x->loss[0] / n, names[1], digits, x->loss[1] / n, said);
+    free(count);
+    free(said);
+    return text;
+}
+
+/* Without the held-out text: what the logs of both runs say, each of its own text, or else the losses on the text below. */
+static char *unmeasured_loss(const subject *s, const subject *other, const both *x, const char *const names[2])
+{
+    const double n = (double)x->count, a = reached_by(s->file).held, b = reached_by(other->file).held;
+    const bool   logged = !isnan(a) && !isnan(b);
+    return format_text("The held-out text is not available here, so the page cannot say which predicts better; tn eval RUN FILE "
+                       "measures it. %s of %s is %.2f and that of %s %.2f nats per token%s.",
+                       logged ? "By the logs the loss" : "On the text below the loss", names[0], logged ? a : x->loss[0] / n,
+                       names[1], logged ? b : x->loss[1] / n, logged ? ", each on the held-out text of its run" : "");
+}
+
+/* The losses of two models, which of them predicts better where that can be measured, and how often they agree. */
 static char *better_of_two(const subject *s, const subject *other, const char *const names[2], const int32_t *ids, int64_t T)
 {
-    const bool   held = s->has_run && s->run.held_count > 1;
-    const both   x = measure_both(s, other, held, ids, T);
-    const double n = (double)x.count, a = reached_by(s->file).held, b = reached_by(other->file).held, apart = x.apart / n;
-    const double error = sqrt(fmax(0, x.squares / n - apart * apart) / n);
-    const bool   logged = !isnan(a) && !isnan(b);
-    const int    worse = held ? (apart > 2 * error) - (apart < -2 * error) : logged ? (a > b) - (a < b) : 0;
-    char *losses = format_text("the loss of %s is %.2f nats per token, that of %s %.2f", names[0],
-                               logged ? a : x.loss[0] / n, names[1], logged ? b : x.loss[1] / n);
-    char *count = grouped(x.count), *first = held || logged
-        ? format_text("%s predicts better: on held-out text %s.", worse ? names[worse > 0] : "Neither", losses)
-        : format_text("Which predicts better is unknown, because the text of the run is not here: tn eval RUN FILE measures "
-                      "it. On the text below %s.", losses);
-    char *text = format_text("%s They have the same likeliest next token after %.0f %% of %s tokens of %s.", first,
-                             100 * (double)x.same / n, count, held ? "that text" : "the text below");
-    free(losses);
-    free(count);
+    const bool held = s->has_run && s->run.held_count >= LEAST_HELD;
+    const both x = measure_both(s, other, held, ids, T);
+    char *first = held ? measured_loss(&x, names) : unmeasured_loss(s, other, &x, names);
+    char *those = held ? copy_text("these tokens") : format_text("the %lld tokens of the text below", (long long)x.count);
+    char *text = format_text("%s They have the same likeliest next token after %.0f %% of %s.", first,
+                             100 * (double)x.same / (double)x.count, those);
     free(first);
+    free(those);
     return text;
 }
 

@@ -52,10 +52,9 @@ tn_tensor *ids_tensor(tn_ctx *ctx, const int32_t *ids, int64_t count)
 
 /* ---- samples of text -------------------------------------------------------------------------------------------------- */
 
-samples text_samples(const subject *s, const char *text, int64_t context)
+samples text_samples(const subject *s, const char *text, int64_t context, int64_t tokens)
 {
-    const int64_t wanted = circuit_settings.tokens;
-    samples       x = {NULL, 1, 0, NULL, false};
+    samples x = {NULL, 1, 0, NULL, false};
     if (text) {
         int32_t *ids;
         x.length = text_tokens(s, text, &ids) - 1;
@@ -69,7 +68,7 @@ samples text_samples(const subject *s, const char *text, int64_t context)
         x.held = true;
         x.length = context < s->run.held_count - 1 ? context : s->run.held_count - 1;
         x.count = (s->run.held_count - 1) / x.length;
-        if (x.count > (wanted + x.length - 1) / x.length) x.count = (wanted + x.length - 1) / x.length;
+        if (x.count > (tokens + x.length - 1) / x.length) x.count = (tokens + x.length - 1) / x.length;
     }
     x.start = (int64_t *)allocate((size_t)x.count, sizeof *x.start);
     for (int64_t k = 0; x.held && k < x.count; k++) x.start[k] = k * ((s->run.held_count - 1) / x.count);

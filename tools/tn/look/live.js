@@ -9,7 +9,6 @@ tn.softmax = logits => {
 };
 /* The index of the largest number. */
 tn.best = values => values.reduce((best, x, i) => x > values[best] ? i : best, 0);
-/* A probability, as people write it. */
 /* A term of a sum, and what it adds up to: as many digits as make a column of one width. */
 tn.fixed = x => {
     const size = Math.abs(x), text = size.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3);
@@ -17,6 +16,7 @@ tn.fixed = x => {
 };
 tn.term = x => (x > 0 && Number(tn.fixed(x)) ? "+" : "") + tn.fixed(x);
 tn.logit = x => tn.number(x, 4, (x < 0 ? "−" : "") + Math.abs(x).toFixed(2));
+/* A probability, as people write it. */
 tn.chance = x => x < 1e-4 ? "< 0.01 %" : x > 0.9995 ? "> 99.9 %" : (100 * x).toFixed(x < 0.1 ? 2 : 1) + " %";
 
 /* Runs a question, and says how long it took; what goes wrong is said in its place. */
@@ -59,10 +59,10 @@ tn.partName = name => {
         : name === "norm.bias" ? "bias of the last norm" : name;
 };
 /* The terms of a logit: heads and MLPs, which a click takes out, in a row for each block, then the others, and their sum.
-   values: of the names of parts, none of them if they are not known; limit: of the colours; of: what begins their keys;
-   take(block, head, key): the MLP is after the heads. */
+   values: of the names of parts, none of them if they are not known; limit: of the colours; of: what begins their keys; total:
+   what their sum is; take(block, head, key): the MLP is after the heads. */
 const largestTerm = values => Math.max(1e-9, ...[...values.values()].map(Math.abs));
-const termsTable = ({ layers, heads, values, limit = largestTerm(values), of = "", logit, take, named = tn.partName }) => {
+const termsTable = ({ layers, heads, values, limit = largestTerm(values), of = "", total, take, named = tn.partName }) => {
     const clickable = new Set();
     const cell = (block, head) => {
         const name = head < heads ? `blocks.${block}.attn.${head}` : `blocks.${block}.mlp`, key = of + name;
@@ -80,13 +80,14 @@ const termsTable = ({ layers, heads, values, limit = largestTerm(values), of = "
     const other = (name, value, attributes, text = tn.term(value)) => tn.h("tr", attributes,
         tn.h("th", { scope: "row", colspan: heads + 1 }, name), tn.h("td", {}, tn.number(value, 3, text)));
     const others = [...values].filter(([name]) => !clickable.has(name)).map(([name, value]) => other(named(name), value));
-    /* A soft cap changes the logit after the sum. */
-    const capped = logit !== undefined && Math.abs(sum - logit) > 1e-2 * (1 + Math.abs(logit));
     return tn.h("div", { class: "scroll" }, tn.h("table", { class: "parts" },
         tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), columns.map(text => tn.h("th", { scope: "col", text })))),
-        tn.h("tbody", {}, rows), values.size ? tn.h("tfoot", {}, others, other(capped ? "sum, before the soft cap"
-            : "sum: the logit", sum, { class: "sum" }, tn.fixed(sum))) : null));
+        tn.h("tbody", {}, rows), values.size ? tn.h("tfoot", {}, others,
+            other(total, sum, { class: "sum" }, tn.fixed(sum))) : null));
 };
+/* What the terms of a model add up to; while they are outdated it is the logit of nothing that is shown. */
+const isCapped = ({ config }) => JSON.parse(config).softcap > 0;
+const totalOf = (live, known) => !known ? "sum" : isCapped(live) ? "sum, before the soft cap" : "sum: the logit";
 
 Object.assign(tn, { answering, askWhole: ofWhole, ablation, restoring });
 
@@ -125,13 +126,14 @@ const vectorTable = (names, { answer, block }, away, { hide, show, along }) => {
         { head: ["nearest tokens", "", "contribution", "eigenvalue", "activation"] })),
         tn.h("p", { class: "total" }, "the MLP of this block adds ", figures(numbers[each * count]))];
 };
-const pathsTable = (names, { count, numbers, words }) => {
+const pathsTable = (names, { count, numbers, words }, capped) => {
     const shown = Math.min(count, 8), rest = numbers.slice(3, 3 + shown).reduce((sum, value) => sum - value, numbers[0]);
     const named = word => tn.path(word.replace(/E\[(\d+)\]/g, (_, id) => `E[${tn.plain(names[id])}]`));
     const row = (label, value, more) => ({ label, value, text: tn.figures(value, 3), ...more });
     return [tn.h("h4", {}, "Paths that add most to it"), tn.h("div", { class: "scroll" }, tn.bars([
         ...Array.from({ length: shown }, (_, i) => row(tn.pathOf(named(words[i])), numbers[3 + i])),
-        row("all other paths", rest, { class: "rest" })])), tn.h("p", { class: "total" }, "logit ", tn.logit(numbers[0]))];
+        row("all other paths", rest, { class: "rest" })])), tn.h("p", { class: "total" },
+        capped ? "logit, before the soft cap " : "logit ", tn.logit(numbers[0]))];
 };
 
 /* What is taken out of a model or added to it: the calls that make the whole model this one. */
@@ -195,7 +197,7 @@ const language = (call, live, box) => {
     const ask = tn.aside(tn.bytes("tn-wasm"), call, ["live_language", ...files]);
     const names = (tn.page.names || {}).tokens || model.words;
     const status = tn.h("output", { class: "status" }), answer = answering(status);
-    let length = 0, position = 0, token = -1, logit, before = null, waiting = 0, turn = 0;
+    let length = 0, position = 0, token = -1, before = null, waiting = 0, turn = 0;
     let values = new Map(), why = "";
     let unfinished = false;                     /* whether all of an explanation is still asked for */
     const answered = { ids: [], next: [] };     /* the tokens of the text, and what follows: [id, probability]... */
@@ -221,7 +223,6 @@ const language = (call, live, box) => {
         if (!tn.gone.size) before = null;
         else if (!before) before = whole();
         if (token < 0) token = order[0];
-        logit = numbers[token];
         toldToken(token === order[0] ? null : names[token]);
         answered.next = order.slice(0, 5).map(id => [id, chances[id]]);
         typed.show(answered.ids, losses, before && before.losses, position);
@@ -248,9 +249,10 @@ const language = (call, live, box) => {
     /* Of the constants of the block that is steered. */
     const steeredPart = () => calls.has("steering") ? `blocks.${calls.get("steering")[1]}.attn.bias` : "";
     const inWords = name => name === steeredPart() ? `what is added in block ${name.split(".")[1]}` : tn.partName(name);
-    const showParts = () => parts.replaceChildren(
+    const showParts = known => parts.replaceChildren(
             tn.h("h4", {}, "The logit of ", quoted(token), " as a sum over the parts of the model", toAblate()),
-            termsTable({ layers, heads, values, logit, named: inWords, take: (block, head, key) => ablate(key, block, head) }),
+            termsTable({ layers, heads, values, total: totalOf(live, known), named: inWords,
+                take: (block, head, key) => ablate(key, block, head) }),
             why ? inseparable() : "");
 
     /* Whether all that is shown is what the page was made with. */
@@ -310,7 +312,7 @@ const language = (call, live, box) => {
             values = new Map(words.map((name, i) => [name, numbers[i]]));
             why = "";
             vectors.begin(tn.best(Array.from({ length: layers }, (_, block) => Math.abs(values.get(partOf(block, heads)) || 0))));
-            showParts();
+            showParts(true);
         }, message => {
             values = new Map();
             why = message;
@@ -325,7 +327,7 @@ const language = (call, live, box) => {
             message => vectors.none("The MLP of this block is not a product of linear maps, so it has no eigenvectors.", message));
         if (all) await shown(paths, () => ["live_paths", asked, 400, 40], answer => {
             found = answer;
-            paths.replaceChildren(...pathsTable(names, answer));
+            paths.replaceChildren(...pathsTable(names, answer, isCapped(live)));
         }, message => paths.replaceChildren(tn.h("p", { class: "soft small", title: message,
             text: "This model cannot be written as a sum over paths." })));
         if (mine !== turn) return;
@@ -440,7 +442,7 @@ const twoTexts = (calls, models, box) => {
     calls.forEach((call, i) => call(...marks[i]));
     const asks = calls.map((call, i) => tn.aside(tn.bytes("tn-wasm"), call, ["live_language", ...files[i]]));
     const names = (tn.page.names || {}).tokens || opened[0].words, places = calls.map(() => tn.h("div", { class: "answer-of" }));
-    const parts = calls.map(() => tn.h("div", {})), values = calls.map(() => new Map()), logits = [], refused = [];
+    const parts = calls.map(() => tn.h("div", {})), values = calls.map(() => new Map()), known = [], refused = [];
     const status = tn.h("output", { class: "status" }), answer = answering(status), tokens = tn.h("p", { class: "words" });
     let length = 0, token = -1, chosen = false, waiting = 0, turn = 0;
     /* Parts that are ablated: of a model, its block and its head, or after its heads its MLP. */
@@ -462,7 +464,6 @@ const twoTexts = (calls, models, box) => {
         const limit = Math.max(...all.map(({ chances, order }) => chances[order[0]]));
         if (!chosen) token = all[0].order[0];
         all.forEach(({ order, ...found }, i) => {
-            logits[i] = found.numbers[token];
             places[i].replaceChildren(nextTable(names, order, found, { token, best: order[0], limit, explain: id => explain(id),
                 beside: id => tn.onlyHere(!all[1 - i].order.includes(id)) }));
         });
@@ -470,7 +471,8 @@ const twoTexts = (calls, models, box) => {
     const showParts = () => parts.forEach((place, i) => place.replaceChildren(tn.h("h4", {}, "The logit of ",
         tn.token(names[token], { class: "token piece" }), " as a sum over the parts", toAblate()),
         termsTable({ ...shapes[i], values: values[i], limit: Math.max(...values.map(largestTerm)), of: whose[i] + " ",
-            logit: logits[i], take: (block, head) => answer(() => ablate(i, block, head)) }), refused[i] ? inseparable() : ""));
+            total: totalOf(models[i], known[i]), take: (block, head) => answer(() => ablate(i, block, head)) }),
+        refused[i] ? inseparable() : ""));
     /* What explains the token is computed beside the page, when the typing pauses. */
     const later = () => {
         const mine = ++turn, asked = token, now = text.value;
@@ -482,12 +484,13 @@ const twoTexts = (calls, models, box) => {
                 ["live_parts", asked]).catch(() => ({ refused: true, words: [], numbers: [] }));
             if (mine !== turn) return;
             refused[i] = found.refused;
+            known[i] = true;
             values[i] = new Map(found.words.map((name, k) => [name, found.numbers[k]]));
             showParts();
             parts[i].classList.remove("old");
         }), 150);
     };
-    const show = () => { showNext(); showParts(); later(); };
+    const show = () => { known.length = 0; showNext(); showParts(); later(); };
     const explain = id => { chosen = true; token = id; answer(show); };
     const ablate = (i, block, head) => {
         const focus = document.activeElement && document.activeElement.dataset.part, { heads } = shapes[i];
