@@ -232,12 +232,14 @@ static void about_array(buffer *b, const table *x, const table *unfolded, int64_
     add_grouped(b, numbers_of(x, 1));
     buffer_print(b, " numbers");
     if (x->kind) buffer_print(b, " (%s)", x->kind);
+    if (x->bad) {
+        buffer_print(b, ", of which ");
+        add_grouped(b, (double)x->bad);
+        buffer_print(b, " %s missing (NaN or infinite)%s", x->bad == 1 ? "is" : "are", x->low <= x->high ? "; the others are" : "");
+    }
     if (x->low <= x->high) buffer_print(b, " from %.3g to %.3g", x->low + 0, x->high + 0);
     if (x->bad) {
-        buffer_print(b, ". ");
-        add_grouped(b, (double)x->bad);
-        buffer_print(b, " of them %s missing (NaN or infinite)%s", x->bad == 1 ? "is" : "are",
-                     order > 1 ? ", so it has no singular values" : "");
+        if (order > 1) buffer_print(b, ". It has no singular values, which need all numbers");
     } else if (order > 2) {
         const char *before = ". The effective rank of its unfolding along";
         for (int64_t k = 0; k < order; k++) {

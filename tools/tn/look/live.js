@@ -431,7 +431,7 @@ tn.besides = (models, each) => tn.h("div", { class: "two even" }, models.map(({ 
     style: `--own: ${tn.modelInk(i)}` },
     tn.h("h4", {}, tn.h("span", { class: "key", style: `--ink: ${tn.modelInk(i)}` }, tn.token(name))), each[i])));
 /* A mark for what only one of the two has among its likeliest. */
-tn.onlyHere = only => only ? tn.h("span", { class: "only", text: "only here" }) : null;
+tn.onlyHere = only => only ? tn.h("span", { class: "only", text: "only in this list" }) : null;
 /* What is ablated has the model in its key. */
 const whose = tn.whose = ["first", "other"];
 const twoTexts = (calls, models, box) => {
