@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CURVE_POINTS = 600, HEAD_TOKENS = 96, PATHS = 40, TEXT_TOKENS = 16 };
+enum { CURVE_POINTS = 600, HEAD_TOKENS = 80, PATHS = 40, TEXT_TOKENS = 16 };
 static const size_t live_bytes = 8u << 20,      /* weights of more bytes are written as BF16     */
                     most_live_bytes = 64u << 20;   /* and of more than these they are left out */
 
