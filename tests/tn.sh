@@ -1058,7 +1058,7 @@ expect 1 "--teacher: $PWD/wise has a context of 16 tokens, expected at least --c
 expect 0 "Done" train --config learns/config.txt --out repeats
 same "its settings repeat it" learns/model.safetensors repeats/model.safetensors
 expect 0 "Done" train text --out letters $lessons --steps 1
-expect 1 "the two need one tokenizer" train text --out x $lessons --from born/step-00000001.safetensors --steps 2 --teacher letters
+expect 1 "in $PWD/letters, expected [UNK], as in this run: the two models need one tokenizer" train text --out x $lessons --from born/step-00000001.safetensors --steps 2 --teacher letters
 mkdir mute && cp wise/model.safetensors mute
 expect 1 "--teacher: $PWD/mute has no tokenizer, expected a tokenizer.json" train text --out x $lessons --teacher mute
 expect 2 "--teacher-weight is 1.5, expected 0 <= teacher-weight <= 1" train text --out x $lessons --teacher wise --teacher-weight 1.5

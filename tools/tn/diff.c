@@ -191,14 +191,7 @@ static void compare_logits(const subject *s, const model *b, const samples *x)
 
 void check_names(const subject *s, const model *b, const char *other)
 {
-    if (!b->tokenizer || !s->m.tokenizer) return;
-    for (int64_t i = 0; i < tn_tokenizer_count(b->tokenizer); i++) {
-        char *name = token_name(b->tokenizer, i);
-        if (strcmp(name, s->names[i]))
-            fail("token %lld is %s in %s, expected %s, as in %s: the two models need one tokenizer", (long long)i, name,
-                 other, s->names[i], s->path);
-        free(name);
-    }
+    if (b->tokenizer && s->m.tokenizer) check_same_tokens(s->m.tokenizer, s->path, b->tokenizer, other);
 }
 
 void diff_report(subject *s, const char *other)

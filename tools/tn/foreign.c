@@ -19,7 +19,7 @@ static bool folder_has(const char *folder, const char *name)
     return has;
 }
 
-/* The string of a key, a new one; NULL: there is none. The text is a JSON object. */
+/* Returns the string that a key of a JSON object has, a new string, or NULL if it has no string. */
 static char *json_text(const char *text, size_t bytes, const char *key)
 {
     const char *to, *bad, *from = json_find(text, text + bytes, key, &to, &bad);
@@ -30,8 +30,8 @@ static char *json_text(const char *text, size_t bytes, const char *key)
     return NULL;
 }
 
-/* A file of the folder that is a JSON object; NULL: there is none. *why: NULL, or that it is something else, with line and
-   column. */
+/* Reads a file of the folder, a JSON object; NULL if the folder has no such file. *why becomes NULL, or what is wrong with the
+   file, with line and column. */
 static char *read_json(const char *folder, const char *name, size_t *bytes, char **why)
 {
     char *path = join_path(folder, name), *text = NULL;
@@ -49,8 +49,8 @@ static char *read_json(const char *folder, const char *name, size_t *bytes, char
     return text;
 }
 
-/* Whether a name of the map, whose alternatives are separated by |, is this one. {l} is any number, which goes to *block,
-   or -1 where there is none. */
+/* Whether a name of the map, whose alternatives are separated by |, is this one. {l} stands for any number, which is
+   stored in *block; where a name has no number, *block is -1. */
 static bool names_tensor(const char *pattern, const char *name, int64_t *block)
 {
     const char *at = name;
@@ -140,7 +140,7 @@ static char *check_tensors(tn_ctx *ctx, const char *path, const tn_name_map *map
     return why;
 }
 
-/* The file of weights of a folder; NULL: there is none, and *why says which was expected. */
+/* Returns the path of a folder's weights, or NULL; then *why says which file was expected. */
 static char *find_hf_weights(const char *folder, char **why)
 {
     static const char *const names[] = {"model.safetensors.index.json", "model.safetensors"};

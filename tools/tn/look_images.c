@@ -851,7 +851,7 @@ static void page_pixels(page *p, int64_t width, int64_t height)
     page_close(p, '}');
 }
 
-/* Of the network n, and of the network m of --against: NULL, as are t and names, if there is none. */
+/* The sections of the network n, and of the network m of --against; without --against m, t and names are NULL. */
 static void network_sections(page *p, const network *n, const network *m, const seen *s, const seen *t, char *const names[2],
                              const pictures *data, bool picture)
 {

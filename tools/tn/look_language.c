@@ -507,7 +507,8 @@ char *read_for_page(tn_ctx *ctx, model *m, const char *folder, char **file)
     return why;
 }
 
-/* The model of --against, in the context of the first, whose names and text it shares; false: there is none. */
+/* Opens the model of --against in the context of the first one, whose names and text it shares. Returns false if --against is
+   not given. */
 static bool open_other(const subject *s, subject *other)
 {
     const char *path = look_settings.against;

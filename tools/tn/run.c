@@ -390,6 +390,18 @@ char *token_name(const tn_tokenizer *t, int64_t id)
     return b.data;
 }
 
+void check_same_tokens(const tn_tokenizer *t, const char *path, const tn_tokenizer *its, const char *other)
+{
+    for (int64_t i = 0; i < tn_tokenizer_count(t) && i < tn_tokenizer_count(its); i++) {
+        char *name = token_name(t, i), *there = token_name(its, i);
+        if (strcmp(name, there))
+            fail("token %lld is %s in %s, expected %s, as in %s: the two models need one tokenizer", (long long)i, there, other,
+                 name, path);
+        free(name);
+        free(there);
+    }
+}
+
 int64_t token_of(const tn_tokenizer *t, const char *text)
 {
     const int64_t named = tn_tokenizer_id(t, text);

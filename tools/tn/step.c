@@ -31,14 +31,10 @@ static void check_teacher_tokens(const run *r, const tn_tokenizer *its)
     const tn_tokenizer *mine = r->m.tokenizer;
     if (!mine) return;                                          /* token shards: ids alone */
     if (!its) fail("--teacher: %s has no tokenizer, expected a tokenizer.json beside its weights", r->s->teacher);
-    for (int64_t i = 0; i < tn_tokenizer_count(mine); i++) {
-        char *name = token_name(mine, i), *other = i < tn_tokenizer_count(its) ? token_name(its, i) : copy_text("no token");
-        if (strcmp(name, other))
-            fail("--teacher: token %lld is %s in %s, expected %s, as in this run: the two need one tokenizer", (long long)i, other,
-                 r->s->teacher, name);
-        free(name);
-        free(other);
-    }
+    check_same_tokens(mine, "this run", its, r->s->teacher);
+    if (tn_tokenizer_count(its) < tn_tokenizer_count(mine))
+        fail("--teacher: the tokenizer of %s has %lld tokens, expected %lld, as in this run", r->s->teacher,
+             (long long)tn_tokenizer_count(its), (long long)tn_tokenizer_count(mine));
 }
 
 /* The model whose probabilities are learnt. Its weights are frozen, so that it is not recorded. */

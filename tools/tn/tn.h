@@ -103,7 +103,7 @@ void end_if_stopped(void);
 void show_stage(const char *format, ...) PRINTF_LIKE(1, 2);
 /* Calls fail if the context has an error; `what` names the operation or the file. */
 void check_ctx(const tn_ctx *ctx, const char *what);
-/* The message of the context's error, which is cleared, a new string; NULL if there is none. */
+/* Clears the context's error and returns its message, a new string, or NULL if the context had no error. */
 char *taken_error(tn_ctx *ctx);
 /* The numbers of a tensor, a new list; fails if they cannot be read. */
 double *numbers_in(const tn_tensor *t);
@@ -552,6 +552,8 @@ char   *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, 
 /* A token as a table or a picture can show it, a new string: of byte-level BPE, which needs no [UNK], its bytes, where a
    space is a dot. */
 char   *token_name(const tn_tokenizer *t, int64_t id);
+/* Fails if a token that both tokenizers have differs. path, other: what the message calls the two. */
+void    check_same_tokens(const tn_tokenizer *t, const char *path, const tn_tokenizer *its, const char *other);
 /* The token of a text: its name in the tokenizer, or what it is encoded as, " the" for example; -1: not one token. */
 int64_t token_of(const tn_tokenizer *t, const char *text);
 /* The token that a user gives: its text, else its number, also as #7, which is never the text "7". t may be NULL. Fails,
