@@ -104,8 +104,8 @@ static option options[] = {
     TEXT("teacher", teacher, "RUN|CHECKPOINT", "learn the probabilities of that model, whose tokenizer is used "
          "(distillation); log.jsonl has the loss on the text. Its weights must stay where they are until the end", ALWAYS),
     NUMBER("teacher-weight", teacher_weight, "share of the teacher in the loss; the rest is that of the text", 0, 1),
-    NUMBER("temperature", temperature, "T divides the logits of both before the teacher's probabilities are "
-           "learnt, and its part of the loss is multiplied by T^2", 1e-3, 1e3),
+    NUMBER("temperature", temperature, "X divides the logits of both before the teacher's probabilities are "
+           "learnt, and its part of the loss is multiplied by X^2", 1e-3, 1e3),
     COUNT("batch", batch, "texts per forward pass", 1, LARGE, ALWAYS),
     COUNT("accumulate", accumulate, "forward and backward passes per step, whose gradients are added", 1, LARGE, ALWAYS),
     AUTO_COUNT_OF("steps", steps, "number of steps; auto: as many as --tokens needs. Give one of --steps, --tokens and "
