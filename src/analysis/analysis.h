@@ -60,6 +60,27 @@ typedef struct tn_certificate {
 TN_API tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out);
 TN_API void      tn_certificate_destroy(tn_certificate *c);        /* frees the operator and the tensors of the result */
 
+/* ---- distance to another answer ----------------------------------------- >>analysis-radius */
+enum { TN_RADIUS_MAX_LAYERS = 16 };
+typedef struct tn_radius {
+    tn_tensor *radius;          /* [rows,out] |d| up to which output o stays below the answer; infinity if it does for
+                                   every d, 0 for the answer itself                                             */
+    tn_tensor *answer, *rival;  /* I32 [rows] the largest output at x; the output with the least radius         */
+    tn_tensor *nearest;         /* [rows,n] the nearest input at which answer and rival are equal, NaN if there is none;
+                                   NULL for several layers                                                      */
+} tn_radius;
+/* Computes how far each row of x [rows,n] must move for the answer, its largest output, to change. One layer: the lead of the
+   answer over another output is a quadratic, whose nearest zero is found exactly, whatever its signs (secular equation on
+   its eigenpairs), so that the radius is the distance, in the Euclidean norm over all inputs; within a box it is a lower
+   bound. `count` layers, layers[0] first, each with the outputs of the one before it as inputs: a certified lower bound,
+   from the exact radius of the last layer and the Jacobian and curvature of those before it. A single output is compared
+   with 0: answer and rival are 0, and its radius is the distance to where its sign changes.
+   Computed in double, to about 1e-10 of a radius: layers of order 2, with or without `constant`. It takes an eigenproblem of
+   min(n, 2 terms) rows for each pair of outputs of which one is an answer. Owned tensors: tn_radius_destroy. TN_ERR_SHAPE
+   for layers that do not fit, TN_ERR_NONFINITE for numbers that are not finite.   docs/math.md 19; More & Sorensen 1983 */
+TN_API tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x, tn_radius *out);
+TN_API void      tn_radius_destroy(tn_radius *r);                              /* frees the tensors of the result */
+
 /* ---- features ----------------------------------------------------------- >>analysis-features */
 /* Computes how features interact: C[i,j] = d_i^T Q_u d_j for the rows d_i of a dictionary, and with a moment that times
    E[a_i a_j]: for x = sum_i a_i d_i the sum of all is the mean of u . y.
