@@ -235,8 +235,8 @@ static void train_radius(tn_ctx *ctx, network *net, const image_set *set, const 
 static void draw(tn_ctx *ctx, const network *net, const image_set *test, const options *o, const char *file)
 {
     static const char *const heads[ROWS] = {"image", "nearest", "added"};
-    static char        names[CLASSES][64];
-    const char        *columns[CLASSES];
+    static char        rival[CLASSES][32];
+    const char        *columns[CLASSES], *captions[ROWS * CLASSES];
     const char *const *classes = names_of(o->data);
     tn_ctx_reset(ctx);
     nearest n = nearest_of(ctx, net, tn_slice(test->images, 0, 0, CLASSES));
@@ -245,12 +245,14 @@ static void draw(tn_ctx *ctx, const network *net, const image_set *test, const o
     tn_read(n.images, TN_F64, to, CLASSES * PIXELS);
     for (int64_t i = 0; i < CLASSES * PIXELS; i++) added[i] = to[i] - v[i];
     for (int c = 0; c < CLASSES; c++) {
-        snprintf(names[c], sizeof names[c], "%s\n%s: %.2f", classes[n.answer[c]], classes[n.rival[c]], n.radius[c]);
-        columns[c] = names[c];
+        snprintf(rival[c], sizeof rival[c], "%s %.2f", classes[n.rival[c]], n.radius[c]);
+        columns[c] = classes[n.answer[c]];
+        captions[c] = captions[2 * CLASSES + c] = "";
+        captions[CLASSES + c] = rival[c];
     }
     save_image(ctx, tn_image_tiles(ctx, v, ROWS * CLASSES, SIDE, SIDE, &(tn_image_tiles_desc){ .rows = ROWS, .columns = CLASSES,
-        .row_names = heads, .column_names = columns, .own_scales = true, .cell = 2, .scale = 2,
-        .title = "The nearest images that are called something else" }), o->out, file);
+        .row_names = heads, .column_names = columns, .captions = captions, .own_scales = true,
+        .cell = 3, .scale = 2, .title = "The nearest images that are called something else, and how far they are" }), o->out, file);
     free(v);
     nearest_free(&n);
 }
