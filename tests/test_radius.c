@@ -91,7 +91,7 @@ TEST(radii_of_quadratics)
             if (!cp->constant && fabs(radius[l.b] - size) <= 1e-6 * size) {      /* a definite form touches 0 at x = 0 */
                 touching++;
                 CHECK(!(want < size * (1 - 1e-6)));
-            } else if (want < HUGE_VAL) off = fmax(off, fabs(radius[l.b] - want) / fmax(want, 1e-3));
+            } else if (want < HUGE_VAL) test_raise(&off, fabs(radius[l.b] - want) / fmax(1e-3, want));
             else infinite += CHECK(!(radius[l.b] < 1e6));
         }
         CHECK_NEAR(radius[l.a], 0, 0);
@@ -100,16 +100,17 @@ TEST(radii_of_quadratics)
             l.b = (int64_t)rival[0];
             for (int64_t i = 0; i < n; i++) d[i] = nearest[i] - x[i];
             CHECK_NEAR(radius[l.b], least, 0);
-            worst = fmax(worst, fabs(frobenius(d, n) - least) / fmax(least, 1));
+            test_raise(&worst, fabs(frobenius(d, n) - least) / fmax(1, least));
             outputs_of(p, f0, f1, out, h, n, cp->constant, nearest, y);
-            worst = fmax(worst, fabs(y[l.a] - y[l.b]) / fmax(1, fabs(y[l.a])));
+            test_raise(&worst, fabs(y[l.a] - y[l.b]) / fmax(1, fabs(y[l.a])));
         } else CHECK(nearest[0] != nearest[0]);
         tn_radius_destroy(&r);
         tn_cp_destroy(cp);
         fresh(&w);
     }
-    printf("%d quadratics: %d pairs without a zero, %d touch it; search %.1e off, nearest inputs %.1e\n", rounds, infinite, touching, off, worst);
-    CHECK(off <= 1e-10 && worst <= 1e-10 && infinite > 0 && touching > 0);
+    WORST("radius against a search", off, 1e-10);
+    WORST("nearest inputs", worst, 1e-10);
+    CHECK(infinite > 0 && touching > 0);
     close_world(&w);
 }
 
@@ -275,4 +276,35 @@ TEST(radius_refuses)
     close_world(&w);
 }
 
-TEST_MAIN(radii_of_quadratics, radii_of_layers, radius_of_one_output, radii_of_stacks_are_bounds, radius_refuses)
+TEST(radius_without_memory)
+{
+    for (int count = 1; count <= 2; count++) {
+        world w;
+        REQUIRE(open_world(&w, TN_F64, 4));
+        tn_cp       *cp = any_cp(&w, 2, 6, 2, 7, true);
+        const tn_cp *layers[2] = {cp, cp};
+        tn_tensor   *x = tn_tensor_keep(any_matrix(&w, 3, 6));
+        for (uint64_t fail = 1; fail < 100; fail++) {
+            const size_t held = w.heap.live;
+            tn_radius    r;
+            w.heap.fail_at = w.heap.count + fail;
+            const tn_status s = tn_cp_radius(count, layers, x, &r);
+            w.heap.fail_at = 0;
+            if (s == TN_OK) {
+                CHECK(fail > 3);
+                tn_radius_destroy(&r);
+                break;
+            }
+            CHECK_STATUS(s, TN_ERR_MEMORY);
+            CHECK(!r.radius && !r.answer && !r.rival && !r.nearest);
+            CHECK_INT(w.heap.live, held);
+            tn_ctx_clear_error(w.ctx);
+        }
+        tn_tensor_destroy(x);
+        tn_cp_destroy(cp);
+        close_world(&w);
+    }
+}
+
+TEST_MAIN(radii_of_quadratics, radii_of_layers, radius_of_one_output, radii_of_stacks_are_bounds, radius_refuses,
+          radius_without_memory)

@@ -11,7 +11,7 @@
    sh examples/get_data.sh fashion
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/radii.c -o radii -lm && ./radii
    --data fashion|mnist   --epochs N   --batch N   --lr X   --weight-decay X   --noise X   --width N   --seed N   --threads N
-   --images N (of the test set)   --steps N, --aim X, --strength X (of the further training)   --out FOLDER */
+   --images N (of the test set)   --steps N, --aim X, --strength X, --further-lr X (of the further training)   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L
 #ifdef HAVE_STB_IMAGE_WRITE
 #include "stb_image_write.h"
@@ -26,12 +26,12 @@ enum { PGD_STEPS = 200, ATTACKED = 12, ROWS = 3 };
 typedef struct options {
     const char *data, *out;
     int64_t     epochs, batch, width, seed, threads, images, steps;
-    double      lr, weight_decay, noise, aim, strength;
+    double      lr, weight_decay, noise, aim, strength, further_lr;
 } options;
 
 static options read_options(int argc, char **argv)
 {
-    options    o = {"fashion", "out", 5, 128, 128, 1, 0, 200, 200, 2e-3, 0.05, 0.1, 2, 1};
+    options    o = {"fashion", "out", 5, 128, 128, 1, 0, 200, 200, 2e-3, 0.05, 0.1, 2, 1, 1e-4};
     const flag flags[] = {
         TRAINING_FLAGS(&o),
         NOISE_FLAG(&o),
@@ -40,6 +40,7 @@ static options read_options(int argc, char **argv)
         {"--images", FLAG_COUNT, &o.images, 10, 1e4, NULL},
         {"--steps", FLAG_COUNT, &o.steps, 0, 1e6, NULL},
         {"--aim", FLAG_REAL, &o.aim, 0, 100, NULL},
+        {"--further-lr", FLAG_REAL, &o.further_lr, 0, 10, NULL},
         {"--strength", FLAG_REAL, &o.strength, 0, 1000, NULL},
         OUT_FLAG(&o),
         {0}
@@ -194,7 +195,7 @@ static void report(tn_ctx *ctx, const char *name, const network *net, const imag
 /* Steps of AdamW on the cross-entropy and on the radii of a batch that are shorter than the aim. */
 static void train_radius(tn_ctx *ctx, network *net, const image_set *set, const options *o)
 {
-    tn_optim *optim = tn_optim_create(net->params, &(tn_optim_desc){ .lr = o->lr / 4,
+    tn_optim *optim = tn_optim_create(net->params, &(tn_optim_desc){ .lr = o->further_lr, .clip_norm = 1,
         .schedule = { .kind = TN_SCHEDULE_COSINE, .total = o->steps } });
     int32_t  *ids = zeros(o->batch, sizeof *ids), *labels = zeros(o->batch, sizeof *labels);
     uint64_t  state = (uint64_t)o->seed;

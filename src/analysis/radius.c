@@ -134,7 +134,7 @@ static tn_status tni_radius_pairs(tni_radius *r)
     return s;
 }
 
-/* ---- layers before the last: bounds -------------------------------------
+/* ---- bounds of the layers before the last ------------------------------- >>analysis-radius-bounds
    A layer's output moves by at most s r + q r^2 when x moves by r: s = |J(x)|, q >= |B(d,d)| for |d| = 1. What the next layer
    allows, t, is therefore kept where r <= 2 t/(s + sqrt(s^2 + 4 q t)). */
 typedef struct tni_flat {               /* a layer as plain arrays; encoders without the constant's column */
@@ -237,9 +237,7 @@ static tn_status tni_flat_pull(const tni_flat *f, tni_scratch *w, const tni_host
     return s;
 }
 
-/* ---- all together -------------------------------------------------------- */
-
-/* Coordinates of the last layer in the span of its encoders' rows, of which there may be fewer than inputs. */
+/* Coordinates of the last layer in the span of its encoders' 2 h rows, where these are fewer than the inputs. */
 static tn_status tni_radius_begin(tni_radius *r, tni_scratch *w, const tni_flat *f, double *x)
 {
     const int64_t h = f->h, n = f->n, k = tni_min(n, 2 * h);
@@ -264,7 +262,7 @@ static tn_status tni_radius_begin(tni_radius *r, tni_scratch *w, const tni_flat 
     r->at = r->b + k;
     r->d = r->at + k;
     if (k == n) return TN_OK;
-    double *both = tni_take_f64(w, 2 * h, n), *inside = tni_take_f64(w, 2 * h, k), *work = tni_take_f64(w, tni_qr_work(n, k), 1);
+    double *both = tni_take_f64(w, k, n), *inside = tni_take_f64(w, k, k), *work = tni_take_f64(w, tni_qr_work(n, k), 1);
     r->basis = tni_take_f64(w, n, k);
     r->z = tni_take_f64(w, r->rows, k);
     if (w->failed) return TN_ERR_MEMORY;

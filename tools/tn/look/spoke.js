@@ -17,6 +17,18 @@ const table = (parts, name, rest, exact) => {
                 : [tn.h("span", { class: "soft", text: " · the model itself: " }), tn.number(exact, 6)])];
 };
 
+/* The nearest input with another answer, and what makes it different from this one. */
+const nearest = (one, input, width, height) => {
+    const to = tn.array(one.nearest), change = to.map((v, i) => v - input[i]);
+    const length = Math.sqrt(input.reduce((sum, v) => sum + v * v, 0)), picture = (values, name, sequential) =>
+        tn.h("span", { class: "example" }, tn.picture(values, width, height, { label: name, sequential }), tn.h("span", { text: name }));
+    return tn.h("div", { class: "nearest" }, tn.h("h4", { text: "The nearest input with another answer" }),
+        tn.h("div", { class: "examples" }, picture(to, "nearest", input.every(v => v >= 0)), picture(change, "change", false)),
+        tn.h("p", { class: "soft small" }, "There ", tn.token(one.rival), " scores as high as the answer for this input, which is ",
+            tn.number(one.radius, 3), " away and has length ",
+            tn.number(length, 3), ". No input that is nearer has another answer: the distance is exact."));
+};
+
 tn.sections.spoke = (section, box) => {
     const eigen = tn.page.sections.find(other => other.type === "eigen" && (!section.eigen || other.id === section.eigen));
     if (!eigen || !tn.page.pixels) { box.append(tn.h("p",
@@ -48,7 +60,8 @@ tn.sections.spoke = (section, box) => {
         scores.replaceChildren(tn.h("h4", { text: "Sum over the eigenvectors, by output" }),
             tn.bars(all.map((value, k) => ({ label: eigen.outputs[k].name, value, text: tn.fixed(value), class: k === best ? "best" : "" }))),
             label === undefined ? "" : tn.h("p", { class: "soft small" }, "the example is a ", tn.token(label),
-                "; largest sum: ", tn.token(eigen.outputs[best].name)));
+                "; largest sum: ", tn.token(eigen.outputs[best].name)),
+            section.examples[example].nearest ? nearest(section.examples[example], inputs[example], width, height) : "");
         return best;
     };
     const pick = (i, first) => {
