@@ -24,9 +24,9 @@ const nearest = (one, input, width, height) => {
         tn.h("span", { class: "example" }, tn.picture(values, width, height, { label: name, sequential }), tn.h("span", { text: name }));
     return tn.h("div", { class: "nearest" }, tn.h("h4", { text: "The nearest input with another answer" }),
         tn.h("div", { class: "examples" }, picture(to, "nearest", input.every(v => v >= 0)), picture(change, "change", false)),
-        tn.h("p", { class: "soft small" }, "There ", tn.token(one.rival), " scores as high as the answer for this input, which is ",
-            tn.number(one.radius, 3), " away and has length ",
-            tn.number(length, 3), ". No input that is nearer has another answer: the distance is exact."));
+        tn.h("p", { class: "soft small" }, "There ", tn.token(one.rival), " scores as high as this input's answer. It is ",
+            tn.number(one.radius, 3), " away; this input has length ", tn.number(length, 3),
+            ". No nearer input has another answer: the distance is exact."));
 };
 
 tn.sections.spoke = (section, box) => {
