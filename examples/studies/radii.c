@@ -216,6 +216,7 @@ static void train_radius(tn_ctx *ctx, network *net, const image_set *set, const 
             mean += n.radius[i] / (double)n.count;
             if (n.answer[i] == labels[i] && n.radius[i] < o->aim && size > 0) scale[i] = -o->strength / (size * (double)n.count);
         }
+        tn_params_zero_grad(net->params);                  /* of what the gradients of leads left */
         tn_record(ctx);
         tn_tensor *loss = tn_add(ctx, tn_cross_entropy(ctx, logits_of_network(ctx, net, x), y),
                                  tn_sum(ctx, lead_of(ctx, net, n.images, &n, scale)));
