@@ -76,9 +76,6 @@ whenFilled({
         const [sum, exact] = all("#spoke .total .num").map(element => Number(element.dataset.value));
         near("spoke: sum of contributions", sum, expected.logit);
         equal("spoke: exact", exact, expected.logit);
-        const chosen = tn.page.sections.find(one => one.id === "spoke").examples[2], input = tn.array(chosen.input);
-        near("spoke: the nearest input is as far as it says", Number(all("#spoke .nearest .num")[0].dataset.value),
-            Math.hypot(...tn.array(chosen.nearest).map((v, i) => v - input[i])), 1e-5);
         near("spoke: by output", Number(all("#spoke .scores .num")[1].dataset.value), expected.logit);
     },
     async matrix() {
