@@ -243,6 +243,8 @@ TEST(terms_are_as_many_as_the_formula_says)
             for (int t = 0; t < T && l == L - 1; t++) sum += now[t];
         }
         CHECK_NEAR(size.terms, sum, 0);
+        REFUSED(w.ctx, tn_circuit_ratio_logits(&size, NULL, false, NULL), TN_ERR_ARG, "there are sizes alone, expected terms");
+        FAILS(w.ctx, tn_circuit_ratio_terms(&size, &target, 0, NULL, &terms), TN_ERR_ARG, "there are sizes alone");
         CHECK_NEAR(r.terms, sum, 0);
         CHECK_NEAR(r.bytes, 2 * sum * (8.0 * DIM + 2.0 * (double)r.symbols + 16), 0);
         CHECK(size.x[0].count == 1 && size.symbols == r.symbols && size.degree == r.degree);
@@ -487,11 +489,11 @@ TEST(bad_input_is_named)
     CHECK(!terms.ratio && tn_circuit_term_name(&terms, 0, name, sizeof name) == -1);
     d.base = any_matrix(&w, 3, DIM);
     tn_circuit_ratio none;
-    FAILS(w.ctx, tn_circuit_ratio_of(&f, &d, &none), TN_ERR_ARG, "base is given without directions");
+    FAILS(w.ctx, tn_circuit_ratio_of(&f, &d, &none), TN_ERR_SHAPE, "base is [3,4], expected [3,4] and directions");
     d.directions = any_matrix(&w, 3, DIM);
-    FAILS(w.ctx, tn_circuit_ratio_of(&f, &d, &none), TN_ERR_SHAPE, "directions is [3,4], expected [m,3,4]");
+    FAILS(w.ctx, tn_circuit_ratio_of(&f, &d, &none), TN_ERR_SHAPE, "directions are [3,4], expected [m,3,4]");
     d.directions = tensor_from(w.ctx, 3, three, from);
-    FAILS(w.ctx, tn_circuit_ratio_of(&f, &d, &none), TN_ERR_SHAPE, "directions is [2,1,4], expected [m,3,4]");
+    FAILS(w.ctx, tn_circuit_ratio_of(&f, &d, &none), TN_ERR_SHAPE, "directions are [2,1,4], expected [m,3,4]");
     d.directions = NULL;
     d.base = NULL;
     d.max_bytes = 10000;
