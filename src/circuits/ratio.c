@@ -316,7 +316,7 @@ static bool tni_ratio_sources(tn_circuit_ratio *r, const tn_tensor *moves, const
 static bool tni_ratio_make(tn_circuit_ratio *r, const tn_tensor *moves, const tn_tensor *base, bool size_only)
 {
     const tn_circuit_frozen *f = r->frozen;
-    const int64_t T = f->tokens, L = f->layers;
+    const int64_t T = f->tokens, L = f->layers, stages = 2 * L;
     tni_scratch   w = tni_scratch_begin(f->ctx, "circuit_ratio");
     double       *c = tni_take_f64(&w, T, 4);
     r->x = (tni_poly *)tni_array(f->ctx, T, sizeof *r->x, "circuit_ratio");
@@ -328,8 +328,8 @@ static bool tni_ratio_make(tn_circuit_ratio *r, const tn_tensor *moves, const tn
     const double degree = r->degree * (double)f->block[L - 1].w->shape[0];
     if (degree > UINT16_MAX)
         return tni_fail(f->ctx, TN_ERR_ARG, "circuit_ratio: the degree is %g, expected at most %d", degree, UINT16_MAX), false;
-    r->count = (int64_t *)tni_array(f->ctx, tni_area(2 * L, T), sizeof *r->count, "circuit_ratio");
-    for (int64_t i = 0; i < 2 * L && r->count; i++) {
+    r->count = (int64_t *)tni_array(f->ctx, tni_area(stages, T), sizeof *r->count, "circuit_ratio");
+    for (int64_t i = 0; i < stages && r->count; i++) {
         if (i % 2 && !tni_ratio_attention(r, i / 2)) return false;
         for (int64_t t = 0; t < T; t++) {
             if (i > 0 && i % 2 == 0 && !tni_ratio_mlp(r, i / 2 - 1, t, &r->x[t])) return false;
