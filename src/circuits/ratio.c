@@ -47,7 +47,7 @@ static int64_t *tni_poly_slot(const tni_poly *p, const uint16_t *power)
 static bool tni_poly_grow(tni_poly *p)
 {
     tni_poly more = *p;
-    more.room = tni_max(2 * p->room, 8);
+    more.room = tni_max(2 * p->room, 1);
     more.power = (uint16_t *)tni_array(p->ctx, tni_area(more.room, p->symbols), sizeof *more.power, "circuit_ratio");
     more.value = (double *)tni_array(p->ctx, tni_area(more.room, p->width), sizeof *more.value, "circuit_ratio");
     more.slot = (int64_t *)tni_array(p->ctx, tni_area(more.room, 2), sizeof *more.slot, "circuit_ratio");
@@ -265,6 +265,7 @@ static bool tni_ratio_bound(tn_circuit_ratio *r, double *c)
     }
     for (int64_t t = 0; t < T; t++) r->terms += c[t];
     r->bytes = 2 * r->terms * (double)(8 * d->dim + 2 * r->symbols + 16);
+    r->bytes += (double)T * (double)(sizeof *r->x + 16 * (size_t)f->layers);
     return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : TN_OK) == TN_OK;
 }
 
