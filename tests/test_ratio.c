@@ -134,9 +134,9 @@ static void check_terms(const tn_circuit_ratio *r, const tn_tensor *z, const dou
         if (!CHECK_STATUS(tn_circuit_ratio_terms(r, &target, 0, z, &terms), TN_OK)) return;
         const double want = logits[t * V + 3] - logits[t * V + 5];
         test_raise(worst, fabs(terms.whole - want) / size);
-        test_raise(worst, fabs(summed(&terms.terms, symbol, 0) - want) / size);
-        for (int64_t i = 1; i < terms.terms.count; i++)
-            CHECK(fabs(terms.terms.value[2 * i + 1]) <= fabs(terms.terms.value[2 * i - 1]));
+        test_raise(worst, fabs(summed(&terms.list, symbol, 0) - want) / size);
+        for (int64_t i = 1; i < terms.list.count; i++)
+            CHECK(fabs(terms.list.value[2 * i + 1]) <= fabs(terms.list.value[2 * i - 1]));
         tn_circuit_terms_destroy(&terms);
     }
     for (int64_t v = r->variables; v < r->symbols && !r->frozen->model->desc.no_norm; v++) {
@@ -250,21 +250,21 @@ TEST(terms_are_as_many_as_the_formula_says)
             for (int t = 0; t < T && l < L - 1; t++) e[t] = now[t] + choose(now[t] + order - 1, order);
             for (int t = 0; t < T && l == L - 1; t++) sum += now[t];
         }
-        CHECK_NEAR(size.terms, sum, 0);
+        CHECK_NEAR(size.terms_bound, sum, 0);
         REFUSED(w.ctx, tn_circuit_ratio_logits(&size, NULL, false, NULL), TN_ERR_ARG, "there are sizes alone, expected terms");
         FAILS(w.ctx, tn_circuit_ratio_terms(&size, &target, 0, NULL, &terms), TN_ERR_ARG, "there are sizes alone");
-        CHECK_NEAR(r.terms, sum, 0);
-        CHECK_NEAR(r.bytes, 2 * sum * (8.0 * DIM + 2.0 * (double)r.symbols + 16) + T * (sizeof r.x[0] + 16.0 * L), 1e-9);
-        const double most_bytes = r.bytes;
+        CHECK_NEAR(r.terms_bound, sum, 0);
+        CHECK_NEAR(r.bytes_bound, 2 * sum * (8.0 * DIM + 2.0 * (double)r.symbols + 16) + T * (sizeof r.x[0] + 16.0 * L), 1e-9);
+        const double most_bytes = r.bytes_bound;
         CHECK(size.x[0].count == 1 && size.symbols == r.symbols && size.degree == r.degree);
         CHECK_NEAR(r.degree, L == 1 ? 5 : 25 * order, 0);
         CHECK_INT(degree_of(&r.x[T - 1], r.variables), r.degree);
         const bool all = L == 1 || order < 3;                       /* else more than fit by default */
         CHECK_STATUS(tn_circuit_ratio_terms(&r, &target, 0, NULL, &terms), all ? TN_OK : TN_ERR_MEMORY);
-        if (all) CHECK_INT(degree_of(&terms.terms, r.variables), order * r.degree);
+        if (all) CHECK_INT(degree_of(&terms.list, r.variables), order * r.degree);
         const double M = (double)r.count[T + T - 1];
-        if (L == 1) CHECK_NEAR(terms.terms.count, M + choose(M + order - 1, order), 0);
-        if (L == 2 && order == 2) CHECK_INT(terms.terms.count, 27813);
+        if (L == 1) CHECK_NEAR(terms.list.count, M + choose(M + order - 1, order), 0);
+        if (L == 2 && order == 2) CHECK_INT(terms.list.count, 27813);
         tn_ctx_clear_error(w.ctx);
         tn_circuit_terms_destroy(&terms);
         tn_circuit_ratio_destroy(&size);
@@ -294,8 +294,8 @@ TEST(keys_leave_a_square_root)
     REQUIRE(open_world(&w, TN_F64, 33));
     REQUIRE(make(&w, s.d, &m) && make_ratio(&w, &s, &m, &f, &by, &from, &r));
     REQUIRE(tn_circuit_ratio_terms(&r, &target, 0, NULL, &terms) == TN_OK);
-    for (int64_t i = 0; i < terms.terms.count; i++) {
-        const uint16_t *p = terms.terms.power + i * r.symbols, *scale = p + T;
+    for (int64_t i = 0; i < terms.list.count; i++) {
+        const uint16_t *p = terms.list.power + i * r.symbols, *scale = p + T;
         CHECK(scale[3 * T - 1] == 1 && scale[2 * T] == 0 && scale[T] == 0 && scale[T + 1] == 0);   /* norm, norm2 of others */
         CHECK(scale[T + 2] == 0 || scale[T + 2] == 2);
         for (int t = 0; t < T - 1; t++) {
@@ -352,7 +352,7 @@ TEST(coefficients_are_those_of_plain_loops)
         for (int i = 0; i < N; i++) term[1 + key][i] *= score * score;
     }
     REQUIRE(tn_circuit_ratio_terms(&r, &target, 0, NULL, &terms) == TN_OK);
-    CHECK_INT(terms.terms.count, 9);
+    CHECK_INT(terms.list.count, 9);
     for (int i = 0; i < 3; i++) for (int j = i; j < 4; j++) {         /* j = 3: term i passes the MLP by */
         static const int z0[4] = {0, 3, 0, 0}, z1[4] = {1, 2, 5, 0}, r1[4] = {0, 2, 5, 0};
         double want = j == 3 ? dot(u, term[i], N) : 0;
@@ -365,9 +365,9 @@ TEST(coefficients_are_those_of_plain_loops)
         const uint16_t power[8] = {(uint16_t)(z0[i] + z0[j]), (uint16_t)(z1[i] + z1[j]), (uint16_t)(z0[i] + z0[j]),
                                    (uint16_t)(r1[i] + r1[j]), 0, (uint16_t)(j < 3 ? 2 : 0), 0, 1};
         int found = 0;
-        for (int64_t at = 0; at < terms.terms.count; at++) {
-            if (memcmp(terms.terms.power + at * 8, power, sizeof power) != 0) continue;
-            test_raise(&worst, fabs(terms.terms.value[2 * at] - want) / frobenius(u, N));
+        for (int64_t at = 0; at < terms.list.count; at++) {
+            if (memcmp(terms.list.power + at * 8, power, sizeof power) != 0) continue;
+            test_raise(&worst, fabs(terms.list.value[2 * at] - want) / frobenius(u, N));
             found++;
         }
         CHECK_INT(found, 1);
@@ -514,13 +514,13 @@ TEST(bad_input_is_named)
           "coefficients in 32584 terms, together 5.47");
     CHECK(tn_ctx_memory(w.ctx).allocations - before < 30 && tn_ctx_memory(w.ctx).live == peak && !none.frozen);
     REQUIRE(tn_circuit_ratio_terms(&r, NULL, 3, NULL, &terms) == TN_OK);      /* z0^2 mean e0^2 + eps */
-    CHECK_INT(terms.terms.count, 2);
+    CHECK_INT(terms.list.count, 2);
     CHECK_INT(tn_circuit_term_name(&terms, 0, name, sizeof name), 4);
     CHECK_STR(name, "z0^2");
     CHECK_INT(tn_circuit_term_name(&terms, 1, name, 1), 1);
     CHECK_STR(name, "");
     CHECK_INT(tn_circuit_term_name(&terms, 2, name, sizeof name), -1);
-    CHECK_NEAR(terms.terms.value[0], dot(from, from, DIM) / DIM, 1e-14);
+    CHECK_NEAR(terms.list.value[0], dot(from, from, DIM) / DIM, 1e-14);
     tn_circuit_terms_destroy(&terms);
     tn_circuit_ratio_destroy(&r);
     tn_circuit_frozen_destroy(&f);

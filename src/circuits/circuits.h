@@ -346,10 +346,10 @@ typedef struct tn_circuit_ratio {
     const tn_circuit_frozen *frozen;    /* must live as long as this struct                                      */
     int64_t  variables, symbols;        /* m; m + (2 layers + 1) T: after z the scales of norm1 of block 0 at each position,
                                    then of norm2, and so on; the last T are those of the last norm               */
-    bool     moved;             /* directions were given: the text itself is z = 0, else z = 1                   */
+    bool     moved;             /* directions were given: functions without z take 0, and else 1, the text itself */
     size_t   max_bytes;
     double   degree;            /* in z, of what the last MLP reads: 5 for each attention times k for each MLP before it */
-    double   terms, bytes;      /* at most: of all positions; for them and for looking them up                   */
+    double   terms_bound, bytes_bound;  /* at most: of all positions; for them and for looking them up           */
     int64_t *count;             /* [2 layers,T] number of terms that norm1 of block 0 reads, then norm2, and so on */
     tn_circuit_polynomial *x;   /* [T] the stream that the last MLP reads, of width dim; the first count[i,t] terms are what norm
                                    i reads                                                                       */
@@ -359,21 +359,21 @@ typedef struct tn_circuit_ratio {
    x0_residual included. With e terms at position t, one more if there are biases, an attention adds C(e + 4, 5) terms and, for
    each other position it sees, with e' terms, C(e + 1, 2) C(e' + 2, 3); an MLP of k encoders C(e + k - 1, k). These are the
    numbers in one block whose variables are amplitudes; elsewhere equal terms are one, and there are at most as many. Making it
-   takes up to about as much memory again. */
+   takes up to about three times the memory of the result for a while. */
 TN_API tn_status tn_circuit_ratio_of(const tn_circuit_frozen *frozen, const tn_circuit_ratio_desc *desc, tn_circuit_ratio *out);
 TN_API void      tn_circuit_ratio_destroy(tn_circuit_ratio *ratio);                /* frees what the result holds */
-/* Computes the logits at z [variables], NULL: at the text itself. -> [T,vocab], an arena tensor, and so is *symbols [symbols]:
+/* Computes the logits at z [variables], NULL: zeros or ones, as above. -> [T,vocab], an arena tensor, and so is *symbols [symbols]:
    z and all scales there (symbols may be NULL). With `held` the scales are those of the frozen network, whatever z is. */
 TN_API tn_tensor *tn_circuit_ratio_logits(const tn_circuit_ratio *ratio, const tn_tensor *z, bool held, tn_tensor **symbols);
 
 typedef struct tn_circuit_terms {
     const tn_circuit_ratio *ratio;      /* must live as long as this struct                                      */
-    tn_circuit_polynomial terms;        /* of width 2: the coefficient, and the value of the term at z; the largest first */
+    tn_circuit_polynomial list;         /* of width 2: the coefficient, and the value of the term at z; the largest first */
     double whole;                       /* sum of the values                                                     */
 } tn_circuit_terms;
-/* Multiplies out the terms of a target, whose sum at z is the target there, the last norm's scale included; or, if target is
-   NULL, those of 1/scale^2 of the norm whose scale is `symbol`, >= variables. z as above. The number of terms is checked
-   against the ratio's max_bytes first. */
+/* Multiplies out the terms of a target, whose sum at z is the target there, the last norm's scale included (of
+   TN_CIRCUIT_AIM_LOSS with the softmax of the frozen network's logits); or, if target is NULL, those of 1/scale^2 of the norm
+   whose scale is `symbol`, >= variables. z as above. The number of terms is checked against the ratio's max_bytes first. */
 TN_API tn_status tn_circuit_ratio_terms(const tn_circuit_ratio *ratio, const tn_circuit_target *target, int64_t symbol,
                                         const tn_tensor *z, tn_circuit_terms *out);
 TN_API void      tn_circuit_terms_destroy(tn_circuit_terms *terms);                /* frees what the result holds */

@@ -263,9 +263,9 @@ static bool tni_ratio_bound(tn_circuit_ratio *r, double *c)
         }
         memcpy(c, c + 2 * T, 2 * (size_t)T * sizeof *c);
     }
-    for (int64_t t = 0; t < T; t++) r->terms += c[t];
-    r->bytes = 2 * r->terms * (double)(8 * d->dim + 2 * r->symbols + 16);
-    r->bytes += (double)T * (double)(sizeof *r->x + 16 * (size_t)f->layers);
+    for (int64_t t = 0; t < T; t++) r->terms_bound += c[t];
+    r->bytes_bound = 2 * r->terms_bound * (double)(8 * d->dim + 2 * r->symbols + 16);
+    r->bytes_bound += (double)T * (double)(sizeof *r->x + 16 * (size_t)f->layers);
     return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : TN_OK) == TN_OK;
 }
 
@@ -325,7 +325,7 @@ static bool tni_ratio_make(tn_circuit_ratio *r, const tn_tensor *moves, const tn
     bool done = c && r->x && tni_ratio_sources(r, moves, base, &w) && tni_ratio_bound(r, c);
     tni_scratch_release(&w, NULL);
     if (!done || size_only) return done;
-    if (!tni_ratio_fits(r, "numerators", r->terms, (double)f->model->desc.dim, r->bytes)) return false;
+    if (!tni_ratio_fits(r, "numerators", r->terms_bound, (double)f->model->desc.dim, r->bytes_bound)) return false;
     const double degree = r->degree * (double)f->block[L - 1].w->shape[0];
     if (degree > UINT16_MAX)
         return tni_fail(f->ctx, TN_ERR_ARG, "circuit_ratio: the degree is %g, expected at most %d", degree, UINT16_MAX), false;
@@ -474,14 +474,14 @@ static bool tni_ratio_order(const tni_poly *p, const double *symbol, tni_scratch
 {
     double  *value = tni_take_f64(w, p->count, 1);
     tni_heap order = tni_take_heap(w, TN_ORDER_MAGNITUDE, p->count);
-    out->terms = tni_poly_begin(p->ctx, p->symbols, 2);
+    out->list = tni_poly_begin(p->ctx, p->symbols, 2);
     if (w->failed) return false;
     for (int64_t i = 0; i < p->count; i++)
         value[i] = p->value[i] * tni_ratio_monomial(p->power + i * p->symbols, symbol, p->symbols);
     tni_heap_select(&order, value, p->count);
     for (int64_t i = 0; i < p->count; i++) {
         const int64_t at = order.found[i].at;
-        double       *to = tni_poly_term(&out->terms, p->power + at * p->symbols, NULL, -1, true);
+        double       *to = tni_poly_term(&out->list, p->power + at * p->symbols, NULL, -1, true);
         if (!to) return false;
         to[0] = p->value[at];
         out->whole += to[1] = value[at];
@@ -542,18 +542,18 @@ tn_status tn_circuit_ratio_terms(const tn_circuit_ratio *r, const tn_circuit_tar
 void tn_circuit_terms_destroy(tn_circuit_terms *t)
 {
     if (!t || !t->ratio) return;
-    if (t->terms.ctx) tni_poly_end(&t->terms);
+    if (t->list.ctx) tni_poly_end(&t->list);
     memset(t, 0, sizeof *t);
 }
 
 int64_t tn_circuit_term_name(const tn_circuit_terms *terms, int64_t i, char *dst, size_t bytes)
 {
     tni_text t = {dst, bytes, 0};
-    if (!terms || !terms->ratio || i < 0 || i >= terms->terms.count || (!dst && bytes > 0)) return -1;
+    if (!terms || !terms->ratio || i < 0 || i >= terms->list.count || (!dst && bytes > 0)) return -1;
     const tn_circuit_ratio *r = terms->ratio;
     const int64_t T = r->frozen->tokens;
     for (int64_t v = 0; v < r->symbols; v++) {
-        const int p = terms->terms.power[i * r->symbols + v], n = (int)((v - r->variables) / T);
+        const int p = terms->list.power[i * r->symbols + v], n = (int)((v - r->variables) / T);
         const int at = (int)((v - r->variables) % T);
         if (p == 0) continue;
         if (t.length) tni_text_print(&t, " ");

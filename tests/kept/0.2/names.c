@@ -787,10 +787,10 @@ static void fields(void *at)
     { tn_circuit_ratio_desc *s = (tn_circuit_ratio_desc *)at; s->directions = OF(const tn_tensor *); s->base = OF(const
         tn_tensor *); s->max_bytes = OF(size_t); s->size_only = OF(bool); }
     { tn_circuit_ratio *s = (tn_circuit_ratio *)at; OF(const tn_circuit_frozen *) = s->frozen; OF(int64_t) = s->variables;
-        OF(int64_t) = s->symbols; OF(bool) = s->moved; OF(size_t) = s->max_bytes; OF(double) = s->degree; OF(double) = s->terms;
-        OF(double) = s->bytes; OF(int64_t *) = s->count; OF(tn_circuit_polynomial *) = s->x; }
+        OF(int64_t) = s->symbols; OF(bool) = s->moved; OF(size_t) = s->max_bytes; OF(double) = s->degree; OF(double) =
+        s->terms_bound; OF(double) = s->bytes_bound; OF(int64_t *) = s->count; OF(tn_circuit_polynomial *) = s->x; }
     { tn_circuit_terms *s = (tn_circuit_terms *)at; OF(const tn_circuit_ratio *) = s->ratio; OF(tn_circuit_polynomial) =
-        s->terms; OF(double) = s->whole; }
+        s->list; OF(double) = s->whole; }
     { tn_circuit_node *s = (tn_circuit_node *)at; OF(double) = s->value; OF(int64_t) = s->next; OF(int64_t) = s->position;
         OF(int32_t) = s->block; OF(int32_t) = s->head; }
     { tn_circuit_paths_desc *s = (tn_circuit_paths_desc *)at; s->budget = OF(int64_t); s->least = OF(double); }
