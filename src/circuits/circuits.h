@@ -339,7 +339,7 @@ typedef struct tn_circuit_ratio_desc {
     const tn_tensor *directions; /* [m,T,dim]: the stream before block 0 is base + sum_i z_i directions[i]; NULL: m = T, and z_t
                                     is the amplitude of the text's own embedding at position t                   */
     const tn_tensor *base;      /* [T,dim]; NULL: what the text has there, point "embed"                         */
-    size_t           max_bytes; /* for the result, else TN_ERR_MEMORY; 0: 1 GiB                                  */
+    size_t           max_bytes; /* if the result can take more: TN_ERR_MEMORY before it is made; 0: 1 GiB        */
     bool             size_only; /* makes no terms, and says how many there can be                                */
 } tn_circuit_ratio_desc;
 typedef struct tn_circuit_ratio {
@@ -362,13 +362,13 @@ typedef struct tn_circuit_ratio {
    takes up to about three times the memory of the result for a while. */
 TN_API tn_status tn_circuit_ratio_of(const tn_circuit_frozen *frozen, const tn_circuit_ratio_desc *desc, tn_circuit_ratio *out);
 TN_API void      tn_circuit_ratio_destroy(tn_circuit_ratio *ratio);                /* frees what the result holds */
-/* Computes the logits at z [variables], NULL: zeros or ones, as above. -> [T,vocab], an arena tensor, and so is *symbols [symbols]:
-   z and all scales there (symbols may be NULL). With `held` the scales are those of the frozen network, whatever z is. */
+/* Computes the logits at z [variables], NULL: zeros or ones, as above. -> [T,vocab], an arena tensor, and so is *symbols
+   [symbols]: z and all scales there (symbols may be NULL). With `held` the scales are those of the frozen network at any z. */
 TN_API tn_tensor *tn_circuit_ratio_logits(const tn_circuit_ratio *ratio, const tn_tensor *z, bool held, tn_tensor **symbols);
 
 typedef struct tn_circuit_terms {
     const tn_circuit_ratio *ratio;      /* must live as long as this struct                                      */
-    tn_circuit_polynomial list;         /* of width 2: the coefficient, and the value of the term at z; the largest first */
+    tn_circuit_polynomial list;         /* of width 2: coefficient, and value of the term at z; the largest values first */
     double whole;                       /* sum of the values                                                     */
 } tn_circuit_terms;
 /* Multiplies out the terms of a target, whose sum at z is the target there, the last norm's scale included (of
