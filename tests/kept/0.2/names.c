@@ -482,6 +482,14 @@ static void functions(void *at)
     tn_circuit_parts_destroy(OF(tn_circuit_parts *));
     OF(int64_t) = tn_circuit_part_name(OF(const tn_circuit_parts *), OF(int64_t), OF(char *), OF(size_t));
     OF(double) = tn_circuit_path_count(OF(const tn_circuit_frozen *), OF(bool));
+    OF(tn_status) = tn_circuit_ratio_of(OF(const tn_circuit_frozen *), OF(const tn_circuit_ratio_desc *), OF(tn_circuit_ratio
+        *));
+    tn_circuit_ratio_destroy(OF(tn_circuit_ratio *));
+    OF(tn_tensor *) = tn_circuit_ratio_logits(OF(const tn_circuit_ratio *), OF(const tn_tensor *), OF(bool), OF(tn_tensor **));
+    OF(tn_status) = tn_circuit_ratio_terms(OF(const tn_circuit_ratio *), OF(const tn_circuit_target *), OF(int64_t), OF(const
+        tn_tensor *), OF(tn_circuit_terms *));
+    tn_circuit_terms_destroy(OF(tn_circuit_terms *));
+    OF(int64_t) = tn_circuit_term_name(OF(const tn_circuit_terms *), OF(int64_t), OF(char *), OF(size_t));
     OF(tn_status) = tn_circuit_paths_find(OF(const tn_circuit_frozen *), OF(const tn_circuit_target *), OF(const
         tn_circuit_paths_desc *), OF(tn_circuit_paths *));
     tn_circuit_paths_destroy(OF(tn_circuit_paths *));
@@ -773,6 +781,16 @@ static void fields(void *at)
         OF(int64_t); }
     { tn_circuit_parts *s = (tn_circuit_parts *)at; OF(tn_circuit_by) = s->by; OF(bool) = s->patterns; OF(int64_t) = s->count;
         OF(const tn_circuit_frozen *) = s->frozen; OF(tn_tensor *) = s->values; OF(double) = s->whole; OF(double) = s->error; }
+    { tn_circuit_polynomial *s = (tn_circuit_polynomial *)at; OF(tn_ctx *) = s->ctx; OF(int64_t) = s->symbols; OF(int64_t) =
+        s->width; OF(int64_t) = s->count; OF(uint16_t *) = s->power; OF(double *) = s->value; OF(int64_t) = s->room; OF(int64_t
+        *) = s->slot; }
+    { tn_circuit_ratio_desc *s = (tn_circuit_ratio_desc *)at; s->directions = OF(const tn_tensor *); s->base = OF(const
+        tn_tensor *); s->max_bytes = OF(size_t); s->size_only = OF(bool); }
+    { tn_circuit_ratio *s = (tn_circuit_ratio *)at; OF(const tn_circuit_frozen *) = s->frozen; OF(int64_t) = s->variables;
+        OF(int64_t) = s->symbols; OF(bool) = s->moved; OF(size_t) = s->max_bytes; OF(double) = s->degree; OF(double) =
+        s->terms_bound; OF(double) = s->bytes_bound; OF(int64_t *) = s->count; OF(tn_circuit_polynomial *) = s->x; }
+    { tn_circuit_terms *s = (tn_circuit_terms *)at; OF(const tn_circuit_ratio *) = s->ratio; OF(tn_circuit_polynomial) =
+        s->list; OF(double) = s->whole; }
     { tn_circuit_node *s = (tn_circuit_node *)at; OF(double) = s->value; OF(int64_t) = s->next; OF(int64_t) = s->position;
         OF(int32_t) = s->block; OF(int32_t) = s->head; }
     { tn_circuit_paths_desc *s = (tn_circuit_paths_desc *)at; s->budget = OF(int64_t); s->least = OF(double); }
