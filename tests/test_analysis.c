@@ -574,6 +574,72 @@ TEST(feature_interactions_and_modification)
     WORST("dictionaries and modified features", worst, 1e-13);
 }
 
+/* Bases against the eigenvectors of W S W^T, and for independent components against the mixture that was planted. */
+TEST(bases_and_correlations_of_features)
+{
+    double     worst = 0;
+    tn_ctx    *ctx = ctx_in(NULL, TN_F64, 0);
+    uint64_t   seed = 51;
+    const int64_t rows = 400, n = 3, h = 4, column[2] = {400, 1};
+    tn_tensor *w = random_2d(ctx, &seed, h, n), *x = random_2d(ctx, &seed, rows, n);
+    tn_tensor *u = tn_feature_basis(ctx, w, x, 2, false), *z = tn_affine(ctx, x, w, NULL);
+    REQUIRE(u && u->shape[0] == h && u->shape[1] == 2);
+    double    *v = host(u), *y = host(z), last = HUGE_VAL;
+    for (int64_t k = 0; k < 2; k++) {                           /* W X (W X)^T u = s^2 u, s descending */
+        double to[4] = {0, 0, 0, 0}, square = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            double at = 0;
+            for (int64_t i = 0; i < h; i++) at += y[r * h + i] * v[i * 2 + k];
+            for (int64_t i = 0; i < h; i++) to[i] += at * y[r * h + i];
+            square += at * at;
+        }
+        for (int64_t i = 0; i < h; i++) test_raise(&worst, fabs(to[i] / square - v[i * 2 + k]));
+        CHECK(square < last);
+        last = square;
+    }
+    u = tn_feature_basis(ctx, w, x, 0, false);
+    CHECK(u && u->shape[1] == h);
+    WORST("bases of W X", worst, 1e-12);
+    u = tn_feature_basis(ctx, w, x, 3, true);                   /* uniform sources: those of x, so columns of W */
+    REQUIRE(u && u->shape[0] == h && u->shape[1] == 3);
+    double *c = host(tn_matmul(ctx, tn_transpose(u, 0, 1), w)), *of = host(w), least = 1;
+    for (int64_t k = 0; k < 3; k++) {
+        double best = 0;
+        for (int64_t i = 0; i < n; i++) {
+            double square = 0;
+            for (int64_t j = 0; j < h; j++) square += of[j * n + i] * of[j * n + i];
+            best = fmax(best, fabs(c[k * n + i]) / sqrt(square));
+        }
+        if (best < least) least = best;
+    }
+    CHECK(least > 0.98);
+    tn_tensor *a = random_2d(ctx, &seed, rows, 5), *b = random_2d(ctx, &seed, rows, 2);
+    b = tn_add(ctx, tn_slice(a, 1, 0, 2), tn_scale(ctx, b, 0.5));
+    a = tn_copy(ctx, a);
+    tn_assign(tn_slice(a, 1, 4, 5), tn_full(ctx, 2, column, 0.1));
+    c = host(tn_feature_correlations(ctx, a, b));
+    double *p = host(a), *q = host(b);
+    worst = 0;
+    for (int64_t i = 0; i < 5; i++)
+        for (int64_t j = 0; j < 2; j++) {
+            double s[5] = {0, 0, 0, 0, 0};
+            for (int64_t r = 0; r < rows; r++) {
+                double f = p[r * 5 + i], g = q[r * 2 + j];
+                s[0] += f; s[1] += g; s[2] += f * f; s[3] += g * g; s[4] += f * g;
+            }
+            const double N = (double)rows, variances = (N * s[2] - s[0] * s[0]) * (N * s[3] - s[1] * s[1]);
+            const double r = (N * s[4] - s[0] * s[1]) / sqrt(variances);
+            if (i < 4) test_raise(&worst, fabs(r - c[i * 2 + j]));
+            else CHECK_NEAR(c[i * 2 + j], 0, 0);
+        }
+    WORST("correlations", worst, 1e-12);
+    REFUSED(ctx, tn_feature_correlations(ctx, a, w), TN_ERR_SHAPE, "feature_correlations: a is [400,5] and b is [4,3]");
+    REFUSED(ctx, tn_feature_basis(ctx, w, a, 1, false), TN_ERR_SHAPE, "feature_basis: w is [4,3] and x is [400,5]");
+    REFUSED(ctx, tn_feature_basis(ctx, w, x, -1, false), TN_ERR_ARG, "feature_basis: count is -1");
+    REFUSED(ctx, tn_feature_basis(ctx, w, x, 4, true), TN_ERR_ARG, "ica");
+    CLOSE_CTX(ctx);
+}
+
 /* layer(x) = P (m * features) + p for every kind, with a row of zeros among the inputs. */
 TEST(modifiers_make_the_layer)
 {
@@ -885,13 +951,15 @@ TEST(refits_are_least_squares)
 #ifdef TN_NO_TRAINING
 TEST_MAIN(topk_is_a_stable_sort, topk_refuses, eye, tables, views_of_layers, patterns_and_heads_make_the_layer,
           heads_make_the_pattern, products_refuse, unfoldings_of_mode_products, signal_against_its_nulls,
-          certificates_hold, feature_interactions_and_modification, modifiers_make_the_layer, mixed_differences,
+          certificates_hold, feature_interactions_and_modification,
+          bases_and_correlations_of_features, modifiers_make_the_layer, mixed_differences,
           canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
           alignment_finds_the_units, refits_are_least_squares)
 #else
 TEST_MAIN(topk_is_a_stable_sort, topk_has_a_gradient, topk_refuses, eye, tables, views_of_layers,
           patterns_and_heads_make_the_layer, heads_make_the_pattern, products_refuse, unfoldings_of_mode_products,
-          signal_against_its_nulls, certificates_hold, feature_interactions_and_modification, modifiers_make_the_layer,
+          signal_against_its_nulls, certificates_hold, feature_interactions_and_modification,
+          bases_and_correlations_of_features, modifiers_make_the_layer,
           mixed_differences, canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
           alignment_finds_the_units, refits_are_least_squares)
 #endif

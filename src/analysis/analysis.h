@@ -72,6 +72,14 @@ TN_API tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u
    the left singular vectors of V, or its independent components. tn_topk along axis 1 finds what d_i modifies most, along
    axis 0 which features modify u_l most.   w [h,n]  d [m,n]  u [h,l] -> [m,l]   Sharkey 2023, equation 16 */
 TN_API tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u);
+/* Computes default output features from data x [rows,n], as columns of length 1 of an owned [h,count]: the left singular
+   vectors of W X, by decreasing singular value, or if `independent` the directions of the independent components of W x - its
+   mean (tn_ica; NULL with its errors). count 0: all.   w [h,n], the second encoder   Sharkey 2023 */
+TN_API tn_tensor *tn_feature_basis(tn_ctx *ctx, const tn_tensor *w, const tn_tensor *x, int64_t count, bool independent);
+/* Computes the correlation coefficients of the columns of a [rows,m] and b [rows,l], such as the activations of input features
+   and the coordinates of W x in default output features: what tn_feature_modification says of a pair matters where both
+   occur together. Owned [m,l]; 0 where a column is constant. */
+TN_API tn_tensor *tn_feature_correlations(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b);
 /* Computes the modifier of an MLP of any kind on data: layer(x) = P (m(x) * features) + p. With one encoder m = act(z)/z,
    and act'(0) where z = 0, for the features z = W x + b; with two m = act(W x + b) for the features V x + c; with more m is
    the product of all encoders but the last. `features` may be NULL. With one encoder m is computed on the host and is not

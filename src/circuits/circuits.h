@@ -276,6 +276,10 @@ TN_API tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *model, tn_
    possible. */
 TN_API tn_status tn_circuit_frozen_update(tn_circuit_frozen *frozen);
 TN_API void      tn_circuit_frozen_destroy(tn_circuit_frozen *frozen);             /* frees the tensors of the result */
+/* Computes the means over texts, ids I32 [N,T], of what the norms multiply by, 1/denominator, at each position: owned
+   [2 layers + 1,T], norm1 and norm2 of each block in turn, then the last norm; ones where there is no norm. For
+   tn_circuit_frozen_update, and averaged over positions as the norm_scale of circuits and blocks. A run per text. */
+TN_API tn_tensor *tn_circuit_norm_scales(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
 
 /* What is attributed to paths: a linear function of the logits at a position. */
 typedef enum tn_circuit_aim {
