@@ -769,7 +769,8 @@ TEST(canonical_forms_at_any_scale)
         uint64_t seed = 83;
         tn_cp   *plain = random_cp(ctx, &seed, 2, 2, 3, 4, false);
         tn_tensor *f[2];
-        tn_cp_refit_desc d = {3, 0, 0};
+        tn_cp_refit_desc d = ZERO;
+        d.terms = 3;
         f[0] = tn_scale(ctx, plain->f[0], scales[i].w);
         f[1] = tn_scale(ctx, plain->f[1], scales[i].v);
         tn_cp *cp = tn_cp_create(ctx, 2, tn_scale(ctx, plain->p, scales[i].p), f, TN_CP_INPUT_PLAIN);
@@ -941,9 +942,83 @@ TEST(refits_are_least_squares)
         d.terms = 3;
         a = tn_cp_refit(tn_cp_fold_out(a, tn_full(ctx, 2, a->p->shape, 0), NULL), &d, &error);      /* of zeros */
         CHECK(a && a->terms == 0 && error == 0);
+        d.sparsity = 0.1;
+        a = tn_cp_refit(a, &d, &error);
+        CHECK(a && a->terms == 0 && error == 0);
         d.terms = 0;
         a = random_cp(ctx, &seed, 2, 3, 4, 5, false);
         REFUSED(ctx, tn_cp_refit(a, &d, NULL), TN_ERR_ARG, "refit: terms is 0, expected at least 1");
+    }
+    CLOSE_CTX(ctx);
+}
+
+/* The means over the terms of a of their cosines with those of a fit to b, and the least of them; *zeros: share of the numbers
+   of its encoders. */
+static double terms_found(const tn_cp *a, const tn_cp *b, const tn_cp_refit_desc *d, double *least, double *error, double *zeros)
+{
+    tn_tensor *cosines;
+    tn_cp     *aligned, *c = tn_cp_refit(b, d, error);
+    double     sum = 0;
+    *least = *zeros = 0;
+    if (!CHECK(c && c->terms == a->terms) || !CHECK_STATUS(tn_cp_align(a, c, &aligned, &cosines), TN_OK)) return 0;
+    double *v = host(cosines);
+    *least = 1;
+    for (int64_t i = 0; i < a->terms; i++) {
+        sum += v[i] / (double)a->terms;
+        if (v[i] < *least) *least = v[i];
+    }
+    for (int k = 0; k < 2; k++) {
+        double *f = host(c->f[k]);
+        for (int64_t i = 0; i < a->terms * a->in[0]; i++) *zeros += (f[i] == 0) / (2.0 * (double)(a->terms * a->in[0]));
+    }
+    tn_tensor_destroy(cosines);
+    return sum;
+}
+
+/* Planted terms with three numbers in each row of an encoder, given to the fit as eigenpairs, which are none of them: the
+   function alone does not determine the terms, and only the sparse fit finds them. */
+TEST(sparse_terms_are_found)
+{
+    enum { N = 16, H = 12, OUT = 3, FILLED = 3 };
+    tn_ctx  *ctx = ctx_in(NULL, TN_F64, 0);
+    uint64_t seed = 92;
+    for (int round = 0; round < 3; round++) {
+        double           f[2][H * N] = {{0}}, error[2], mean[2], least[2], zeros[2];
+        int64_t          shape[2] = {H, N};
+        tn_tensor       *in[2];
+        tn_eigenpairs    e;
+        tn_cp_refit_desc d = ZERO;
+        for (int k = 0; k < 2; k++) {
+            for (int i = 0; i < H; i++)
+                for (int left = FILLED; left > 0; ) {
+                    double *x = &f[k][i * N + test_random_int(&seed, 0, N - 1)];
+                    if (*x != 0) continue;
+                    *x = (test_random_real(&seed) < 0 ? -1 : 1) * (1 + 0.5 * test_random_real(&seed));
+                    left--;
+                }
+            in[k] = tn_tensor_from(ctx, 2, shape, TN_F64, f[k]);
+        }
+        tn_cp *planted = tn_cp_create(ctx, 2, random_2d(ctx, &seed, OUT, H), in, TN_CP_INPUT_PLAIN);
+        REQUIRE(CHECK_STATUS(tn_cp_eigen_all(planted, 0, &e), TN_OK));
+        tn_cp *given = tn_cp_from_eigen(ctx, &e, N);
+        d.terms = H;
+        d.sweeps = 500;
+        d.tol = 1e-9;
+        d.starts = 20;
+        for (int k = 0; k < 2; k++) {
+            d.sparsity = k ? 0.004 : 0;
+            mean[k] = terms_found(planted, given, &d, &least[k], &error[k], &zeros[k]);
+        }
+        CHECK(mean[0] < 0.7 && mean[1] > 0.99 && least[1] > 0.9);
+        CHECK_NEAR(zeros[1], 1 - (double)FILLED / N, 0.02);
+        CHECK(error[1] > 0 && error[1] < 0.02);
+        tn_eigenpairs_destroy(&e);
+        if (round > 0) continue;
+        d.sparsity = -1;
+        REFUSED(ctx, tn_cp_refit(given, &d, NULL), TN_ERR_ARG, "refit: tol is 1e-09 and sparsity -1, expected 0 or more");
+        d.sparsity = 1;
+        d.starts = -2;
+        REFUSED(ctx, tn_cp_refit(given, &d, NULL), TN_ERR_ARG, "refit: starts is -2");
     }
     CLOSE_CTX(ctx);
 }
@@ -954,12 +1029,12 @@ TEST_MAIN(topk_is_a_stable_sort, topk_refuses, eye, tables, views_of_layers, pat
           certificates_hold, feature_interactions_and_modification,
           bases_and_correlations_of_features, modifiers_make_the_layer, mixed_differences,
           canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
-          alignment_finds_the_units, refits_are_least_squares)
+          alignment_finds_the_units, refits_are_least_squares, sparse_terms_are_found)
 #else
 TEST_MAIN(topk_is_a_stable_sort, topk_has_a_gradient, topk_refuses, eye, tables, views_of_layers,
           patterns_and_heads_make_the_layer, heads_make_the_pattern, products_refuse, unfoldings_of_mode_products,
           signal_against_its_nulls, certificates_hold, feature_interactions_and_modification,
           bases_and_correlations_of_features, modifiers_make_the_layer,
           mixed_differences, canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
-          alignment_finds_the_units, refits_are_least_squares)
+          alignment_finds_the_units, refits_are_least_squares, sparse_terms_are_found)
 #endif

@@ -115,12 +115,18 @@ typedef struct tn_cp_refit_desc {
     int64_t terms;              /* required: number of terms; fewer are made if fewer are independent         */
     int64_t sweeps;             /* at most this number; 0: 100                                                */
     double  tol;                /* stops when a sweep lowers the relative error by less than this; 0: 1e-6    */
+    double  sparsity;           /* factor of a penalty on the absolute numbers of the encoders, see below      */
+    int64_t starts;             /* with sparsity: number of starts, all but the first random; 0: 8             */
+    uint64_t seed;              /* of these; equal seeds give equal results                                    */
 } tn_cp_refit_desc;
 /* Fits an operator of fewer terms to the function of cp: alternating least squares of |S - S'|_F, the symmetrised tensors,
    from the factors alone. It begins with the terms that a pivoted Cholesky decomposition of their Gram matrix chooses; P is
    solved for exactly, each encoder by some steps of conjugate gradients, so that the error never rises. *error, if not NULL,
    becomes |S - S'|_F / |S|_F, which cannot be distinguished from 0 below about 1e-7. A local minimum is possible. Order 2 only.
-   It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
+   It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error.
+     With sparsity it minimises |S - S'|_F^2/|S|_F^2 + sparsity sum_h (|w_h|_1 + |v_h|_1) |p_h|/|S|_F, |w_h|_2 = |v_h|_2 = 1,
+   so that many numbers of the encoders become 0: where factors are not unique, or the tensor is one of sparse factors and
+   noise, this finds sparse ones. tol is then that of this sum, and the best of all starts by it is kept. Some 0.001 to 0.01. */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error);
 
 #endif /* TN_NO_ANALYSIS */
