@@ -608,7 +608,7 @@ TEST(bases_and_correlations_of_features)
         for (int64_t i = 0; i < n; i++) {
             double square = 0;
             for (int64_t j = 0; j < h; j++) square += of[j * n + i] * of[j * n + i];
-            best = fmax(best, fabs(c[k * n + i]) / sqrt(square));
+            test_raise(&best, fabs(c[k * n + i]) / sqrt(square));
         }
         if (best < least) least = best;
     }
