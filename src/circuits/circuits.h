@@ -40,7 +40,8 @@ typedef struct tn_circuit_desc {
     int64_t query, key;         /* positions. With RoPE only query - key matters; learned positions are added to tokens,
                                    OV reads at `key`; without positions they have no effect                     */
     double  norm_scale;         /* tokens in blocks after the first: the number that replaces 1/denominator of norm1, such as
-                                   its mean over a text; required there unless the model has no norms           */
+                                   its mean over texts (tn_circuit_norm_scales); required there unless the model has
+                                   no norms                                                                     */
 } tn_circuit_desc;
 /* Makes a circuit from arrays, which are copied: left[s] [rows,rank_s] and right[s] [columns,rank_s], sets 1 or 2. Functions
    that return a circuit, an operator or a net return a new, owned one; NULL on error. */
