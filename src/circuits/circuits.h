@@ -40,7 +40,8 @@ typedef struct tn_circuit_desc {
     int64_t query, key;         /* positions. With RoPE only query - key matters; learned positions are added to tokens,
                                    OV reads at `key`; without positions they have no effect                     */
     double  norm_scale;         /* tokens in blocks after the first: the number that replaces 1/denominator of norm1, such as
-                                   its mean over a text; required there unless the model has no norms           */
+                                   its mean over texts (tn_circuit_norm_scales); required there unless the model has
+                                   no norms                                                                     */
 } tn_circuit_desc;
 /* Makes a circuit from arrays, which are copied: left[s] [rows,rank_s] and right[s] [columns,rank_s], sets 1 or 2. Functions
    that return a circuit, an operator or a net return a new, owned one; NULL on error. */
@@ -276,6 +277,10 @@ TN_API tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *model, tn_
    possible. */
 TN_API tn_status tn_circuit_frozen_update(tn_circuit_frozen *frozen);
 TN_API void      tn_circuit_frozen_destroy(tn_circuit_frozen *frozen);             /* frees the tensors of the result */
+/* Computes the means over texts, ids I32 [N,T], of what the norms multiply by, 1/denominator, at each position: owned
+   [2 layers + 1,T], norm1 and norm2 of each block in turn, then the last norm; ones where there is no norm. For
+   tn_circuit_frozen_update, and averaged over positions as the norm_scale of circuits and blocks. A run per text. */
+TN_API tn_tensor *tn_circuit_norm_scales(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
 
 /* What is attributed to paths: a linear function of the logits at a position. */
 typedef enum tn_circuit_aim {

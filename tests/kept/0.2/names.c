@@ -260,6 +260,7 @@ static void functions(void *at)
     OF(tn_status) = tn_cp_hosvd(OF(const tn_cp *), OF(const tn_cp_hosvd_desc *), OF(tn_cp_hosvd_result *));
     tn_cp_hosvd_destroy(OF(tn_cp_hosvd_result *));
     OF(tn_status) = tn_cp_top(OF(const tn_cp *), OF(int64_t), OF(bool), OF(tn_coefficients *));
+    OF(tn_status) = tn_cp_top_inputs(OF(const tn_cp *), OF(int64_t), OF(bool), OF(tn_coefficients *));
     tn_coefficients_destroy(OF(tn_coefficients *));
     OF(tn_tensor *) = tn_cp_gaussian_moment(OF(const tn_cp *), OF(const tn_cp *), OF(const tn_tensor *));
     OF(tn_status) = tn_cp_stack_inner(OF(const tn_cp * const *), OF(const tn_cp * const *), OF(int), OF(const tn_cp_stack_desc
@@ -272,6 +273,8 @@ static void functions(void *at)
     OF(tn_tensor *) = tn_cp_feature_interactions(OF(const tn_cp *), OF(const tn_tensor *), OF(const tn_tensor *), OF(const
         tn_tensor *));
     OF(tn_tensor *) = tn_feature_modification(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *), OF(tn_tensor *));
+    OF(tn_tensor *) = tn_feature_basis(OF(tn_ctx *), OF(const tn_tensor *), OF(const tn_tensor *), OF(int64_t), OF(bool));
+    OF(tn_tensor *) = tn_feature_correlations(OF(tn_ctx *), OF(const tn_tensor *), OF(const tn_tensor *));
     OF(tn_tensor *) = tn_mlp_modifier(OF(tn_ctx *), OF(const tn_mlp *), OF(tn_tensor *), OF(tn_tensor **));
     OF(tn_tensor *) = tn_mixed_difference(OF(tn_ctx *), OF(tn_map_fn), OF(const void *), OF(tn_tensor *), OF(int), OF(tn_tensor
         * const *));
@@ -377,6 +380,7 @@ static void functions(void *at)
     OF(tn_tensor *) = tn_idx_read(OF(tn_ctx *), OF(tn_source), OF(double));
     OF(tn_tensor *) = tn_idx_load(OF(tn_ctx *), OF(const char *), OF(double));
     OF(tn_tokenizer *) = tn_tokenizer_create_bytes(OF(tn_ctx *));
+    OF(tn_tokenizer *) = tn_tokenizer_create_ascii(OF(tn_ctx *));
     OF(tn_tokenizer *) = tn_tokenizer_read(OF(tn_ctx *), OF(tn_source));
     OF(tn_status) = tn_tokenizer_write(OF(const tn_tokenizer *), OF(tn_sink));
     OF(tn_tokenizer *) = tn_tokenizer_load(OF(tn_ctx *), OF(const char *));
@@ -477,6 +481,7 @@ static void functions(void *at)
     OF(tn_status) = tn_circuit_freeze(OF(tn_ctx *), OF(const tn_transformer *), OF(tn_tensor *), OF(tn_circuit_frozen *));
     OF(tn_status) = tn_circuit_frozen_update(OF(tn_circuit_frozen *));
     tn_circuit_frozen_destroy(OF(tn_circuit_frozen *));
+    OF(tn_tensor *) = tn_circuit_norm_scales(OF(tn_ctx *), OF(const tn_transformer *), OF(tn_tensor *));
     OF(tn_status) = tn_circuit_parts_of(OF(const tn_circuit_frozen *), OF(const tn_circuit_target *), OF(const
         tn_circuit_parts_desc *), OF(tn_circuit_parts *));
     tn_circuit_parts_destroy(OF(tn_circuit_parts *));
@@ -672,7 +677,8 @@ static void fields(void *at)
         OF(tn_tensor *) = s->null_values; OF(tn_tensor *) = s->edge; OF(tn_tensor *) = s->signal; }
     { tn_certificate *s = (tn_certificate *)at; OF(tn_cp *) = s->cp; OF(tn_tensor *) = s->rank; OF(tn_tensor *) = s->error;
         OF(tn_tensor *) = s->bound; OF(tn_tensor *) = s->mean; }
-    { tn_cp_refit_desc *s = (tn_cp_refit_desc *)at; s->terms = OF(int64_t); s->sweeps = OF(int64_t); s->tol = OF(double); }
+    { tn_cp_refit_desc *s = (tn_cp_refit_desc *)at; s->terms = OF(int64_t); s->sweeps = OF(int64_t); s->tol = OF(double);
+        s->sparsity = OF(double); s->starts = OF(int64_t); s->seed = OF(uint64_t); }
     { tn_net_node *s = (tn_net_node *)at; OF(tn_tensor *) = s->tensor; (void)s->label[0]; }
     { tn_net_leg *s = (tn_net_leg *)at; OF(int) = s->label; OF(int) = s->input; OF(int64_t) = s->extent; }
     { tn_net *s = (tn_net *)at; OF(tn_ctx *) = s->ctx; OF(int) = s->nodes; OF(int) = s->outs; OF(int) = s->legs; OF(int) =
