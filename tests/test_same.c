@@ -1,0 +1,432 @@
+/* test_same.c: whether two models are the same polynomial, against changes that keep a function and changes that do not. */
+#include "model.h"
+
+enum { KINDS = 8 };
+
+/* Polynomial models of all kinds: attention, positions, orders, residuals, biases. */
+static tn_transformer_desc polynomial(int k)
+{
+    tn_transformer_desc d = tiny();
+    d.no_norm = true;
+    d.attention = k % 2 ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SQUARED;
+    d.positions = k % 3 == 0 ? TN_POSITIONS_ROPE : k % 3 == 1 ? TN_POSITIONS_NONE : TN_POSITIONS_LEARNED;
+    d.layers = 1 + k % 2;
+    d.mlp_order = k == 5 ? 3 : 2;
+    if (k == 2) d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = true;
+    if (k == 3) d.x0_residual = d.value_residual = true;
+    if (k == 4) d.row_scale = TN_ROW_SCALE_MEAN, d.tied = true;
+    if (k == 6) d.window = 2, d.bidirectional = true, d.d_qk = 3, d.d_v = 1;
+    if (k == 7) d.hidden = 0, d.no_projection = true, d.attn_scale = 0.3, d.mlp_scale = TN_SCALE_DEPTH;
+    return d;
+}
+
+/* Gives b the weights of a, as far as both have a parameter of one name and size. */
+static void copy_weights(tn_params *a, tn_params *b)
+{
+    for (int64_t i = 0; i < tn_params_count(b); i++) {
+        tn_param *to = tn_params_at(b, i), *from = tn_params_find(a, to->name);
+        if (from) CHECK_STATUS(tn_assign(to->value, from->value), TN_OK);
+    }
+}
+
+/* Two models of equal weights, of sets of parameters of their own. */
+typedef struct pair { tn_params *ps[2]; tn_transformer m[2]; } pair;
+
+static bool make_pair(world *w, pair *p, const tn_transformer_desc *d, uint64_t seed)
+{
+    for (int k = 0; k < 2; k++) {
+        p->ps[k] = tn_params_create(w->ctx);
+        if (!CHECK_STATUS(tn_transformer_init(p->ps[k], "", d, &p->m[k]), TN_OK)) return false;
+        if (!CHECK(stir(p->ps[k], seed, 0.5))) return false;
+    }
+    copy_weights(p->ps[0], p->ps[1]);
+    return true;
+}
+
+static void free_pair(pair *p)
+{
+    for (int k = 0; k < 2; k++) tn_params_destroy(p->ps[k]);
+}
+
+static bool are_equal(const pair *p, int64_t tokens, tn_transformer_same_result *r)
+{
+    tn_transformer_same_desc d = ZERO;
+    d.tokens = tokens;
+    d.points = 1;
+    d.seed = 7;
+    tn_transformer_same_result own;
+    if (!r) r = &own;
+    if (!CHECK_STATUS(tn_transformer_same(&p->m[0], &p->m[1], &d, r), TN_OK)) return false;
+    const bool equal = r->equal;
+    if (r == &own) tn_transformer_same_destroy(r);
+    return equal;
+}
+
+/* The largest difference of the logits of one text, as the library computes them. */
+static double apart(world *w, const pair *p, int64_t tokens)
+{
+    int32_t    ids[8];
+    double     worst = 0;
+    for (int64_t t = 0; t < tokens; t++) ids[t] = (int32_t)((3 * t + 1) % p->m[0].desc.vocab);
+    int64_t    shape[2] = {1, tokens};
+    tn_tensor *x = tn_tensor_from(w->ctx, 2, shape, TN_I32, ids);
+    double    *a = host(tn_transformer_forward(w->ctx, &p->m[0], x)), *b = host(tn_transformer_forward(w->ctx, &p->m[1], x));
+    for (int64_t i = 0; i < tokens * p->m[0].desc.vocab; i++) test_raise(&worst, fabs(a[i] - b[i]));
+    return worst;
+}
+
+/* Multiplies row i of all matrices of a stack t [.., rows, cols]: rows i, i + every, i + 2 every .. of rows of `cols` numbers. */
+static void times_rows(tn_tensor *t, int64_t cols, int64_t i, int64_t every, double by)
+{
+    if (!t) return;
+    const int64_t n = tn_tensor_count(t);
+    double       *v = host(t);
+    for (int64_t row = i; row < n / cols; row += every)
+        for (int64_t c = 0; c < cols; c++) v[row * cols + c] *= by;
+    CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
+}
+
+static void times_column(tn_tensor *t, int64_t cols, int64_t c, double by)
+{
+    const int64_t n = tn_tensor_count(t);
+    double       *v = host(t);
+    for (int64_t row = 0; row < n / cols; row++) v[row * cols + c] *= by;
+    CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
+}
+
+static void swap_rows(tn_tensor *t, int64_t cols, int64_t i, int64_t j, int64_t count)
+{
+    if (!t) return;
+    const int64_t n = tn_tensor_count(t);
+    double       *v = host(t);
+    for (int64_t k = 0; k < count * cols; k++) {
+        const double x = v[i * cols + k];
+        v[i * cols + k] = v[j * cols + k];
+        v[j * cols + k] = x;
+    }
+    CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
+}
+
+static void swap_columns(tn_tensor *t, int64_t cols, int64_t i, int64_t j)
+{
+    const int64_t n = tn_tensor_count(t);
+    double       *v = host(t);
+    for (int64_t row = 0; row < n / cols; row++) {
+        const double x = v[row * cols + i];
+        v[row * cols + i] = v[row * cols + j];
+        v[row * cols + j] = x;
+    }
+    CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
+}
+
+/* One change of weights that changes no logit: exact, for factors are powers of two. */
+static void gauge(tn_transformer *m, int which, uint64_t *seed)
+{
+    tn_transformer_block    *b = &m->blocks[test_random_int(seed, 0, m->desc.layers - 1)];
+    const tn_attention_desc *a = &b->attn.desc;
+    const tn_mlp_desc       *d = &b->mlp.desc;
+    const double  by = ldexp(test_random_int(seed, 0, 1) ? 1 : -1, (int)test_random_int(seed, -3, 3));
+    const int64_t h = d->hidden, i = test_random_int(seed, 0, h - 1), j = test_random_int(seed, 0, h - 1);
+    const int64_t sets = b->attn.qk->shape[0] / 2, rows = a->heads * a->d_qk, q = test_random_int(seed, 0, rows - 1);
+    const int64_t e = test_random_int(seed, 0, a->heads * a->d_v - 1);
+    const bool    rotated = !a->no_rope;
+    switch (which) {
+    case 0:                                                         /* hidden units in another order */
+        if (!b->mlp.p || i == j) return;
+        for (int64_t k = 0; k < d->order; k++) {
+            swap_rows(b->mlp.w, d->in, k * h + i, k * h + j, 1);
+            swap_rows(b->mlp.b, 1, k * h + i, k * h + j, 1);
+        }
+        swap_columns(b->mlp.p, h, i, j);
+        return;
+    case 1:                                                         /* a factor from one encoder to another, or to P */
+        times_rows(b->mlp.w, d->in, i, d->order * h, by);
+        times_rows(b->mlp.b, 1, i, d->order * h, by);
+        times_rows(b->mlp.w, d->in, h + i, d->order * h, 1 / by);
+        times_rows(b->mlp.b, 1, h + i, d->order * h, 1 / by);
+        return;
+    case 2:                                                         /* encoders swapped */
+        swap_rows(b->mlp.w, d->in, 0, h, h);
+        swap_rows(b->mlp.b, 1, 0, h, h);
+        return;
+    case 3:                                                         /* sets of scores swapped */
+        if (sets < 2) return;
+        for (int64_t k = 0; k < 4; k += 2) {
+            swap_rows(b->attn.qk, a->dim, k * rows, (k + 1) * rows, rows);
+            swap_rows(b->attn.qkb, 1, k * rows, (k + 1) * rows, rows);
+        }
+        return;
+    case 4:                                                         /* a factor from v to o */
+        if (m->desc.value_residual) return;                        /* later blocks read them as well */
+        times_rows(b->attn.v, a->dim, e, a->heads * a->d_v, by);
+        times_rows(b->attn.vb, 1, e, a->heads * a->d_v, by);
+        times_column(b->attn.o, a->heads * a->d_v, e, 1 / by);
+        return;
+    default:                                                        /* from a query's row to its key's; pairs turn together */
+        for (int64_t k = 0; k < 2; k++) {
+            const int64_t other = q % a->d_qk < a->d_qk / 2 ? q + a->d_qk / 2 : q - a->d_qk / 2;
+            const int64_t row = k == 0 ? q : other;
+            if (k == 1 && (!rotated || q % a->d_qk >= a->d_qk / 2 * 2)) break;
+            times_rows(b->attn.qk, a->dim, row, 2 * sets * rows, by);
+            times_rows(b->attn.qkb, 1, row, 2 * sets * rows, by);
+            times_rows(b->attn.qk, a->dim, sets * rows + row, 2 * sets * rows, 1 / by);
+            times_rows(b->attn.qkb, 1, sets * rows + row, 2 * sets * rows, 1 / by);
+        }
+    }
+}
+
+TEST(gauge_transforms_are_equal)
+{
+    const int rounds = test_small() ? 64 : 1000;
+    uint64_t  seed = 3;
+    double    worst = 0;
+    world     w;
+    REQUIRE(open_world(&w, TN_F64, 1));
+    for (int round = 0; round < rounds; round++) {
+        pair p;
+        const tn_transformer_desc d = polynomial(round % KINDS);
+        if (make_pair(&w, &p, &d, (uint64_t)round)) {
+            for (int changes = 0; changes < 6; changes++) gauge(&p.m[1], (int)test_random_int(&seed, 0, 5), &seed);
+            CHECK(are_equal(&p, 1 + round % 4, NULL));
+            if (round < 64) test_raise(&worst, apart(&w, &p, 1 + round % 4));
+        }
+        free_pair(&p);
+        fresh(&w);
+    }
+    WORST("logits of equal models", worst, 1e-12);
+    close_world(&w);
+}
+
+/* One unit in the last place of one weight in F32 is found, with a text that shows it. */
+TEST(one_unit_in_the_last_place_differs)
+{
+    const int rounds = test_small() ? 64 : 1000;
+    uint64_t  seed = 9;
+    int       shown = 0;
+    world     w;
+    REQUIRE(open_world(&w, TN_F32, 1));
+    for (int round = 0; round < rounds; round++) {
+        pair p;
+        const tn_transformer_desc d = polynomial(round % KINDS);
+        tn_transformer_same_result r;
+        if (make_pair(&w, &p, &d, (uint64_t)round)) {
+            tn_tensor *t = NULL;
+            while (!t) {                                  /* what a text of three tokens reads */
+                const tn_param *q = tn_params_at(p.ps[1], test_random_int(&seed, 0, tn_params_count(p.ps[1]) - 1));
+                if (!strstr(q->name, "position") && !strstr(q->name, "blocks.0.attn.mix")) t = q->value;
+            }
+            float        *v = (float *)doubles(tn_tensor_count(t));
+            const int64_t i = test_random_int(&seed, 0, tn_tensor_count(t) - 1);
+            CHECK_STATUS(tn_read(t, TN_F32, v, tn_tensor_count(t)), TN_OK);
+            v[i] = nextafterf(v[i], 10);
+            CHECK_STATUS(tn_write(t, TN_F32, v, tn_tensor_count(t)), TN_OK);
+            CHECK(!are_equal(&p, 3, &r));
+            shown += r.text != NULL;
+            CHECK(!r.text || (r.text->shape[1] == 3 && r.position < 3 && r.token < 5));
+            tn_transformer_same_destroy(&r);
+        }
+        free_pair(&p);
+        fresh(&w);
+    }
+    CHECK(shown > rounds * 9 / 10);
+    close_world(&w);
+}
+
+/* A setting that does nothing gives an equal model, and the library's own logits agree; one that does something does not. */
+TEST(settings_mean_what_they_do)
+{
+    enum { CASES = 9 };
+    world w;
+    REQUIRE(open_world(&w, TN_F64, 1));
+    for (int k = 0; k < CASES; k++) {
+        for (int same = 0; same < 2; same++) {
+            tn_transformer_desc d = polynomial(1), e;
+            pair                p;
+            d.d_qk = 4;
+            if (k == 5) d.x0_residual = true;
+            if (k == 6) d.value_residual = true;
+            e = d;
+            if (k == 0) e.window = same ? 4 : 3;
+            if (k == 1) e.attn_scale = 0.5;
+            if (k == 2) e.mlp_scale = 0.25;
+            if (k == 3) e.score_scale = 1;
+            if (k == 4) e.row_scale = same ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_MEAN;
+            if (k == 7) e.positions = TN_POSITIONS_ROPE, d.positions = TN_POSITIONS_ROPE, e.rope_base = same ? 10000 : 500;
+            if (k == 8) e.bidirectional = !same;
+            p.ps[0] = tn_params_create(w.ctx);
+            p.ps[1] = tn_params_create(w.ctx);
+            CHECK_STATUS(tn_transformer_init(p.ps[0], "", &d, &p.m[0]), TN_OK);
+            CHECK_STATUS(tn_transformer_init(p.ps[1], "", &e, &p.m[1]), TN_OK);
+            CHECK(stir(p.ps[0], 4, 0.5));
+            copy_weights(p.ps[0], p.ps[1]);
+            tn_transformer_block *b = p.m[1].blocks;
+            if (same && (k == 1 || k == 2)) {
+                tn_tensor *t = k == 1 ? b->attn.o : b->mlp.p;
+                for (int64_t i = 0; i < t->shape[1]; i++) times_column(t, t->shape[1], i, k == 1 ? 2 : 4);
+                if (k == 1 && p.m[1].desc.layers > 1) {
+                    t = p.m[1].blocks[1].attn.o;
+                    for (int64_t i = 0; i < t->shape[1]; i++) times_column(t, t->shape[1], i, 2);
+                } else if (p.m[1].desc.layers > 1) {
+                    t = p.m[1].blocks[1].mlp.p;
+                    for (int64_t i = 0; i < t->shape[1]; i++) times_column(t, t->shape[1], i, 4);
+                }
+            }
+            for (int64_t l = 0; same && k == 3 && l < p.m[1].desc.layers; l++) {      /* scores are divided by d_qk */
+                tn_tensor *t = p.m[1].blocks[l].attn.qk;
+                times_rows(t, 4, 0, 1, 0.5);
+            }
+            if (k >= 5 && k <= 6 && !same) {
+                tn_tensor   *t = k == 5 ? b[1].lambdas : b[1].attn.mix;
+                const double other[2] = {0.75, 0.25};
+                CHECK_STATUS(tn_write(t, TN_F64, other, 2), TN_OK);
+            }
+            const bool equal = are_equal(&p, 4, NULL);
+            const double off = apart(&w, &p, 4);
+            if (!CHECK(equal == (same == 1)) || !CHECK(equal ? off < 1e-12 : off > 1e-6))
+                printf("case %d, %s: %s, logits %.3g apart\n", k, same ? "same" : "other", equal ? "equal" : "not equal", off);
+            free_pair(&p);
+            fresh(&w);
+        }
+    }
+    close_world(&w);
+}
+
+/* The prime and the residue that tools/golden_same.py finds with whole numbers of Python. */
+TEST(residue_of_an_independent_program)
+{
+    tn_transformer_desc d = tiny();
+    pair                p;
+    world               w;
+    REQUIRE(open_world(&w, TN_F32, 1));
+    d.attention = TN_ATTENTION_BILINEAR;
+    d.no_norm = true;
+    if (make_pair(&w, &p, &d, 1)) {
+        tn_transformer_same_desc   how = ZERO;
+        tn_transformer_same_result r;
+        for (int k = 0; k < 2; k++)
+            for (int64_t i = 0, n = 0; i < tn_params_count(p.ps[k]); i++) {
+                tn_tensor *t = tn_params_at(p.ps[k], i)->value;
+                double    *v = doubles(tn_tensor_count(t));
+                for (int64_t e = 0; e < tn_tensor_count(t); e++, n++) v[e] = (double)(37 * n % 19 - 9) / 8;
+                CHECK_STATUS(tn_write(t, TN_F64, v, tn_tensor_count(t)), TN_OK);
+            }
+        how.tokens = 3;
+        how.seed = 11;
+        CHECK_STATUS(tn_transformer_same(&p.m[0], &p.m[1], &how, &r), TN_OK);
+        CHECK(r.equal && r.prime == UINT64_C(1114462830584378879) && r.residue == UINT64_C(671186427025425181));
+        CHECK(r.points == 3 && r.chance > 0 && r.chance < 1e-30 && r.degree > 200);
+        tn_transformer_same_destroy(&r);
+    }
+    free_pair(&p);
+    close_world(&w);
+}
+
+/* A model that is wider, with hidden units and heads that do nothing, is the same function. */
+TEST(widths_may_differ)
+{
+    tn_transformer_desc d = polynomial(1), e;
+    pair                p;
+    world               w;
+    REQUIRE(open_world(&w, TN_F64, 2));
+    e = d;
+    e.hidden = 5;
+    p.ps[0] = tn_params_create(w.ctx);
+    p.ps[1] = tn_params_create(w.ctx);
+    CHECK_STATUS(tn_transformer_init(p.ps[0], "", &d, &p.m[0]), TN_OK);
+    CHECK_STATUS(tn_transformer_init(p.ps[1], "", &e, &p.m[1]), TN_OK);
+    CHECK(stir(p.ps[0], 4, 0.5) && stir(p.ps[1], 5, 0.5));
+    for (int64_t i = 0; i < tn_params_count(p.ps[1]); i++) {
+        tn_param *to = tn_params_at(p.ps[1], i), *from = tn_params_find(p.ps[0], to->name);
+        REQUIRE(from);
+        if (tn_tensor_count(to->value) == tn_tensor_count(from->value)) tn_assign(to->value, from->value);
+    }
+    for (int64_t l = 0; l < d.layers; l++) {
+        double *w0 = host(p.m[0].blocks[l].mlp.w), *p0 = host(p.m[0].blocks[l].mlp.p), *w1 = host(p.m[1].blocks[l].mlp.w);
+        double *p1 = host(p.m[1].blocks[l].mlp.p);
+        for (int64_t k = 0; k < 2; k++) memcpy(w1 + k * 5 * 4, w0 + k * 3 * 4, 3 * 4 * sizeof *w1);
+        for (int64_t i = 0; i < 4; i++)
+            for (int64_t h = 0; h < 5; h++) p1[i * 5 + h] = h < 3 ? p0[i * 3 + h] : 0;
+        CHECK_STATUS(tn_write(p.m[1].blocks[l].mlp.w, TN_F64, w1, 2 * 5 * 4), TN_OK);
+        CHECK_STATUS(tn_write(p.m[1].blocks[l].mlp.p, TN_F64, p1, 4 * 5), TN_OK);
+    }
+    CHECK(are_equal(&p, 4, NULL) && apart(&w, &p, 4) < 1e-12);
+    times_column(p.m[1].blocks[0].mlp.p, 5, 0, 1 + 1e-15);
+    CHECK(!are_equal(&p, 4, NULL));
+    free_pair(&p);
+    close_world(&w);
+}
+
+TEST(what_is_no_polynomial_is_refused)
+{
+    static const char *const whys[] = {"a has norms", "block 0 of a has QK-norm", "block 0 of a has softmax",
+        "block 0 of a has rows divided by their sum", "a has a soft cap", "block 0 of a has swiglu",
+        "block 0 of a has a row scale by length", "a has fewer positions", "b has 6 tokens, expected 5 as a"};
+    world w;
+    REQUIRE(open_world(&w, TN_F32, 1));
+    for (int k = 0; k < 9; k++) {
+        tn_transformer_desc d = polynomial(2), e = d;
+        tn_transformer_same_desc   how = ZERO;
+        tn_transformer_same_result r;
+        tn_transformer             a, b;
+        if (k == 0) d.no_norm = false;
+        if (k == 1) d.qk_norm = true;
+        if (k == 2) d.attention = TN_ATTENTION_SOFTMAX;
+        if (k == 3) d.row_scale = TN_ROW_SCALE_SUM;
+        if (k == 4) d.softcap = 5;
+        if (k == 5) d.mlp = TN_MLP_SWIGLU, d.mlp_order = 0;
+        if (k == 6) d.row_length = 2;
+        if (k == 7) how.tokens = 8, d.row_length = 20;
+        if (k == 8) e.vocab = 6;
+        CHECK_STATUS(tn_transformer_init(w.params, "a", &d, &a), TN_OK);
+        CHECK_STATUS(tn_transformer_init(w.params, "b", k == 8 ? &e : &d, &b), TN_OK);
+        CHECK(tn_transformer_same(&a, &b, &how, &r) != TN_OK && !r.equal && !r.text);
+        CHECK_ERROR(w.ctx, k == 8 ? TN_ERR_SHAPE : TN_ERR_ARG, whys[k]);
+        fresh(&w);
+    }
+    tn_transformer_desc        d = polynomial(0);
+    tn_transformer_same_desc   how = ZERO;
+    tn_transformer_same_result r;
+    tn_transformer             a;
+    const double               nan = (double)NAN;
+    CHECK_STATUS(tn_transformer_init(w.params, "a", &d, &a), TN_OK);
+    how.tokens = -1;
+    FAILS(w.ctx, tn_transformer_same(&a, &a, &how, &r), TN_ERR_ARG, "transformer_same: tokens is -1, expected 1 to 1024");
+    FAILS(w.ctx, tn_transformer_same(&a, NULL, NULL, &r), TN_ERR_ARG, "transformer_same: b is NULL");
+    FAILS(w.ctx, tn_transformer_same(&a, &a, NULL, NULL), TN_ERR_ARG, "transformer_same: out is NULL");
+    CHECK_STATUS(tn_transformer_same(NULL, &a, NULL, &r), TN_ERR_ARG);
+    CHECK_STATUS(tn_write(tn_slice(tn_slice(a.head.w, 0, 1, 2), 1, 0, 1), TN_F64, &nan, 1), TN_OK);
+    FAILS(w.ctx, tn_transformer_same(&a, &a, NULL, &r), TN_ERR_NONFINITE, "transformer_same: a weight is nan");
+    close_world(&w);
+}
+
+TEST(same_without_memory)
+{
+    tn_transformer_desc d = polynomial(3);
+    pair                p;
+    world               w;
+    REQUIRE(open_world(&w, TN_F64, 4));
+    if (make_pair(&w, &p, &d, 5)) {
+        times_rows(p.m[1].blocks[0].mlp.w, 4, 0, 100, 3);
+        for (uint64_t fail = 1; fail < 200; fail++) {
+            const tn_memory            before = tn_ctx_memory(w.ctx);
+            tn_transformer_same_result r;
+            w.heap.fail_at = w.heap.count + fail;
+            const tn_status s = tn_transformer_same(&p.m[0], &p.m[1], NULL, &r);
+            w.heap.fail_at = 0;
+            if (s == TN_OK) {
+                CHECK(fail > 1 && !r.equal && r.text);
+                tn_transformer_same_destroy(&r);
+                break;
+            }
+            CHECK_STATUS(s, TN_ERR_MEMORY);
+            CHECK(!r.text);
+            CHECK_INT(tn_ctx_memory(w.ctx).live - tn_ctx_memory(w.ctx).arena, before.live - before.arena);
+            tn_ctx_clear_error(w.ctx);
+        }
+    }
+    free_pair(&p);
+    close_world(&w);
+}
+
+TEST_MAIN(gauge_transforms_are_equal, one_unit_in_the_last_place_differs, settings_mean_what_they_do,
+          residue_of_an_independent_program, widths_may_differ, what_is_no_polynomial_is_refused, same_without_memory)
