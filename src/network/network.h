@@ -116,8 +116,9 @@ TN_API tn_tensor *tn_net_apply_each(tn_ctx *ctx, const tn_net *net, tn_tensor *c
 
 typedef enum tn_net_form {
     TN_NET_SYMMETRIC = 0,       /* T replaced by its mean over all permutations of the legs of each input, which is the
-                                   same function: equal functions have equal tensors. One of two nets is permuted,
-                                   k! contractions for an input of k legs; TN_ERR_ARG above 40,320 of them       */
+                                   same function: equal functions have equal tensors. Orders of the legs in which equal
+                                   tensors meet in the same way are one contraction; TN_ERR_ARG above 40,320
+                                   different ones                                                                */
     TN_NET_AS_GIVEN             /* T as it is: one contraction. It depends on how the function is written       */
 } tn_net_form;
 /* Computes the inner product of two tensors, by contracting the networks with each other: no tensor is formed.
