@@ -797,6 +797,86 @@ TEST(ten_legs_of_attention_and_an_mlp)
     }
 }
 
+/* E<f,g> for vectors x of two elements with the covariance L L^T, L = [l0 0; l1 l2], and a mean, by Gauss-Hermite quadrature
+   with 8 points for each element, which is exact up to degree 15. */
+static double quadrature(world *w, const tn_net *a, const tn_net *b, const double *l, const double *m, int inputs)
+{
+    static const double point[4] = {0.5390798113513751, 1.6365190424351080, 2.8024858612875416, 4.1445471861258946};
+    static const double weight[4] = {0.3730122576790775, 0.1172399076617590, 0.009635220120788268, 0.0001126145383753677};
+    double sum = 0;
+    int    all = 1;
+    for (int k = 0; k < 2 * inputs; k++) all *= 8;
+    for (int i = 0; i < all; i++) {
+        double     z[4], mass = 1;
+        tn_tensor *x[2], *leg[2][8], *y[2];
+        for (int k = 0, at = i; k < 2 * inputs; k++, at /= 8) {
+            z[k] = point[at % 4] * (at % 8 < 4 ? 1 : -1);
+            mass *= weight[at % 4];
+        }
+        for (int k = 0; k < inputs; k++) {
+            const double v[2] = {m[0] + l[0] * z[2 * k], m[1] + l[1] * z[2 * k] + l[2] * z[2 * k + 1]};
+            x[k] = vector(w, 2, v);
+        }
+        for (int side = 0; side < 2; side++) {
+            const tn_net *net = side ? b : a;
+            for (int k = 0; k < net->legs; k++) leg[side][k] = x[net->in[k].input];
+            y[side] = tn_net_apply_each(w->ctx, net, leg[side]);
+        }
+        if (!CHECK(y[0] && y[1])) return 0;
+        double *u = host(y[0]), *v = host(y[1]);
+        for (int64_t o = 0; o < tn_tensor_count(y[0]); o++) sum += mass * u[o] * v[o];
+        if (i % 256 == 255) fresh(w);
+    }
+    return sum;
+}
+
+TEST(gaussian_moments_equal_quadrature)
+{
+    static const char *const form[] = {"oi->o|i", "oa,ai,aj->o|ij", "oa,abi,bj,ak->o|ij|k", "oh,hi,hj,hk,hl,hm->o|ij|klm"};
+    const double l[3] = {1.2, 0.4, 0.7}, mean[2] = {0.3, -0.5}, none[2] = {0, 0};
+    const double covariance[4] = {l[0] * l[0], l[0] * l[1], l[0] * l[1], l[1] * l[1] + l[2] * l[2]};
+    for (int constant = 0; constant < 2; constant++) {
+        world   w;
+        tn_net *net[4];
+        double  worst = 0;
+        if (!open_world(&w, TN_F64, 31)) return;
+        tn_tensor *s = tn_tensor_keep(matrix(&w, 2, 2, covariance)), *m = tn_tensor_keep(vector(&w, 2, mean));
+        for (int e = 0; e < 4; e++) {
+            tn_tensor *t[6];
+            int        nodes = 0;
+            for (const char *c = form[e]; nodes == 0 || c[-1] == ','; nodes++, c++) {
+                int64_t shape[3];
+                int     rank = 0;
+                for (; *c >= 'a' && *c <= 'z'; c++) shape[rank++] = *c == 'o' ? 2 : *c < 'i' ? 3 : 2 + constant;
+                t[nodes] = any(&w, rank, shape);
+            }
+            net[e] = tn_net_create(w.ctx, form[e], nodes, t, TN_NET_COPY);
+            REQUIRE(net[e] != NULL);
+            net[e]->constant = constant;
+        }
+        for (int a = 0; a < 4; a++)
+            for (int b = 0; b <= a; b++)
+                for (int centred = 0; centred < 2; centred++) {
+                    double v = 0, aa = 0, bb = 0, expected = quadrature(&w, net[a], net[b], l, centred ? none : mean, 1 + (a > 1));
+                    CHECK_STATUS(tn_net_gaussian(net[a], net[b], s, centred ? NULL : m, &v), TN_OK);
+                    CHECK_STATUS(tn_net_gaussian(net[a], net[a], s, centred ? NULL : m, &aa), TN_OK);
+                    CHECK_STATUS(tn_net_gaussian(net[b], net[b], s, centred ? NULL : m, &bb), TN_OK);
+                    test_raise(&worst, apart(v, expected, sqrt(aa * bb)));
+                    fresh(&w);
+                }
+        report("Gaussian moments", TN_F64, worst);
+        FAILS(w.ctx, tn_net_gaussian(net[0], NULL, s, NULL, &worst), TN_ERR_ARG, "net_gaussian: the second net is NULL");
+        FAILS(w.ctx, tn_net_gaussian(net[0], net[1], m, NULL, &worst), TN_ERR_SHAPE, "net_gaussian: covariance is [2], expected");
+        FAILS(w.ctx, tn_net_gaussian(net[0], net[1], s, s, &worst), TN_ERR_SHAPE, "net_gaussian: mean is [2,2], expected");
+        CHECK(worst != worst);
+        FAILS(w.ctx, tn_net_gaussian(net[0], net[1], any_matrix(&w, 5, 5), NULL, &worst), TN_ERR_SHAPE,
+              constant ? "net_gaussian: input leg 0 of the first net has 3 elements, covariance is [5,5], expected 2, without the one"
+              : "net_gaussian: input leg 0 of the first net has 2 elements, covariance is [5,5], expected 2");
+        for (int e = 0; e < 4; e++) tn_net_destroy(net[e]);
+        close_world(&w);
+    }
+}
+
 /* Nodes of 1e-30 and 1e30: what overflows and vanishes on the way does not do so in the result. */
 TEST(norms_keep_their_precision_at_any_scale)
 {
@@ -1206,7 +1286,7 @@ TEST_MAIN(expressions_equal_loops,
           inner_products_of_two_layers_are_exact,
           equal_functions_have_the_cosine_one,
           equal_networks_share_a_plan,
-          orders_are_counted_by_class, ten_legs_of_attention_and_an_mlp,
+          orders_are_counted_by_class, ten_legs_of_attention_and_an_mlp, gaussian_moments_equal_quadrature,
           norms_keep_their_precision_at_any_scale, norms_do_not_need_the_square,
           the_net_of_a_matrix_product_state_is_the_chain,
           cores_have_legs_by_their_rank,
