@@ -857,7 +857,8 @@ TEST(gaussian_moments_equal_quadrature)
         for (int a = 0; a < 4; a++)
             for (int b = 0; b <= a; b++)
                 for (int centred = 0; centred < 2; centred++) {
-                    double v = 0, aa = 0, bb = 0, expected = quadrature(&w, net[a], net[b], l, centred ? none : mean, 1 + (a > 1));
+                    double       v = 0, aa = 0, bb = 0;
+                    const double expected = quadrature(&w, net[a], net[b], l, centred ? none : mean, 1 + (a > 1));
                     CHECK_STATUS(tn_net_gaussian(net[a], net[b], s, centred ? NULL : m, &v), TN_OK);
                     CHECK_STATUS(tn_net_gaussian(net[a], net[a], s, centred ? NULL : m, &aa), TN_OK);
                     CHECK_STATUS(tn_net_gaussian(net[b], net[b], s, centred ? NULL : m, &bb), TN_OK);
@@ -870,7 +871,7 @@ TEST(gaussian_moments_equal_quadrature)
         FAILS(w.ctx, tn_net_gaussian(net[0], net[1], s, s, &worst), TN_ERR_SHAPE, "net_gaussian: mean is [2,2], expected");
         CHECK(worst != worst);
         FAILS(w.ctx, tn_net_gaussian(net[0], net[1], any_matrix(&w, 5, 5), NULL, &worst), TN_ERR_SHAPE,
-              constant ? "net_gaussian: input leg 0 of the first net has 3 elements, covariance is [5,5], expected 2, without the one"
+              constant ? "net_gaussian: input leg 0 of the first net has 3 elements, covariance is [5,5], expected 2, without the"
               : "net_gaussian: input leg 0 of the first net has 2 elements, covariance is [5,5], expected 2");
         for (int e = 0; e < 4; e++) tn_net_destroy(net[e]);
         close_world(&w);

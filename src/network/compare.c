@@ -9,7 +9,9 @@
 #ifndef TN_NO_CONTRACTION
 /* ---- inner products ------------------------------------------------------------- >>net-comparing */
 
-enum { TNI_NET_OPEN = -1, TNI_NET_LONE = -2, TNI_NET_PLANS = 512, TNI_NET_CLASSES = 40320, TNI_NET_ORDERS = 1 << 20, TNI_NET_FEW = 24 };
+enum { TNI_NET_OPEN = -1, TNI_NET_LONE = -2,             /* a leg without a partner yet, and one that is left to the mean */
+       TNI_NET_PLANS = 512, TNI_NET_CLASSES = 40320,    /* most plans that are kept, most different contractions         */
+       TNI_NET_ORDERS = 1 << 20, TNI_NET_FEW = 24 };    /* most orders that are looked at; so few need no merged nodes   */
 
 /* A plan and the joined network it was made for. */
 typedef struct tni_net_known { tn_plan *plan; uint64_t hash; tni_net_joined of; } tni_net_known;
@@ -209,11 +211,15 @@ static tn_tensor *tni_net_joined_run(tni_net_pairing *p)
     }
     plan = tni_plan_create(p->ctx, p->op, NULL, g->nodes, p->rank, p->shape, p->label, 0, NULL, &d);
     tn_tensor *t = plan ? tni_plan_run(plan, g->nodes, p->tensor, p->op) : NULL;
-    if (!plan || p->plans == tni_min(p->room, TNI_NET_PLANS) || !tni_net_joined_take(p->w, &p->known[p->plans].of, g->nodes, g->labels)) {
+    if (!plan || p->plans == tni_min(p->room, TNI_NET_PLANS)) {
         tn_plan_destroy(plan);
         return t;
     }
     tni_net_joined *of = &p->known[p->plans].of;
+    if (!tni_net_joined_take(p->w, of, g->nodes, g->labels)) {
+        tn_plan_destroy(plan);
+        return NULL;
+    }
     memcpy(of->part, g->part, sizeof *g->part * (size_t)g->nodes);
     memcpy(of->label, g->label, sizeof *g->label * (size_t)g->nodes);
     memcpy(of->color, g->color, sizeof *g->color * (size_t)g->nodes);
@@ -387,14 +393,15 @@ static tn_status tni_net_products_of(tni_net_pairing *p, tn_net *const *to, bool
 {
     const int      most = to[0]->nodes > to[1]->nodes ? to[0]->nodes : to[1]->nodes;
     const int      labels = to[0]->labels > to[1]->labels ? to[0]->labels : to[1]->labels;
-    tni_net_part  *part = (tni_net_part *)tni_take_zeroed(p->w, 2 * (int64_t)most, sizeof *part), *of_b;
+    tni_net_part  *part = (tni_net_part *)tni_take_zeroed(p->w, tni_plus(most, most), sizeof *part), *of_b;
     tn_status      s = TN_ERR_MEMORY;
     const bool     merge = symmetric && p->all > TNI_NET_FEW;
     if (part && tni_plus(labels, labels) < INT_MAX) s = tni_net_pairing_take(p, 2 * most + p->wide, 2 * labels, symmetric);
     if (s == TN_OK) s = tni_net_parts(p->w, to[0], merge, part);
     of_b = part + to[0]->nodes;                                       /* a's may have become fewer */
     if (s == TN_OK && to[1] != to[0]) s = tni_net_parts(p->w, to[1], merge, of_b);
-    if (s == TN_OK && (p->all > 1 || p->moment)) s = tni_net_number(p->ctx, p->op, part, to[0]->nodes + (to[1] != to[0] ? to[1]->nodes : 0));
+    if (s == TN_OK && (p->all > 1 || p->moment))
+        s = tni_net_number(p->ctx, p->op, part, to[0]->nodes + (to[1] != to[0] ? to[1]->nodes : 0));
     for (int j = 0; j < 3 && s == TN_OK; j++) {
         if (!(which >> j & 1)) continue;
         p->a = to[j == 2];

@@ -28,8 +28,8 @@ static option options[] = {
     FLAG_ROW("mean", OURS(mean), "ablate: replace a part by its mean instead of zero", NEVER),
     COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history, similarity: tokens of held-out text", 1, 1e9, NEVER),
     TEXT_ROW("text", OURS(text), "TEXT", "diff, similarity: a text to compare the logits on, instead of held-out text", NEVER),
-    WORDS_ROW("inputs", OURS(inputs), "text|gaussian", "similarity: text, or Gaussian vectors with the mean and covariance of the "
-              "embeddings", NEVER),
+    WORDS_ROW("inputs", OURS(inputs), "text|gaussian", "similarity: text, or Gaussian vectors with the mean and covariance of "
+              "the embeddings", NEVER),
     FLAG_ROW("checkpoints", OURS(checkpoints), "similarity: all steps of each run, as without RUN2", NEVER),
     TEXT_ROW("out", OURS(out), "FILE", "similarity: the picture, .png, .svg or .ppm; the default is similarity" PICTURE_ENDING,
              NEVER),
@@ -118,7 +118,8 @@ int circuits_main(int argc, char **argv)
         usage_error("no %s is given, expected tn circuits RUN %s %s", t->argument, t->name, t->argument);
     if (argument && !t->argument) usage_error("\"%s\" is given, expected tn circuits RUN %s", argument, t->name);
     if (arguments > 3 && t->bit != SIMILARITY)
-        usage_error("unexpected argument \"%s\", expected tn circuits RUN %s %s", argv[3], t->name, t->argument ? t->argument : "");
+        usage_error("unexpected argument \"%s\", expected tn circuits RUN %s %s", argv[3], t->name,
+                    t->argument ? t->argument : "");
     circuit_settings.others = (const char **)argv + 2;
     circuit_settings.other_count = arguments - 2;
     check_limited(&circuits_usage, limited, t->bit, WHAT_WORDS);

@@ -1,5 +1,5 @@
 /* similar.c - tn circuits similarity: how alike the functions of several models are, of every pair */
-#include "look.h"
+#include "circuits.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +17,17 @@ typedef struct similarity {
 
 /* ---- models ------------------------------------------------------------------------------------------------------------ */
 
+/* The last part of a path, a new string. */
+static char *last_part(const char *path)
+{
+    char  *all = copy_text(path);
+    size_t n = strlen(all);
+    while (n > 1 && all[n - 1] == '/') all[--n] = 0;
+    char *slash = strrchr(all, '/'), *part = copy_text(slash && slash[1] ? slash + 1 : all);
+    free(all);
+    return part;
+}
+
 /* Adds the weights of a run; of one of its steps, if m is given. */
 static void add_model(similarity *x, const subject *s, const char *path, const moment *m)
 {
@@ -32,7 +43,7 @@ static void add_model(similarity *x, const subject *s, const char *path, const m
     if (m) tn_params_read(c->m.params, tn_source_path(m->path), TN_MATCH_IGNORE_EXTRA);
     check_ctx(s->m.ctx, m ? m->path : path);
     check_finite(&c->m, m ? m->path : path);
-    char *base = base_name(path);
+    char *base = last_part(path);
     if (!m) c->name = copy_text(base);
     else if (!circuit_settings.other_count) c->name = format_text("step %lld", (long long)m->step);
     else c->name = format_text("%s %lld", base, (long long)m->step);
@@ -142,6 +153,32 @@ static void measure(similarity *x, const subject *s)
     free(order);
 }
 
+/* Leaves out models whose logits are all equal at every position, as before the first step of a training: they have no
+   direction, and no cosine. */
+static void leave_out_zeros(similarity *x)
+{
+    const int64_t M = x->count;
+    int64_t      *kept = (int64_t *)allocate((size_t)M, sizeof *kept), n = 0, at = 0;
+    for (int64_t i = 0; i < M; i++) {
+        double sum = 0;
+        for (int64_t w = 0; w < x->windows; w++) sum += x->products[(w * M + i) * M + i];
+        if (sum != 0) kept[n++] = i;
+        else report_note("Left out: %s, as its logits are all equal.", x->model[i].name);
+    }
+    for (int64_t w = 0; w < x->windows; w++)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++) x->products[at++] = x->products[(w * M + kept[i]) * M + kept[j]];
+    for (int64_t i = 0; i < n; i++) {
+        compared swapped = x->model[i];
+        x->model[i] = x->model[kept[i]];
+        x->model[kept[i]] = swapped;
+    }
+    x->count = n;
+    free(kept);
+    if (n < 2) fail("%lld of %lld models %s logits that are not all equal, expected 2 or more", (long long)n, (long long)M,
+                    n == 1 ? "has" : "have");
+}
+
 /* ---- results ----------------------------------------------------------------------------------------------------------- */
 
 /* The cosine, or the squared difference over the sum of both squares, of models i and j without window `without` (-1: of all). */
@@ -174,8 +211,9 @@ static double likeness_error(const similarity *x, int64_t i, int64_t j, bool dif
 static void report_pairs(const similarity *x)
 {
     static const column columns[] = {
-        {"model", NULL, 18, "%s"}, {"other", NULL, 18, "%s"}, {"cosine", NULL, 8, "%.5f"}, {"cosine_error", "std error", 9, "%.1e"},
-        {"difference", NULL, 10, "%.5f"}, {"difference_error", "std error", 9, "%.1e"}, {NULL, NULL, 0, NULL}
+        {"model", NULL, 16, "%s"}, {"other", NULL, 16, "%s"}, {"cosine", NULL, 8, "%.5f"},
+        {"cosine_error", "std error", 9, "%.1e"}, {"difference", NULL, 10, "%.5f"},
+        {"difference_error", "std error", 9, "%.1e"}, {NULL, NULL, 0, NULL}
     };
     report_table("pairs", NULL, columns);
     for (int64_t i = 0; i < x->count; i++)
@@ -213,15 +251,19 @@ static void draw_matrix(const similarity *x, tn_ctx *ctx, const char *out)
     tn_image_matrix_desc d;
     double              *v = (double *)allocate((size_t)(M * M), sizeof *v);
     const char         **names = (const char **)allocate((size_t)M, sizeof *names);
+    double               least = 1;
     for (int64_t i = 0; i < M; i++) names[i] = x->model[i].name;
     for (int64_t i = 0; i < M * M; i++) v[i] = floor(likeness(x, i / M, i % M, -1, false) * 100 + 0.5) / 100;
     memset(&d, 0, sizeof d);
     d.title = circuit_settings.inputs ? "Cosines of logits, Gaussian inputs" : "Cosines of logits on text";
     d.x_names = d.y_names = names;
-    d.low = -1;
+    for (int64_t i = 0; i < M * M; i++) if (!(v[i] >= least)) least = v[i];
+    d.colours = least < 0 ? TN_IMAGE_COLOURS_DIVERGING : TN_IMAGE_COLOURS_SEQUENTIAL;
+    d.low = least < 0 ? -1 : fmin(0.9, floor(10 * least) / 10);
     d.high = 1;
     d.cell = M <= 20 ? 44 : 0;
     d.numbers = true;
+    d.scale = 2;
     tn_image *image = tn_image_matrix(ctx, v, M, M, &d);
     check_ctx(ctx, "the picture");
     char *failed = write_file_with(out, BY_USER, picture_writer(out), image, ctx);
@@ -248,6 +290,7 @@ void similarity_report(subject *s, const char *other)
         else add_model(&x, s, path, NULL);
     }
     measure(&x, s);
+    leave_out_zeros(&x);
     report_matrix(&x);
     report_pairs(&x);
     draw_matrix(&x, s->m.ctx, out);
@@ -262,8 +305,7 @@ void similarity_report(subject *s, const char *other)
     report_value("positions", "%.0f", (double)(x.windows * x.length));
     report_value("seconds", "%.2f", now() - start);
     report_text("picture", out);
-    for (int64_t i = 0; i < x.count; i++) free(x.model[i].name);
-    free(x.model);
+    free(x.model);                      /* names last as long as the program: some are of models that were left out */
     free(x.products);
     free(out);
 }
