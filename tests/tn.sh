@@ -218,7 +218,7 @@ if command -v bash > /dev/null 2>&1; then
     completed "bash;zsh;fish;" completions ""
     completed "xor;digits;" demo ""
     completed "dir;" circuits d
-    completed "heads;pairs;bigrams;paths;attribute;ablate;diff;history;" circuits dir ""
+    completed "heads;pairs;bigrams;paths;attribute;ablate;diff;history;similarity;" circuits dir ""
     completed "paths;" circuits paths pat
     completed "paths;" circuits dir --json pat
     completed "file;file 2;" circuits dir diff f
@@ -1810,7 +1810,7 @@ expect 0 "Done" train text --out seen $small --layers 2 --attention bilinear,sof
 is "weights that stay" "$(cd seen && echo weights-*)" "$(for step in 00 04 08 12; do printf 'weights-000000%s.safetensors ' $step; done | sed 's/ $//')"
 same "the last of them is the model" seen/weights-00000012.safetensors seen/model.safetensors
 expect 2 "no model is given, expected tn circuits RUN heads|pairs|" circuits
-expect 2 "expected one of heads|pairs|bigrams|paths|attribute|ablate|diff|history" circuits seen
+expect 2 "expected one of heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity" circuits seen
 expect 2 "\"bigram\" is not known; did you mean bigrams?" circuits seen bigram
 expect 2 "no TOKEN is given, expected tn circuits RUN pairs TOKEN" circuits seen pairs
 expect 2 "no RUN2 is given, expected tn circuits RUN diff RUN2" circuits seen diff
@@ -1901,7 +1901,38 @@ expect 0 "steps: 4" circuits seen history
 is "steps" "$(awk '/^ +[0-9]+ / && NF > 7 && $2 !~ /^[01]\.head[01]$/ { printf "%d ", $1 }' said)" "0 4 8 12 "
 is "the last one is the model's" "$("$tn" circuits seen heads | awk '$1 == "1.1" { print $5, $6, $7, $9 }')" \
     "$(awk '$1 == 12 && $2 == "1.1" { print $5, $7, $8, $9 }' said)"
-for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history; do
+# Four steps, the first of which has no logits. Twice the logits: the same direction, and (1 + 4 - 2 * 2) / (1 + 4) of difference.
+expect 0 "models: 3" circuits seen similarity --tokens 32
+holds "a model without logits is left out" grep -q "Left out: step 0, as its logits are all equal." said
+is "pairs of three steps" "$(grep -cE '^  step [0-9]+ +step [0-9]+ ' said)" 3
+holds "their picture" [ -s similarity.png -o -s similarity.svg ]
+expect 0 "models: 6" circuits seen similarity seen --checkpoints --tokens 32 --out six.svg
+expect 0 "positions: 32" circuits seen similarity seen untrained --inputs gaussian --tokens 32 --out gaussian.svg
+is "a model is the same function as itself" "$(awk '$1 == "seen" && $2 == "seen" && NF == 6 { print $3, $5 }' said)" "1.00000 0.00000"
+is "an untrained one is another" "$(awk '$1 == "seen" && $2 == "untrained" && NF == 6 { print ($3 < 0.99), ($5 > 0.1) }' said)" "1 1
+1 1"
+expect 0 "models: 2" circuits seen similarity seen --text "the cat" --out gaussian.svg
+is "one window has no standard error" "$(awk '$1 == "seen" && $2 == "seen" && NF == 6 { print $4, $6 }' said)" "- -"
+expect 2 "unexpected argument \"c\", expected tn circuits RUN diff RUN2" circuits seen diff seen c
+expect 2 "--inputs is given, expected none with heads" circuits seen heads --inputs text
+expect 2 "--text is given, expected none with --inputs gaussian" circuits seen similarity --inputs gaussian --text the
+expect 2 "--out is x.jpg, expected" circuits seen similarity --out x.jpg
+if command -v python3 > /dev/null 2>&1; then
+    mkdir two_times && cp seen/config.json seen/tokenizer.json two_times
+    python3 - << 'END'
+import json, struct
+b = bytearray(open("seen/model.safetensors", "rb").read())
+n = struct.unpack("<Q", b[:8])[0]
+head = json.loads(b[8:8 + n])["head.w"]
+at, end = (8 + n + i for i in head["data_offsets"])
+b[at:end] = struct.pack("<%df" % ((end - at) // 4), *(2 * x for x in struct.unpack("<%df" % ((end - at) // 4), b[at:end])))
+open("two_times/model.safetensors", "wb").write(b)
+END
+    expect 0 "models: 2" circuits seen similarity two_times --tokens 32 --out two_times.svg
+    is "twice the logits" "$(awk '$1 == "seen" && $2 == "two_times" && NF == 6 { print $3, $5 }' said)" "1.00000 0.20000"
+fi
+for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history \
+    "similarity untrained --out asked.svg"; do
     if "$tn" circuits seen $asked --json > said 2>&1 && head -n 1 said | grep -qx '{' && tail -n 1 said | grep -qx '}'; then pass
     else fail "circuits seen $asked --json"; fi
     if command -v python3 > /dev/null 2>&1; then holds "JSON of $asked" python3 -m json.tool said /dev/null; fi
@@ -1927,6 +1958,8 @@ cp -r seen torn
 bytes=$(wc -c < torn/model.safetensors)
 { head -c $((bytes - 4)) seen/model.safetensors; printf '\000\000\300\177'; } > torn/model.safetensors
 expect 1 "has 1 numbers that are NaN or infinite" circuits torn heads
+expect 1 "torn: " circuits seen similarity torn
+expect 1 "single/ has the weights of 0 steps, expected 2 or more (tn train --weights-every N), or other runs" circuits single similarity
 expect 0 "Done" train text --out narrow $small --context 8 --positions learned --steps 1
 expect 0 "largest_difference: " circuits seen diff narrow --tokens 20
 expect 0 "Positions are learned" circuits narrow heads
@@ -1939,6 +1972,8 @@ expect 0 "distance_1: " circuits steep heads
 holds "shares of large scores are numbers" grep -qE '^distance_1: [01]\.[0-9]+$' said
 expect 0 "Done" train text --out other2 $small --vocab 50 --steps 1
 expect 1 "other2 has a vocabulary of 50 tokens, expected 60, that of seen" circuits seen diff other2
+expect 1 "other2 has a vocabulary of 50 tokens, expected 60, that of seen" circuits seen similarity other2
+expect 0 "models: 2" circuits seen similarity narrow --tokens 20 --out narrow.svg
 cp text text.kept && echo "tom tom" >> text
 expect 0 "The run's text is left out" circuits seen heads
 expect 1 "seen has no held-out text here, expected a TEXT" circuits seen ablate

@@ -30,6 +30,11 @@ PARTS = {
                            "build/examples/studies/text_mps --sentence 'in the beginning god created the' --out {work}"]),
     "story/model.safetensors": ((), ["build/tn train {stories} --out {work}/story --layers 2 --width 128 --heads 4 "
                                      "--context 128 --vocab 1024 --batch 16 --steps 500 --weights-every 100 --val-every 100"]),
+    "similarity.png": ((), [*("build/tn train {stories} --vocab 1024 --layers 2 --width 64 --heads 2 --attention bilinear "
+                              "--context 128 --batch 16 --steps 400 --weights-every 100 --threads 1 "
+                              f"--seed {seed} --out {{work}}/seed{seed}" for seed in (1, 2, 3)),
+                            "build/tn circuits {work}/seed1 similarity {work}/seed2 {work}/seed3 --checkpoints "
+                            "--out {work}/similarity.png"]),
     "xor.html": ((), ["build/tn demo xor --out {work}/xor.html"]),
     "digits.html": ((), ["build/tn demo digits --out {work}/digits.html"]),
     "clothes.html": (("demo/regularised.safetensors",), ["build/tn look {work}/demo/regularised.safetensors --title Clothes "
@@ -44,7 +49,7 @@ DRAWN = {name: ("demo/regularised.safetensors", f"demo/{name}.png")
          for name in ("eigenvectors", "eigenvectors_noisy", "interaction", "spectra", "training")}
 DRAWN |= {name: ("gates.png", f"{name}.png") for name in ("gates", "xor", "three")}
 DRAWN |= {name: (file, file) for name, file in (("modifier", "modifier.png"), ("regularisation", "spectra_embedding.png"),
-                                                ("sentence", "sentence1.png"))}
+                                                ("sentence", "sentence1.png"), ("similarity", "similarity.png"))}
 # Pictures of pages: name: (page, query, selectors of what is shown, width, theme, and selectors of what is left out).
 SEEN = {
     "lesson": ("xor.html", "?steps=60", "#learn", 760, "light", "#learn h2, .lead, .body > h4, .figure, .truth, "

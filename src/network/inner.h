@@ -17,6 +17,23 @@ typedef struct tni_net_box {
     uint64_t        with_rows;
     tn_net          net;
 } tni_net_box;
+
+/* A node of an inner product: `same` is equal for equal tensors, `form` for equal shapes, and `axis` for axes between which
+   the tensor is symmetric. */
+typedef struct tni_net_part { tn_tensor *tensor; uint64_t form; int same; uint8_t axis[TN_MAX_RANK]; } tni_net_part;
+
+/* Two nets joined at legs, with colours of nodes and labels, see >>net-permutations. */
+typedef struct tni_net_joined {
+    int           nodes, labels, (*label)[TN_MAX_RANK];
+    tni_net_part *part;
+    uint64_t     *color, *edge, *next, *seed;                       /* [nodes]; the others [labels] */
+} tni_net_joined;
+
+typedef struct tni_net_mapping {
+    const tni_net_joined *from, *to;
+    int                  *node, *label, *back, steps;               /* [nodes], [labels], [labels]: the inverse of label */
+    bool                 *used, shapes;                             /* [nodes] */
+} tni_net_mapping;
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */
 
@@ -43,6 +60,13 @@ TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const 
 TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx);
 TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op);
 TNI_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op);
+
+/* permute.c */
+TNI_FN uint64_t tni_net_hash(const tni_net_part *n, const double *numbers);
+TNI_FN bool tni_net_alike(const tni_net_part *p, const tni_net_part *q);
+TNI_FN uint64_t tni_net_refine(tni_net_joined *g, bool shapes);
+TNI_FN bool tni_net_maps(tni_net_mapping *m, const tni_net_joined *from, const tni_net_joined *to, bool shapes, int x, int y);
+TNI_FN tn_status tni_net_merge_all(tn_net *net, tni_net_part *part, bool *in);
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */
 

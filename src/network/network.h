@@ -116,8 +116,9 @@ TN_API tn_tensor *tn_net_apply_each(tn_ctx *ctx, const tn_net *net, tn_tensor *c
 
 typedef enum tn_net_form {
     TN_NET_SYMMETRIC = 0,       /* T replaced by its mean over all permutations of the legs of each input, which is the
-                                   same function: equal functions have equal tensors. One of two nets is permuted,
-                                   k! contractions for an input of k legs; TN_ERR_ARG above 40,320 of them       */
+                                   same function: equal functions have equal tensors. Orders of the legs in which equal
+                                   tensors meet in the same way are one contraction; TN_ERR_ARG above 40,320
+                                   different ones                                                                */
     TN_NET_AS_GIVEN             /* T as it is: one contraction. It depends on how the function is written       */
 } tn_net_form;
 /* Computes the inner product of two tensors, by contracting the networks with each other: no tensor is formed.
@@ -125,6 +126,14 @@ typedef enum tn_net_form {
 TN_API tn_status tn_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner);
 TN_API tn_status tn_net_norm(const tn_net *a, tn_net_form form, double *norm);      /* the Frobenius norm      */
 TN_API tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, double *cosine); /* NaN if one is 0 */
+
+/* Computes E[<f(x),g(x)>], the sum over outputs, exactly for inputs that are independent Gaussian vectors with this covariance
+   [n,n] and mean [n] (NULL: 0): the sum over all ways to pair the legs of each input, or to leave them to the mean, where
+   equal ones are one contraction. The orders of a and b may differ, so that E|f - g|^2 and cosines of sums of nets, such as a
+   residual stream x + attention(x), are sums of such numbers. With `constant` n is without the one. TN_ERR_SHAPE if outputs,
+   lengths of legs or `constant` differ, TN_ERR_ARG above 40,320 different contractions. Isserlis 1918; docs/math.md 20 */
+TN_API tn_status tn_net_gaussian(const tn_net *a, const tn_net *b, const tn_tensor *covariance, const tn_tensor *mean,
+                                 double *moment);
 
 /* Returns the interaction matrix of output direction u (the shape of the outputs; NULL without any), [in_0,in_1]: of
    sum_o u[o] T[o,..], for nets with two input legs (fix the others). Symmetrised if both legs are of one input. */

@@ -26,8 +26,13 @@ static option options[] = {
     COUNT_ROW("top", OURS(top), "most rows of a table; 0, the default: a number that suits it", 0, 1e9, NEVER),
     FLAG_ROW("within-null", OURS(within_null), "pairs: list pairs that chance alone would give, too", NEVER),
     FLAG_ROW("mean", OURS(mean), "ablate: replace a part by its mean instead of zero", NEVER),
-    COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history: tokens of held-out text", 1, 1e9, NEVER),
-    TEXT_ROW("text", OURS(text), "TEXT", "diff: a text to compare the logits on, instead of held-out text", NEVER),
+    COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history, similarity: tokens of held-out text", 1, 1e9, NEVER),
+    TEXT_ROW("text", OURS(text), "TEXT", "diff, similarity: a text to compare the logits on, instead of held-out text", NEVER),
+    WORDS_ROW("inputs", OURS(inputs), "text|gaussian", "similarity: text, or Gaussian vectors with the mean and covariance of "
+              "the embeddings", NEVER),
+    FLAG_ROW("checkpoints", OURS(checkpoints), "similarity: all steps of each run, as without RUN2", NEVER),
+    TEXT_ROW("out", OURS(out), "FILE", "similarity: the picture, .png, .svg or .ppm; the default is similarity" PICTURE_ENDING,
+             NEVER),
     AUTO_COUNT_ROW("length", OURS(length), "most tokens of a text; auto: the model's context", 1, 1e9, NEVER),
     FLAG_ROW("json", OURS(json), "print one object of JSON instead of tables", NEVER),
     FLAG_ROW("f32", OURS(f32), "compute in F32 instead of F64: half the memory", NEVER),
@@ -38,27 +43,31 @@ static option options[] = {
 #undef OURS
 
 /* What can be asked, as bits: an option may be of some of them only. */
-enum { HEADS = 1, PAIRS = 2, BIGRAMS = 4, PATHS = 8, ATTRIBUTE = 16, ABLATE = 32, DIFF = 64, HISTORY = 128 };
+enum { HEADS = 1, PAIRS = 2, BIGRAMS = 4, PATHS = 8, ATTRIBUTE = 16, ABLATE = 32, DIFF = 64, HISTORY = 128,
+       SIMILARITY = 256 };
 static const limited_option limited[] = {
     {"token", PATHS | ATTRIBUTE}, {"against", PATHS | ATTRIBUTE}, {"loss", PATHS | ATTRIBUTE},
     {"position", PATHS | ATTRIBUTE}, {"budget", PATHS}, {"by", PATHS}, {"patterns", PATHS}, {"delete", PATHS},
     {"block", PAIRS}, {"within-null", PAIRS}, {"common", PAIRS | BIGRAMS}, {"top", PAIRS | BIGRAMS | PATHS | ATTRIBUTE | ABLATE}, {"mean", ABLATE},
-    {"tokens", ABLATE | DIFF | HISTORY}, {"text", DIFF}, {"length", PATHS | ATTRIBUTE | ABLATE | DIFF}, {NULL, 0}
+    {"tokens", ABLATE | DIFF | HISTORY | SIMILARITY}, {"text", DIFF | SIMILARITY},
+    {"length", PATHS | ATTRIBUTE | ABLATE | DIFF | SIMILARITY}, {"inputs", SIMILARITY}, {"checkpoints", SIMILARITY},
+    {"out", SIMILARITY}, {NULL, 0}
 };
 
-#define WHAT_WORDS "heads|pairs|bigrams|paths|attribute|ablate|diff|history"
+#define WHAT_WORDS "heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity"
 
 const usage circuits_usage = {
-    "circuits", "RUN|CHECKPOINT " WHAT_WORDS " [TOKEN|TEXT|RUN2]", "what a trained model does, read from its weights",
+    "circuits", "RUN|CHECKPOINT " WHAT_WORDS " [TOKEN|TEXT|RUN2 ...]", "what a trained model does, read from its weights",
     "heads: norms, copying, distances and composition of each head. pairs TOKEN: the pairs of tokens that an MLP "
     "turns into the logit of TOKEN. bigrams [TOKEN]: what follows a token by the weights, and in the text. paths "
     "TEXT: the logit of the next token as a sum over paths. attribute TEXT: the same as a sum over the tokens of "
     "TEXT, and over heads and MLPs. ablate [TEXT]: the loss without each head and MLP. diff RUN2: how similar two "
-    "models are. history: the heads at earlier steps of the training (tn train --weights-every N).",
+    "models are. history: the heads at earlier steps of the training (tn train --weights-every N). similarity [RUN2 ...]: how "
+    "alike the logits of these models are, of every pair, as a table and a picture; without RUN2 of the steps of RUN.",
     "A token is given as its text or its number, which is #7 where 7 is a token, too. Numbers are computed in F64. "
     "Examples: tn circuits RUN heads. tn circuits RUN pairs dog --common 1000. tn circuits RUN paths \"once upon a\" "
     "--token time --delete 20. tn circuits RUN attribute \"once upon a time\" --loss.",
-    options, sizeof options / sizeof *options, 3, NULL
+    options, sizeof options / sizeof *options, 66, NULL
 };
 
 typedef struct task {
@@ -80,6 +89,7 @@ static const task tasks[] = {
     {ABLATE, "ablate", "TEXT", false, true, ablate_report},
     {DIFF, "diff", "RUN2", true, true, diff_report},
     {HISTORY, "history", NULL, false, true, run_history},
+    {SIMILARITY, "similarity", "RUN2", false, true, similarity_report},
 };
 
 static const task *find_task(const char *name)
@@ -107,6 +117,11 @@ int circuits_main(int argc, char **argv)
     if (t->needed && !argument)
         usage_error("no %s is given, expected tn circuits RUN %s %s", t->argument, t->name, t->argument);
     if (argument && !t->argument) usage_error("\"%s\" is given, expected tn circuits RUN %s", argument, t->name);
+    if (arguments > 3 && t->bit != SIMILARITY)
+        usage_error("unexpected argument \"%s\", expected tn circuits RUN %s %s", argv[3], t->name,
+                    t->argument ? t->argument : "");
+    circuit_settings.others = (const char **)argv + 2;
+    circuit_settings.other_count = arguments - 2;
     check_limited(&circuits_usage, limited, t->bit, WHAT_WORDS);
     report_begin(circuit_settings.json);
     open_subject(&s, argv[0], t->data);

@@ -1,5 +1,5 @@
-/* circuits.h - what the files of `tn circuits` share: report.c, subject.c, heads.c, pairs.c, paths.c, ablate.c, diff.c and
-   circuits.c, which has the options. tn.h says which of them calls which. */
+/* circuits.h - what the files of `tn circuits` share: report.c, subject.c, heads.c, pairs.c, paths.c, ablate.c, diff.c,
+   similar.c and circuits.c, which has the options. tn.h says which of them calls which. */
 #ifndef TN_CIRCUITS_H
 #define TN_CIRCUITS_H
 
@@ -28,10 +28,11 @@ void report_end(void);
 /* ---- subject.c ------------------------------------------------------------------------------------------------------ */
 
 typedef struct circuit_options {
-    const char *token, *against, *text, *tokenizer;
+    const char *token, *against, *text, *tokenizer, *out, **others;     /* others [other_count]: more runs */
+    int64_t     other_count;
     int64_t     block, top, position, budget, remove, tokens, common, length, threads;
-    int         by;
-    bool        json, f32, mean, no_data, patterns, loss, within_null;
+    int         by, inputs;
+    bool        json, f32, mean, no_data, patterns, loss, within_null, checkpoints;
 } circuit_options;
 extern circuit_options circuit_settings;
 
@@ -138,5 +139,6 @@ void paths_report(subject *s, const char *text);
 void attribute_report(subject *s, const char *text);
 void ablate_report(subject *s, const char *text);
 void diff_report(subject *s, const char *other);
+void similarity_report(subject *s, const char *other);
 
 #endif

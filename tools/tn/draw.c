@@ -550,7 +550,7 @@ static tn_status put_png(void *image, tn_sink sink) { return tn_image_write_png(
 static tn_status put_svg(void *image, tn_sink sink) { return tn_image_write_svg((const tn_image *)image, sink); }
 static tn_status put_ppm(void *image, tn_sink sink) { return tn_image_write_ppm((const tn_image *)image, sink); }
 
-static writer_fn writer_of(const char *path)
+writer_fn picture_writer(const char *path)
 {
     if (ends_with(path, ".svg")) return put_svg;
     if (ends_with(path, ".ppm")) return put_ppm;
@@ -593,7 +593,7 @@ int draw_main(int argc, char **argv)
     char        why[TN_WHY];
     memset(&desc, 0, sizeof desc);
     if (!arguments) usage_error("no file is given, expected tn draw %s", draw_usage.arguments);
-    if (settings.out) writer_of(settings.out);
+    if (settings.out) picture_writer(settings.out);
     check_settings(is_npy(argv[0]), name);
     check_not_model("out", settings.out, "the model", argv[0]);
     check_not_model("out", settings.out, "the tokenizer", settings.tokenizer);
@@ -618,7 +618,7 @@ int draw_main(int argc, char **argv)
     tn_image *image = d->rank == 2 ? draw_matrix(d) : draw_vector(d);
     check_ctx(d->ctx, "the picture");
     char *out = settings.out ? copy_text(settings.out) : default_out(d);
-    char *failed = write_file_with(out, settings.out ? BY_USER : BY_NAME, writer_of(out), image, d->ctx);
+    char *failed = write_file_with(out, settings.out ? BY_USER : BY_NAME, picture_writer(out), image, d->ctx);
     if (failed) fail("%s", failed);
     print("picture: %s\n", out);
     free(out);

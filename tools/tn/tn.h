@@ -34,6 +34,7 @@
        report.c                   tn circuits: tables for a terminal, or as JSON
        subject.c                  the model and its text
        heads.c pairs.c paths.c ablate.c diff.c      what it computes
+       similar.c                  how alike models and steps are, by their logits
        circuits.c                 its options
        look_page.c                tn look and tn demo: the page: JSON, arrays, the template
        look_operator.c            what an operator shows
@@ -176,6 +177,8 @@ void write_file(const char *path, const void *src, size_t bytes);
 /* Writes a file by a function of the library. Returns NULL, or a message with the path, a new string. */
 typedef tn_status (*writer_fn)(void *user, tn_sink sink);
 char *write_file_with(const char *path, path_kind kind, writer_fn writer, void *user, tn_ctx *ctx);
+/* draw.c: what writes a tn_image to a picture of this name, the value of --out; fails if the name does not end as one. */
+writer_fn picture_writer(const char *path);
 /* Fails if the disk of a folder has fewer bytes free than `name` needs. */
 void check_space(const char *name, const char *folder, double bytes);
 /* Begins a .npy file of at most 4 axes; type: "f4", "f8", "i4" or "i8". The numbers follow in this machine's order of bytes. */
