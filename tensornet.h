@@ -2043,6 +2043,9 @@ typedef struct tn_coefficients {
    (the default) they are entries of the interaction matrices with i <= j <= .., and their bound is the mean of those of the
    permutations; `unsymmetrised` takes B as its factors give it. O(out n^2 h). Any order. */
 TN_API tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out);
+/* Finds the k tuples of inputs that interact most over all outputs: the largest |B[:,i,j]| = sqrt(sum_o B[o,i,j]^2), where each
+   index has inputs only, [count,inputs]. Otherwise as above; O(min(out, h) n^2 h). */
+TN_API tn_status tn_cp_top_inputs(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out);
 TN_API void      tn_coefficients_destroy(tn_coefficients *c);                  /* frees the tensors of the result */
 
 /* Computes E[f(x) g(x)^T], [out_a,out_b], exactly for Gaussian inputs with second moment s = E[x x^T] [in,in], as for
@@ -2146,6 +2149,27 @@ typedef struct tn_certificate {
 TN_API tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out);
 TN_API void      tn_certificate_destroy(tn_certificate *c);        /* frees the operator and the tensors of the result */
 
+/* ---- distance to another answer ----------------------------------------- >>analysis-radius */
+enum { TN_RADIUS_MAX_LAYERS = 16 };
+typedef struct tn_radius {
+    tn_tensor *radius;          /* [rows,out] |d| up to which output o stays below the answer; infinity if it does for
+                                   every d, 0 for the answer itself                                             */
+    tn_tensor *answer, *rival;  /* I32 [rows] the largest output at x; the output with the least radius         */
+    tn_tensor *nearest;         /* [rows,n] the nearest input at which answer and rival are equal, NaN if there is none;
+                                   NULL for several layers                                                      */
+} tn_radius;
+/* Computes how far each row of x [rows,n] must move for the answer, its largest output, to change. One layer: the lead of the
+   answer over another output is a quadratic, whose nearest zero is found exactly, whatever its signs (secular equation on
+   its eigenpairs), so that the radius is the distance, in the Euclidean norm over all inputs; within a box it is a lower
+   bound. `count` layers, layers[0] first, each with the outputs of the one before it as inputs: a certified lower bound,
+   from the exact radius of the last layer and the Jacobian and curvature of those before it. A single output is compared
+   with 0: answer and rival are 0, and its radius is the distance to where its sign changes.
+   Computed in double, to about 1e-10 of a radius: layers of order 2, with or without `constant`. It takes an eigenproblem of
+   min(n, 2 terms) rows for each pair of outputs of which one is an answer. Owned tensors: tn_radius_destroy. TN_ERR_SHAPE
+   for layers that do not fit, TN_ERR_NONFINITE for numbers that are not finite.   docs/math.md 19; More & Sorensen 1983 */
+TN_API tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x, tn_radius *out);
+TN_API void      tn_radius_destroy(tn_radius *r);                              /* frees the tensors of the result */
+
 /* ---- features ----------------------------------------------------------- >>analysis-features */
 /* Computes how features interact: C[i,j] = d_i^T Q_u d_j for the rows d_i of a dictionary, and with a moment that times
    E[a_i a_j]: for x = sum_i a_i d_i the sum of all is the mean of u . y.
@@ -2158,6 +2182,14 @@ TN_API tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u
    the left singular vectors of V, or its independent components. tn_topk along axis 1 finds what d_i modifies most, along
    axis 0 which features modify u_l most.   w [h,n]  d [m,n]  u [h,l] -> [m,l]   Sharkey 2023, equation 16 */
 TN_API tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u);
+/* Computes default output features from data x [rows,n], as columns of length 1 of an owned [h,count]: the left singular
+   vectors of W X, by decreasing singular value, or if `independent` the directions of the independent components of W x - its
+   mean (tn_ica; NULL with its errors). count 0: all.   w [h,n], the second encoder   Sharkey 2023 */
+TN_API tn_tensor *tn_feature_basis(tn_ctx *ctx, const tn_tensor *w, const tn_tensor *x, int64_t count, bool independent);
+/* Computes the correlation coefficients of the columns of a [rows,m] and b [rows,l], such as the activations of input features
+   and the coordinates of W x in default output features: what tn_feature_modification says of a pair matters where both
+   occur together. Owned [m,l]; 0 where a column is constant. */
+TN_API tn_tensor *tn_feature_correlations(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b);
 /* Computes the modifier of an MLP of any kind on data: layer(x) = P (m(x) * features) + p. With one encoder m = act(z)/z,
    and act'(0) where z = 0, for the features z = W x + b; with two m = act(W x + b) for the features V x + c; with more m is
    the product of all encoders but the last. `features` may be NULL. With one encoder m is computed on the host and is not
@@ -2193,12 +2225,18 @@ typedef struct tn_cp_refit_desc {
     int64_t terms;              /* required: number of terms; fewer are made if fewer are independent         */
     int64_t sweeps;             /* at most this number; 0: 100                                                */
     double  tol;                /* stops when a sweep lowers the relative error by less than this; 0: 1e-6    */
+    double  sparsity;           /* factor of a penalty on the absolute numbers of the encoders, see below      */
+    int64_t starts;             /* with sparsity: number of starts, all but the first random; 0: 8             */
+    uint64_t seed;              /* of these; equal seeds give equal results                                    */
 } tn_cp_refit_desc;
 /* Fits an operator of fewer terms to the function of cp: alternating least squares of |S - S'|_F, the symmetrised tensors,
    from the factors alone. It begins with the terms that a pivoted Cholesky decomposition of their Gram matrix chooses; P is
    solved for exactly, each encoder by some steps of conjugate gradients, so that the error never rises. *error, if not NULL,
    becomes |S - S'|_F / |S|_F, which cannot be distinguished from 0 below about 1e-7. A local minimum is possible. Order 2 only.
-   It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
+   It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error.
+     With sparsity it minimises |S - S'|_F^2/|S|_F^2 + sparsity sum_h (|w_h|_1 + |v_h|_1) |p_h|/|S|_F, |w_h|_2 = |v_h|_2 = 1,
+   so that many numbers of the encoders become 0: where factors are not unique, or the tensor is one of sparse factors and
+   noise, this finds sparse ones. tol is then that of this sum, and the best of all starts by it is kept. Some 0.001 to 0.01. */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error);
 
 #endif /* TN_NO_ANALYSIS */
@@ -2909,7 +2947,7 @@ TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);    /
 /* ======================================================================
    >>text     tokens of text: WordPiece, byte-level BPE, bytes, shards
    A tokenizer converts UTF-8 to ids and back. There are three kinds.
-   Bytes need no vocabulary.
+   Bytes, and the characters of ASCII, need no vocabulary.
    WordPiece as in Hugging Face's tokenizers for the published TinyStories models: NFD, accents stripped, lower case; each
    punctuation mark and each digit is a word. A word is split into the longest pieces that the vocabulary has, from its
    start; pieces inside a word begin with ##. A word that cannot be split in this way, or of more than 100 letters, is one
@@ -2927,6 +2965,9 @@ typedef struct tn_tokenizer tn_tokenizer;
 /* Creates a tokenizer of 258 ids: one per byte, then [BOS] and [EOS]. Tokens are named <0x00> ... <0xFF>. NULL: out of
    memory. */
 TN_API tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx);
+/* Creates a tokenizer of 131 ids: the characters of ASCII, then [BOS], [EOS] and [UNK], which each other byte becomes and which
+   prints a question mark. Tokens are named a, b, ..., and <0x0A> where a character is not visible. NULL: out of memory. */
+TN_API tn_tokenizer *tn_tokenizer_create_ascii(tn_ctx *ctx);
 /* Reads a tokenizer.json of one of the kinds above; anything else is an error that names the difference. Ids must be
    0 ... n-1, each once. post_processor: none, or one special token before the text; pairs of texts are not encoded. BPE:
    pre_tokenizer ByteLevel, alone or after Split by the regular expression of GPT-2, Llama 3 or Qwen2, or after Digits;
@@ -2934,7 +2975,7 @@ TN_API tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx);
    tokenizer is freed by _destroy or with the context. NULL on error. */
 TN_API tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source);
 /* Writes a tokenizer.json, byte for byte as Hugging Face does (but WordPiece's template for pairs is always the default).
-   TN_ERR_ARG for a tokenizer of bytes, which has no file. */
+   TN_ERR_ARG for a tokenizer of bytes or of ASCII, which has no file. */
 TN_API tn_status     tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink);
 #ifndef TN_NO_STDIO
 TN_API tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path);             /* reads a file            */
@@ -3333,7 +3374,8 @@ typedef struct tn_circuit_desc {
     int64_t query, key;         /* positions. With RoPE only query - key matters; learned positions are added to tokens,
                                    OV reads at `key`; without positions they have no effect                     */
     double  norm_scale;         /* tokens in blocks after the first: the number that replaces 1/denominator of norm1, such as
-                                   its mean over a text; required there unless the model has no norms           */
+                                   its mean over texts (tn_circuit_norm_scales); required there unless the model has
+                                   no norms                                                                     */
 } tn_circuit_desc;
 /* Makes a circuit from arrays, which are copied: left[s] [rows,rank_s] and right[s] [columns,rank_s], sets 1 or 2. Functions
    that return a circuit, an operator or a net return a new, owned one; NULL on error. */
@@ -3569,6 +3611,10 @@ TN_API tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *model, tn_
    possible. */
 TN_API tn_status tn_circuit_frozen_update(tn_circuit_frozen *frozen);
 TN_API void      tn_circuit_frozen_destroy(tn_circuit_frozen *frozen);             /* frees the tensors of the result */
+/* Computes the means over texts, ids I32 [N,T], of what the norms multiply by, 1/denominator, at each position: owned
+   [2 layers + 1,T], norm1 and norm2 of each block in turn, then the last norm; ones where there is no norm. For
+   tn_circuit_frozen_update, and averaged over positions as the norm_scale of circuits and blocks. A run per text. */
+TN_API tn_tensor *tn_circuit_norm_scales(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
 
 /* What is attributed to paths: a linear function of the logits at a position. */
 typedef enum tn_circuit_aim {
@@ -3613,6 +3659,66 @@ TN_API void      tn_circuit_parts_destroy(tn_circuit_parts *parts);             
 TN_API int64_t   tn_circuit_part_name(const tn_circuit_parts *parts, int64_t i, char *dst, size_t bytes);
 /* Computes the number of paths of TN_CIRCUIT_BY_PATH: N = M + M^k after each block, M = (1 + heads) N, from N = sources. */
 TN_API double    tn_circuit_path_count(const tn_circuit_frozen *frozen, bool patterns);
+
+/* ---- a model with its norms as a ratio ---------------------------------- >>circuits-ratio
+   RMSNorm is x -> scale x, scale = 1/sqrt(mean x^2 + eps). Where all else is bilinear, squared or linear, each logit is the
+   scale of the last norm times a polynomial in variables z, in which the embeddings of a text are linear, and in the scales of
+   the other norms; and each 1/scale^2 is such a polynomial in z and the scales before it. This holds for every z, while a
+   frozen network is exact at the run alone. docs/math.md 21 */
+
+/* A sum of terms: each has `width` coefficients, times a power of each symbol. */
+typedef struct tn_circuit_polynomial {
+    tn_ctx   *ctx;
+    int64_t   symbols, width, count;    /* count: number of terms                                                */
+    uint16_t *power;            /* [count,symbols]                                                               */
+    double   *value;            /* [count,width]                                                                 */
+    int64_t   room, *slot;      /* for the library: what the arrays have room for; terms by their powers         */
+} tn_circuit_polynomial;
+typedef struct tn_circuit_ratio_desc {
+    const tn_tensor *directions; /* [m,T,dim]: the stream before block 0 is base + sum_i z_i directions[i]; NULL: m = T, and z_t
+                                    is the amplitude of the text's own embedding at position t                   */
+    const tn_tensor *base;      /* [T,dim]; NULL: what the text has there, point "embed"                         */
+    size_t           max_bytes; /* if the result can take more: TN_ERR_MEMORY before it is made; 0: 1 GiB        */
+    bool             size_only; /* makes no terms, and says how many there can be                                */
+} tn_circuit_ratio_desc;
+typedef struct tn_circuit_ratio {
+    const tn_circuit_frozen *frozen;    /* must live as long as this struct                                      */
+    int64_t  variables, symbols;        /* m; m + (2 layers + 1) T: after z the scales of norm1 of block 0 at each position,
+                                   then of norm2, and so on; the last T are those of the last norm               */
+    bool     moved;             /* directions were given: functions without z take 0, and else 1, the text itself */
+    size_t   max_bytes;
+    double   degree;            /* in z, of what the last MLP reads: 5 for each attention times k for each MLP before it */
+    double   terms_bound, bytes_bound;  /* at most: of all positions; for them and for looking them up           */
+    int64_t *count;             /* [2 layers,T] number of terms that norm1 of block 0 reads, then norm2, and so on */
+    tn_circuit_polynomial *x;   /* [T] the stream that the last MLP reads, of width dim; the first count[i,t] terms are what norm
+                                   i reads                                                                       */
+} tn_circuit_ratio;
+/* Makes it. Norms are RMSNorm before the blocks, or there are none; attention is squared or bilinear, without QK-norm,
+   head_norm and TN_ROW_SCALE_SUM; MLPs are bilinear, of any order. TN_ERR_ARG with the name of any other part, softcap and
+   x0_residual included. With e terms at position t, one more if there are biases, an attention adds C(e + 4, 5) terms and, for
+   each other position it sees, with e' terms, C(e + 1, 2) C(e' + 2, 3); an MLP of k encoders C(e + k - 1, k). These are the
+   numbers in one block whose variables are amplitudes; elsewhere equal terms are one, and there are at most as many. Making it
+   takes up to about three times the memory of the result for a while. */
+TN_API tn_status tn_circuit_ratio_of(const tn_circuit_frozen *frozen, const tn_circuit_ratio_desc *desc, tn_circuit_ratio *out);
+TN_API void      tn_circuit_ratio_destroy(tn_circuit_ratio *ratio);                /* frees what the result holds */
+/* Computes the logits at z [variables], NULL: zeros or ones, as above. -> [T,vocab], an arena tensor, and so is *symbols
+   [symbols]: z and all scales there (symbols may be NULL). With `held` the scales are those of the frozen network at any z. */
+TN_API tn_tensor *tn_circuit_ratio_logits(const tn_circuit_ratio *ratio, const tn_tensor *z, bool held, tn_tensor **symbols);
+
+typedef struct tn_circuit_terms {
+    const tn_circuit_ratio *ratio;      /* must live as long as this struct                                      */
+    tn_circuit_polynomial list;         /* of width 2: coefficient, and value of the term at z; the largest values first */
+    double whole;                       /* sum of the values                                                     */
+} tn_circuit_terms;
+/* Multiplies out the terms of a target, whose sum at z is the target there, the last norm's scale included (of
+   TN_CIRCUIT_AIM_LOSS with the softmax of the frozen network's logits); or, if target is NULL, those of 1/scale^2 of the norm
+   whose scale is `symbol`, >= variables. z as above. The number of terms is checked against the ratio's max_bytes first. */
+TN_API tn_status tn_circuit_ratio_terms(const tn_circuit_ratio *ratio, const tn_circuit_target *target, int64_t symbol,
+                                        const tn_tensor *z, tn_circuit_terms *out);
+TN_API void      tn_circuit_terms_destroy(tn_circuit_terms *terms);                /* frees what the result holds */
+/* Writes the name of term i, such as "z0^3 z1^2 0.norm1@0^3 0.norm1@1^2 norm@1", powers of variables and scales. Returns the
+   length without the final zero that the whole name needs; -1 if there is no such term. */
+TN_API int64_t   tn_circuit_term_name(const tn_circuit_terms *terms, int64_t i, char *dst, size_t bytes);
 
 /* ---- paths of the linear form, best first -------------------------------- >>circuits-search */
 enum { TN_CIRCUIT_MLP = -1, TN_CIRCUIT_SOURCE = -2, TN_CIRCUIT_TARGET = -3 };     /* instead of the number of a head */
@@ -3766,6 +3872,33 @@ typedef struct tn_circuit_alignment {
 TN_API tn_status   tn_circuit_align(tn_ctx *ctx, const tn_transformer *a, const tn_transformer *b, int64_t block,
                                     bool tokens, tn_circuit_alignment *out);
 TN_API void        tn_circuit_alignment_destroy(tn_circuit_alignment *alignment);   /* frees what the result holds */
+
+/* ---- are two models the same function? ----------------------------------- >>circuits-same */
+typedef struct tn_transformer_same_desc {
+    int64_t  tokens;            /* length of the texts; 0: 4. What holds for a length holds for shorter texts            */
+    int64_t  points;            /* random points that are tried, each with a prime of its own; 0: 3                      */
+    uint64_t seed;              /* of primes and points: chosen after the models, it makes `chance` a probability        */
+} tn_transformer_same_desc;
+typedef struct tn_transformer_same_result {
+    bool       equal;           /* whether all logits are equal, for every text of so many tokens                        */
+    int64_t    points;          /* that were to be tried                                                                 */
+    double     degree;          /* of the polynomials whose difference is tested                                         */
+    double     chance;          /* models that differ count as equal with at most this probability; 1: nothing is proved */
+    tn_tensor *text;            /* I32 [1,tokens] for which they differ, if one of 64 random texts shows it, else NULL   */
+    int64_t    position, token; /* the first logit that differs there                                                    */
+    uint64_t   prime, residue;  /* of the first point: sum_i (i + 1) logit[i] of model a mod prime, i over [tokens,vocab] */
+} tn_transformer_same_result;
+/* Decides whether two models of one vocabulary compute the same logits, whatever their widths and weights are: as
+   polynomials they are evaluated at random points of a finite field, in whole numbers without rounding. Weights count as the
+   numbers that they are, scores of heads are divided by d_qk exactly, and the sines and cosines of RoPE are those of any
+   angle: models are equal if they are equal for all of them. Models that agree on texts but not as polynomials of the
+   tokens' vectors are not `equal`, and have no `text`. TN_ERR_ARG names the first part that is no polynomial: norms,
+   QK-norm, softmax, differential attention, head_norm, TN_ROW_SCALE_SUM, a row scale by length below `tokens`, a soft cap, and
+   MLPs that are not bilinear. It takes some `tokens` modular products for each weight and point.
+   tn_transformer_same_destroy frees the text.   Schwartz 1980; Zippel 1979; docs/math.md 21 */
+TN_API tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
+                                     tn_transformer_same_result *out);
+TN_API void      tn_transformer_same_destroy(tn_transformer_same_result *result);   /* frees the text */
 #endif /* TN_NO_CIRCUITS */
 
 #ifndef TN_NO_IMAGE
@@ -32241,7 +32374,9 @@ void tn_cp_hosvd_destroy(tn_cp_hosvd_result *r)
 /* ---- largest coefficients ----------------------------------------------- >>cp-top-impl
    One output after the other, and within it one tuple of the leading inputs after the other (for order 2 there are none):
    d = P[o] * F_0[:,i_0] * .., then blocks of (diag(d) F_left)^T F_right, the sum over permutations of the inputs if
-   symmetrised, each with its bound |d * F_left[:,i]| |F_right[:,j]|. What is known is a heap, see >>tensor-select. */
+   symmetrised, each with its bound |d * F_left[:,i]| |F_right[:,j]|. What is known is a heap, see >>tensor-select.
+   For the norms over all outputs P[o] is replaced by the lengths of P's columns in d and in the bounds; the numbers of a
+   block are then roots of sums over o of squares, with d times the columns of length 1. */
 enum { TNI_TOP_BLOCK = 128 };
 
 typedef struct tni_top {
@@ -32249,9 +32384,10 @@ typedef struct tni_top {
     int64_t   blocks, skipped;              /* of products                                    */
     int64_t   left, right, lead;            /* extents; tuples of leading inputs              */
     int       groups, slot[721][TN_CP_MAX_ORDER];       /* at most 720 permutations, and the next one */
-    bool      symmetric;
+    bool      symmetric, joined;            /* joined: norms over all outputs                 */
     tni_heap  heap;
     double   *d, *scaled, *rows, *columns, *block;
+    double   *lengths, *squares;            /* of columns of P, which have length 1 then; or NULL */
     tni_terms t;
     tni_host  host;
 } tni_top;
@@ -32264,15 +32400,15 @@ static double tni_top_most(const double *norms, int64_t n)
     return most;
 }
 
-/* d [groups,terms] of output o and the leading inputs; rows [groups,left]: |d * F_left[:,i]| */
-static void tni_top_lead(tni_top *t, int64_t o, const int64_t *index)
+/* d [groups,terms] of a row of P and the leading inputs; rows [groups,left]: |d * F_left[:,i]| */
+static void tni_top_lead(tni_top *t, const double *p, const int64_t *index)
 {
     const tn_cp *cp = t->cp;
     int64_t h = cp->terms;
     for (int g = 0; g < t->groups; g++) {
         double *d = t->d + g * h, *rows = t->rows + g * t->left;
         const double *f = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
-        memcpy(d, t->t.p + o * h, sizeof *d * (size_t)h);
+        memcpy(d, p, sizeof *d * (size_t)h);
         for (int s = 0; s + 2 < cp->order; s++) {
             int64_t n = cp->in[t->slot[g][s]];
             for (int64_t i = 0; i < h; i++) d[i] *= t->t.f[t->slot[g][s]][i * n + index[s]];
@@ -32287,12 +32423,39 @@ static void tni_top_lead(tni_top *t, int64_t o, const int64_t *index)
     }
 }
 
+/* block [m,n]: coefficients of d, whose columns F_left are scaled anew unless `ready`; with `factor` [terms], of d times it. */
+static void tni_top_product(const tni_top *t, int64_t at, int64_t m, int64_t to, int64_t n, bool ready, const double *factor)
+{
+    const tn_cp  *cp = t->cp;
+    const int64_t h = cp->terms;
+    for (int g = 0; g < t->groups; g++) {
+        const double *left = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
+        double       *right = t->t.f[t->slot[g][cp->order - 1]], *scaled = t->scaled + g * h * TNI_TOP_BLOCK;
+        for (int64_t i = 0; i < h && !ready; i++) {
+            const double d = t->d[g * h + i] * (factor ? factor[i] : 1);
+            for (int64_t j = 0; j < m; j++) scaled[i * m + j] = d * (left ? left[i * t->left + at + j] : 1);
+        }
+        t->host.by->gemm(&t->host, m, n, h, 1.0 / t->groups, tni_transposed(tni_rows(scaled, m)),
+                         tni_rows(right + to, t->right), g > 0 ? 1 : 0, tni_rows(t->block, n));
+    }
+}
+
+/* block [m,n]: norms over all outputs */
+static void tni_top_norms(const tni_top *t, int64_t at, int64_t m, int64_t to, int64_t n)
+{
+    memset(t->squares, 0, sizeof(double) * (size_t)(m * n));
+    for (int64_t o = 0; o < t->cp->out; o++) {
+        tni_top_product(t, at, m, to, n, false, t->t.p + o * t->cp->terms);
+        for (int64_t i = 0; i < m * n; i++) t->squares[i] += t->block[i] * t->block[i];
+    }
+    for (int64_t i = 0; i < m * n; i++) t->block[i] = sqrt(t->squares[i]);
+}
+
 /* All blocks of one matrix [left,right], whose first coefficient has the number `base`; least: smallest i if symmetrised. */
 static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
 {
     const tn_cp *cp = t->cp;
     const double weight = 1.0 / t->groups, slack = 1e-150 * (double)cp->terms;       /* squares of less are lost in bounds */
-    int64_t h = cp->terms;
     for (int64_t at = 0; at < t->left; at += TNI_TOP_BLOCK) {
         bool    ready = false;
         int64_t m = tni_min(TNI_TOP_BLOCK, t->left - at);
@@ -32310,14 +32473,8 @@ static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
                 t->skipped++;
                 continue;
             }
-            for (int g = 0; g < t->groups; g++) {
-                const double *left = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
-                double       *right = t->t.f[t->slot[g][cp->order - 1]], *scaled = t->scaled + g * h * TNI_TOP_BLOCK;
-                for (int64_t i = 0; i < h && !ready; i++)
-                    for (int64_t j = 0; j < m; j++) scaled[i * m + j] = t->d[g * h + i] * (left ? left[i * t->left + at + j] : 1);
-                t->host.by->gemm(&t->host, m, n, h, weight, tni_transposed(tni_rows(scaled, m)), tni_rows(right + to, t->right),
-                                 g > 0 ? 1 : 0, tni_rows(t->block, n));
-            }
+            if (t->joined) tni_top_norms(t, at, m, to, n);
+            else tni_top_product(t, at, m, to, n, ready, NULL);
             ready = true;
             for (int64_t i = 0; i < m; i++)
                 for (int64_t j = 0; j < n; j++)
@@ -32332,13 +32489,13 @@ static void tni_top_search(tni_top *t)
     const tn_cp *cp = t->cp;
     int64_t      rest, index[TN_CP_MAX_ORDER];
     int     k;
-    for (int64_t o = 0; o < cp->out; o++)
+    for (int64_t o = 0; o < (t->joined ? tni_min(cp->out, 1) : cp->out); o++)
         for (int64_t lead = 0; lead < t->lead; lead++) {
             bool ascending = true;
             for (rest = lead, k = cp->order - 3; k >= 0; k--) { index[k] = rest % cp->in[k]; rest /= cp->in[k]; }
             for (k = 1; k + 2 < cp->order; k++) ascending = ascending && index[k - 1] <= index[k];
             if (t->symmetric && !ascending) continue;
-            tni_top_lead(t, o, index);
+            tni_top_lead(t, t->joined ? t->lengths : t->t.p + o * cp->terms, index);
             tni_top_matrix(t, (o * t->lead + lead) * t->left * t->right, cp->order > 2 ? index[cp->order - 3] : 0);
         }
 }
@@ -32364,18 +32521,29 @@ TNI_COLD_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int ax
     return tni_scratch_end(&w, out->index ? TN_OK : tn_ctx_status(ctx));
 }
 
-static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
+/* Makes the columns of P have length 1. */
+static void tni_top_lengths(tni_top *t)
+{
+    const int64_t h = t->cp->terms, out = t->cp->out;
+    memset(t->lengths, 0, sizeof(double) * (size_t)h);
+    for (int64_t i = 0; i < out * h; i++) t->lengths[i % h] += t->t.p[i] * t->t.p[i];
+    for (int64_t i = 0; i < h; i++) t->lengths[i] = sqrt(t->lengths[i]);
+    for (int64_t i = 0; i < out * h; i++) t->t.p[i] /= t->lengths[i % h] > 0 ? t->lengths[i % h] : 1;
+}
+
+static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out, const char *op)
 {
     const tn_cp *cp = t->cp;
     tn_ctx      *ctx = cp->ctx;
     int64_t      h = cp->terms, shape[TN_CP_MAX_ORDER + 1];
-    tni_scratch  w = tni_scratch_begin(ctx, "top");
+    tni_scratch  w = tni_scratch_begin(ctx, op);
     int          k;
     t->d = tni_take_f64(&w, t->groups, h);
     t->scaled = tni_take_f64(&w, tni_area(t->groups, h), TNI_TOP_BLOCK);
     t->rows = tni_take_f64(&w, t->groups, t->left);
     t->columns = tni_take_zeros(&w, cp->order, t->right);
     t->block = tni_take_f64(&w, TNI_TOP_BLOCK, TNI_TOP_BLOCK);
+    if (t->joined) { t->lengths = tni_take_f64(&w, 1, h); t->squares = tni_take_f64(&w, TNI_TOP_BLOCK, TNI_TOP_BLOCK); }
     t->host = tni_take_host(&w, tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right)));
     tn_status s = tni_terms_begin(&t->t, &w, cp, tni_max(1, h));
     t->heap = tni_take_heap(&w, TN_ORDER_MAGNITUDE, count);
@@ -32387,32 +32555,34 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
                 for (int64_t j = 0; j < t->right; j++)
                     t->columns[k * t->right + j] += t->t.f[k][i * t->right + j] * t->t.f[k][i * t->right + j];
         for (int64_t i = 0; i < cp->order * t->right; i++) t->columns[i] = sqrt(t->columns[i]);
+        if (t->joined && h > 0) tni_top_lengths(t);
         tni_top_search(t);
         for (shape[0] = cp->out, k = 0; k < cp->order; k++) shape[k + 1] = cp->in[k];
-        s = tni_coefficients_store(ctx, &t->heap, cp->order + 1, shape, t->t.shift, out, "top");
+        s = tni_coefficients_store(ctx, &t->heap, cp->order + !t->joined, shape + t->joined, t->t.shift, out, op);
         out->visited = t->blocks > 0 ? (double)(t->blocks - t->skipped) / (double)t->blocks : 0;
     }
     return tni_scratch_end(&w, s);
 }
 
-tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
+static tn_status tni_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, bool joined, tn_coefficients *out, const char *op)
 {
     int i;
     if (out) memset(out, 0, sizeof *out);
     if (!cp) return TN_ERR_ARG;
-    if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "top: out is NULL, expected a place for the result");
-    if (!tni_within(cp->ctx, "top", "k", k, 0, INT64_MAX)) return TN_ERR_ARG;
-    if (!unsymmetrised && !tni_cp_one_input(cp, "top")) return TN_ERR_SHAPE;
-    size_t all = (size_t)cp->out;
+    if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
+    if (!tni_within(cp->ctx, op, "k", k, 0, INT64_MAX)) return TN_ERR_ARG;
+    if (!unsymmetrised && !tni_cp_one_input(cp, op)) return TN_ERR_SHAPE;
+    size_t all = joined ? (size_t)tni_min(cp->out, 1) : (size_t)cp->out;
     for (i = 0; i < cp->order; i++)
         if (cp->in[i] > INT32_MAX || cp->out > INT32_MAX || !tni_mul_size(all, (size_t)cp->in[i], &all)
             || (uint64_t)all > INT64_MAX)
-            return tni_fail(cp->ctx, TN_ERR_SHAPE, "top: the tensor has too many coefficients, expected less than 2^63");
-    tni_scratch w = tni_scratch_begin(cp->ctx, "top");
+            return tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the tensor has too many coefficients, expected less than 2^63", op);
+    tni_scratch w = tni_scratch_begin(cp->ctx, op);
     tni_top    *t = (tni_top *)tni_take_zeroed(&w, 1, sizeof *t);
     if (!t) return TN_ERR_MEMORY;
     t->cp = cp;
     t->symmetric = !unsymmetrised;
+    t->joined = joined;
     t->right = cp->in[cp->order - 1];
     t->left = cp->order > 1 ? cp->in[cp->order - 2] : 1;
     for (t->lead = 1, i = 0; i + 2 < cp->order; i++) t->lead *= cp->in[i];
@@ -32421,8 +32591,30 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
         memcpy(t->slot[t->groups], t->slot[t->groups - 1], sizeof t->slot[0]);
         if (!tni_next_permutation(cp->order, t->slot[t->groups])) break;
     }
-    tn_status s = tni_scratch_end(&w, tni_top_run(t, tni_min(k, (int64_t)all), out));
+    tn_status s = tni_scratch_end(&w, tni_top_run(t, tni_min(k, (int64_t)all), out, op));
     if (s != TN_OK) tn_coefficients_destroy(out);
+    return s;
+}
+
+tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
+{
+    return tni_cp_top(cp, k, unsymmetrised, false, out, "top");
+}
+
+/* With P = Q R the norms are those of R, which has at most `terms` rows. */
+tn_status tn_cp_top_inputs(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
+{
+    tn_qr_result qr = TNI_ZERO;
+    tn_cp        least;
+    if (cp && cp->out > cp->terms && cp->terms > 0) {
+        least = *cp;
+        if (out) memset(out, 0, sizeof *out);
+        if (tn_qr(cp->ctx, cp->p, NULL, &qr) != TN_OK) return tn_ctx_status(cp->ctx);
+        least.p = qr.r;
+        least.out = cp->terms;
+    }
+    tn_status s = tni_cp_top(qr.r ? &least : cp, k, unsymmetrised, true, out, "top_inputs");
+    tn_qr_destroy(&qr);
     return s;
 }
 
@@ -33168,6 +33360,374 @@ void tn_certificate_destroy(tn_certificate *c)
     tni_result_end(c, sizeof *c, offsetof(tn_certificate, rank), 4);
 }
 
+/* ---- distance to another answer ----------------------------------------- >>analysis-radius-impl
+   The lead of output a over output b is a quadratic of the step d away from x. In its eigenvectors
+
+       g(d) = g0 + sum_i (2 c_i d_i + l_i d_i^2),   g0 >= 0
+
+   and the shortest d with g(d) = 0 is  d_i = -c_i/(m + l_i),  where m >= m0 = max(0, -min l) makes g zero (More & Sorensen
+   1983; one quadratic constraint has no duality gap). On the way from m0 to infinity g rises to g0. Where it is positive at
+   m0 already, the eigenvector of min l < 0 takes what is missing (the hard case); without such a vector no d exists.
+
+   All is computed in the span of the encoders' rows, in which g changes: coordinates [k], k <= min(n, 2 terms). */
+typedef struct tni_radius {
+    tni_host host;
+    int64_t  n, k, h, out, rows;            /* n: inputs, without the constant one                               */
+    double  *p, *w[2], *c[2];               /* [out,h]; [h,k] and [h]: W in coordinates, and the constant's column */
+    double  *basis;                         /* [n,k] orthonormal columns; NULL: coordinates are inputs           */
+    double  *z, *y;                         /* [rows,k] and [rows,out]: where the rows are, and their outputs    */
+    double  *radius, *step;                 /* [rows,out]; [rows,k] to the nearest input with another answer     */
+    int32_t *answer, *rival;                /* [rows]                                                            */
+    double  *a, *v, *scaled, *l, *b, *at, *d, *work;    /* of a pair of outputs: [k,k] [k,k] [h,k] and [k]       */
+} tni_radius;
+
+/* g at m = m0 + e, without eigenvectors whose m + l is 0. Fills d, unless it is NULL. */
+static double tni_lead_at(int64_t k, double sign, const double *l, const double *c, double g0, double m0, double e, double *d)
+{
+    double g = g0;
+    for (int64_t i = 0; i < k; i++) {
+        const double gap = m0 + sign * l[i] + e;
+        if (d) d[i] = gap > 0 ? -c[i] / gap : 0;
+        if (gap > 0) g -= c[i] / gap * (c[i] / gap) * (m0 + e + gap);
+    }
+    return g;
+}
+
+/* Writes the shortest d and returns its length, infinity where no d exists. */
+static double tni_shortest(int64_t k, double sign, const double *l, const double *c, double g0, double *d)
+{
+    int64_t low = 0;
+    double  e = 1, least = 0, step = 2;
+    bool    pole = false;
+    memset(d, 0, (size_t)k * sizeof *d);
+    if (!(g0 > 0)) return 0;
+    for (int64_t i = 1; i < k; i++) if (sign * l[i] < sign * l[low]) low = i;
+    const double m0 = k > 0 ? tni_max_f64(0, -sign * l[low]) : 0;
+    for (int64_t i = 0; i < k; i++) pole = pole || (m0 + sign * l[i] <= 0 && c[i] != 0);
+    const double most = tni_lead_at(k, sign, l, c, g0, m0, 0, d);
+    if (!pole && most >= 0) {
+        if (most > 1e-13 * (double)k * g0 && !(m0 > 0)) return HUGE_VAL;     /* up to rounding it touches 0 */
+        if (m0 > 0) d[low] = sqrt(most / m0);
+        return tni_frobenius(k, d);
+    }
+    while (e > 1e-300 && tni_lead_at(k, sign, l, c, g0, m0, e, NULL) > 0) e /= 2;      /* the root is in [least, step least] */
+    while (e < 1e300 && tni_lead_at(k, sign, l, c, g0, m0, 2 * e, NULL) < 0) e *= 2;
+    for (least = e; step > 1; ) {
+        const double half = sqrt(step);
+        if (!(half < step && half > 1)) break;
+        if (tni_lead_at(k, sign, l, c, g0, m0, least * half, NULL) < 0) least *= half;
+        step = half;
+    }
+    tni_lead_at(k, sign, l, c, g0, m0, least, d);
+    return tni_frobenius(k, d);
+}
+
+/* The quadratic of output a minus output b (or of a alone, b < 0): eigenvalues, eigenvectors as rows, linear part. Values
+   that are rounding errors become 0. */
+static tn_status tni_radius_pair(tni_radius *r, int64_t a, int64_t b)
+{
+    const tni_host *h = &r->host;
+    const int64_t   k = r->k;
+    double         *linear = r->at, most = 0;
+    memset(linear, 0, (size_t)k * sizeof *linear);
+    for (int64_t t = 0; t < r->h; t++) {
+        const double q = r->p[a * r->h + t] - (b < 0 ? 0 : r->p[b * r->h + t]);
+        for (int64_t i = 0; i < k; i++) r->scaled[t * k + i] = q / 2 * r->w[0][t * k + i];
+        h->by->axpy(k, q / 2 * r->c[0][t], r->w[1] + t * k, linear);
+        h->by->axpy(k, q / 2 * r->c[1][t], r->w[0] + t * k, linear);
+    }
+    h->by->gemm(h, k, k, r->h, 1, tni_transposed(tni_rows(r->scaled, k)), tni_rows(r->w[1], k), 0, tni_rows(r->a, k));
+    for (int64_t i = 0; i < k; i++)
+        for (int64_t j = 0; j <= i; j++) r->a[i * k + j] = r->a[j * k + i] = r->a[i * k + j] + r->a[j * k + i];
+    tn_status s = k > 0 ? tni_eigh(h, k, r->a, r->l, r->v, r->work) : TN_OK;
+    for (int64_t i = 0; i < k && s == TN_OK; i++) most = tni_max_f64(most, fabs(r->l[i]));
+    for (int64_t i = 0; i < k && s == TN_OK; i++) {
+        r->b[i] = h->by->dot(k, r->v + i * k, linear);
+        if (fabs(r->l[i]) <= 1e-14 * (double)k * most) r->l[i] = 0;
+    }
+    return s;
+}
+
+/* The distance of one row to where output b reaches its answer a, a sign apart from the pair's quadratic. */
+static void tni_radius_row(tni_radius *r, int64_t row, int64_t other, double sign, double lead)
+{
+    const int64_t k = r->k;
+    const double *z = r->z + row * k;
+    double       *step = r->step + row * k, most = 0;
+    for (int64_t i = 0; i < k; i++) {
+        const double along = r->host.by->dot(k, r->v + i * k, z);
+        r->at[i] = sign * (r->l[i] * along + r->b[i]);
+        most = tni_max_f64(most, fabs(r->l[i] * along) + fabs(r->b[i]));
+    }
+    for (int64_t i = 0; i < k; i++) if (fabs(r->at[i]) <= 1e-14 * most) r->at[i] = 0;
+    const double length = tni_shortest(k, sign, r->l, r->at, lead, r->d);
+    r->radius[row * r->out + other] = length;
+    const int32_t rival = r->rival[row];
+    if (rival >= 0 && !(length < r->radius[row * r->out + rival])) return;
+    r->rival[row] = (int32_t)other;
+    memset(step, 0, (size_t)k * sizeof *step);
+    if (length < HUGE_VAL) for (int64_t i = 0; i < k; i++) r->host.by->axpy(k, r->d[i], r->v + i * k, step);
+}
+
+/* All distances of the last layer, pair by pair of the outputs that are answers. */
+static tn_status tni_radius_pairs(tni_radius *r)
+{
+    tn_status s = TN_OK;
+    for (int64_t a = 0; a < r->out; a++)
+        for (int64_t b = r->out == 1 ? -1 : a + 1; b < (r->out == 1 ? 0 : r->out); b++) {
+            bool made = false;
+            for (int64_t row = 0; row < r->rows && s == TN_OK; row++) {
+                const double *y = r->y + row * r->out, lead = y[a] - (b < 0 ? 0 : y[b]);
+                if (b >= 0 && r->answer[row] != a && r->answer[row] != b) continue;
+                if (!made && (s = tni_radius_pair(r, a, b)) != TN_OK) break;
+                made = true;
+                const bool first = b < 0 ? lead >= 0 : r->answer[row] == a;
+                tni_radius_row(r, row, b < 0 ? 0 : first ? b : a, first ? 1 : -1, fabs(lead));
+            }
+        }
+    return s;
+}
+
+/* ---- bounds of the layers before the last ------------------------------- >>analysis-radius-bounds
+   A layer's output moves by at most s r + q r^2 when x moves by r: s = |J(x)|, q >= |B(d,d)| for |d| = 1. What the next layer
+   allows, t, is therefore kept where r <= 2 t/(s + sqrt(s^2 + 4 q t)). */
+typedef struct tni_flat {               /* a layer as plain arrays; encoders without the constant's column */
+    int64_t n, h, out;
+    double *p, *w[2], *c[2];            /* [out,h] [h,n] [h] */
+} tni_flat;
+
+static tn_status tni_flat_read(tni_flat *f, tni_scratch *w, const tn_cp *cp)
+{
+    const int64_t in = cp->in[0];
+    f->n = in - cp->constant;
+    f->h = cp->terms;
+    f->out = cp->out;
+    f->p = tni_take_f64(w, f->out, f->h);
+    if (!f->p) return TN_ERR_MEMORY;
+    tn_status s = tni_read_scaled(cp->ctx, w->what, "p", cp->p, f->p, NULL);
+    for (int e = 0; e < 2 && s == TN_OK; e++) {
+        f->w[e] = tni_take_f64(w, f->h, in);
+        f->c[e] = tni_take_zeros(w, f->h, 1);
+        if (w->failed) return TN_ERR_MEMORY;
+        s = tni_read_scaled(cp->ctx, w->what, e == 0 ? "f[0]" : "f[1]", cp->f[e], f->w[e], NULL);
+        for (int64_t t = 0; t < f->h && cp->constant; t++) f->c[e][t] = f->w[e][t * in + f->n];
+        if (cp->constant) tni_keep_columns(f->h, in, f->n, f->w[e], f->w[e]);
+    }
+    return s;
+}
+
+/* u[e] [rows,h] = x W_e^T + c_e, and y [rows,out] = (u[0] * u[1]) P^T */
+static void tni_flat_forward(const tni_flat *f, const tni_host *host, int64_t rows, double *x, double **u, double *more,
+                             double *y)
+{
+    for (int e = 0; e < 2; e++) {
+        for (int64_t i = 0; i < rows; i++) memcpy(u[e] + i * f->h, f->c[e], (size_t)f->h * sizeof(double));
+        host->by->gemm(host, rows, f->h, f->n, 1, tni_rows(x, f->n), tni_transposed(tni_rows(f->w[e], f->n)), 1,
+                       tni_rows(u[e], f->h));
+    }
+    for (int64_t i = 0; i < rows * f->h; i++) more[i] = u[0][i] * u[1][i];
+    host->by->gemm(host, rows, f->out, f->h, 1, tni_rows(more, f->h), tni_transposed(tni_rows(f->p, f->h)), 0,
+                   tni_rows(y, f->out));
+}
+
+/* The largest singular value of a [m,n], with a margin for rounding. */
+static tn_status tni_spectral_norm(tni_scratch *w, const tni_host *host, int64_t m, int64_t n, double *a, double *norm)
+{
+    const tni_taken *mark = w->newest;
+    const int64_t    k = tni_min(m, n);
+    const tni_mat    rows = m <= n ? tni_rows(a, n) : tni_transposed(tni_rows(a, n));
+    double *gram = tni_take_f64(w, k, k), *values = tni_take_zeros(w, tni_max(k, 1), 1), *vectors = tni_take_f64(w, k, k);
+    double *work = tni_take_f64(w, tni_eigh_work(k), 1);
+    if (w->failed) return TN_ERR_MEMORY;
+    host->by->gemm(host, k, k, tni_max(m, n), 1, rows, tni_transposed(rows), 0, tni_rows(gram, k));
+    tn_status s = k > 0 ? tni_eigh(host, k, gram, values, vectors, work) : TN_OK;
+    *norm = sqrt(tni_max_f64(0, tni_largest_of(k, values))) * (1 + 1e-12);
+    tni_scratch_release(w, mark);
+    return s;
+}
+
+/* q: |B(d,d)| <= q |d|^2, the spectral norm of the symmetric tensor's unfolding [out,n^2], from the Gram matrix P K P^T of its
+   outputs. K[s,t] = 1/2 ((w_s w_t) (v_s v_t) + (w_s v_t) (v_s w_t)) */
+static tn_status tni_flat_curvature(const tni_flat *f, tni_scratch *w, const tni_host *host, double *q)
+{
+    const tni_taken *mark = w->newest;
+    const int64_t    h = f->h, o = f->out;
+    double *g[4], *k = tni_take_f64(w, h, h), *pk = tni_take_f64(w, o, h), *gram = tni_take_f64(w, o, o);
+    for (int e = 0; e < 4; e++) g[e] = tni_take_f64(w, h, h);
+    if (w->failed) return TN_ERR_MEMORY;
+    for (int e = 0; e < 4; e++)
+        host->by->gemm(host, h, h, f->n, 1, tni_rows(f->w[e / 2], f->n), tni_transposed(tni_rows(f->w[e % 2], f->n)), 0,
+                       tni_rows(g[e], h));
+    for (int64_t i = 0; i < h * h; i++) k[i] = 0.5 * (g[0][i] * g[3][i] + g[1][i] * g[2][i]);
+    host->by->gemm(host, o, h, h, 1, tni_rows(f->p, h), tni_rows(k, h), 0, tni_rows(pk, h));
+    host->by->gemm(host, o, o, h, 1, tni_rows(pk, h), tni_transposed(tni_rows(f->p, h)), 0, tni_rows(gram, o));
+    tn_status s = tni_spectral_norm(w, host, o, o, gram, q);
+    *q = sqrt(*q);
+    tni_scratch_release(w, mark);
+    return s;
+}
+
+/* radius [rows,out]: what the layer's output may move by becomes what its input may. u: the encoders' outputs [rows,h] */
+static tn_status tni_flat_pull(const tni_flat *f, tni_scratch *w, const tni_host *host, int64_t rows, double *const *u,
+                               int64_t out, double *radius)
+{
+    const tni_taken *mark = w->newest;
+    double *rates = tni_take_f64(w, f->h, f->n), *jacobian = tni_take_f64(w, f->out, f->n), slope = 0, q = 0;
+    if (w->failed) return TN_ERR_MEMORY;
+    tn_status s = tni_flat_curvature(f, w, host, &q);
+    for (int64_t row = 0; row < rows && s == TN_OK; row++) {
+        memset(rates, 0, (size_t)(f->h * f->n) * sizeof *rates);
+        for (int64_t t = 0; t < f->h; t++)
+            for (int e = 0; e < 2; e++)
+                host->by->axpy(f->n, u[1 - e][row * f->h + t], f->w[e] + t * f->n, rates + t * f->n);
+        host->by->gemm(host, f->out, f->n, f->h, 1, tni_rows(f->p, f->h), tni_rows(rates, f->n), 0, tni_rows(jacobian, f->n));
+        s = tni_spectral_norm(w, host, f->out, f->n, jacobian, &slope);
+        for (int64_t b = 0; b < out; b++) {
+            double *r = radius + row * out + b;
+            if (*r > 0 && *r < HUGE_VAL) *r = 2 * *r / (slope + sqrt(slope * slope + 4 * q * *r));
+        }
+    }
+    tni_scratch_release(w, mark);
+    return s;
+}
+
+/* Coordinates of the last layer in the span of its encoders' 2 h rows, where these are fewer than the inputs. */
+static tn_status tni_radius_begin(tni_radius *r, tni_scratch *w, const tni_flat *f, double *x)
+{
+    const int64_t h = f->h, n = f->n, k = tni_min(n, 2 * h);
+    tn_status     s = TN_OK;
+    r->n = n;
+    r->k = k;
+    r->h = h;
+    r->p = f->p;
+    r->z = x;
+    r->a = tni_take_f64(w, k, k);
+    r->v = tni_take_f64(w, k, k);
+    r->scaled = tni_take_f64(w, h, k);
+    r->step = tni_take_zeros(w, r->rows, k);
+    r->l = tni_take_zeros(w, 4, k);
+    r->work = tni_take_f64(w, tni_eigh_work(k), 1);
+    for (int e = 0; e < 2; e++) {
+        r->w[e] = f->w[e];
+        r->c[e] = f->c[e];
+    }
+    if (w->failed) return TN_ERR_MEMORY;
+    r->b = r->l + k;
+    r->at = r->b + k;
+    r->d = r->at + k;
+    if (k == n) return TN_OK;
+    double *both = tni_take_f64(w, k, n), *inside = tni_take_f64(w, k, k), *work = tni_take_f64(w, tni_qr_work(n, k), 1);
+    r->basis = tni_take_f64(w, n, k);
+    r->z = tni_take_f64(w, r->rows, k);
+    if (w->failed) return TN_ERR_MEMORY;
+    for (int e = 0; e < 2; e++) memcpy(both + e * h * n, f->w[e], (size_t)(h * n) * sizeof(double));
+    s = tni_qr(&r->host, n, k, tni_transposed(tni_rows(both, n)), tni_rows(r->basis, k), tni_transposed(tni_rows(inside, k)),
+               work);
+    r->w[0] = inside;
+    r->w[1] = inside + h * k;
+    r->host.by->gemm(&r->host, r->rows, k, n, 1, tni_rows(x, n), tni_rows(r->basis, k), 0, tni_rows(r->z, k));
+    return s;
+}
+
+static tn_status tni_radius_answers(tni_radius *r, tn_ctx *ctx)
+{
+    for (int64_t row = 0; row < r->rows; row++) {
+        const double *y = r->y + row * r->out;
+        r->answer[row] = 0;
+        r->rival[row] = -1;
+        for (int64_t o = 0; o < r->out; o++) {
+            if (!(fabs(y[o]) < HUGE_VAL))
+                return tni_fail(ctx, TN_ERR_NONFINITE, "radius: output %lld of row %lld is not finite", (long long)o,
+                                (long long)row);
+            if (y[o] > y[r->answer[row]]) r->answer[row] = (int32_t)o;
+            r->radius[row * r->out + o] = 0;
+        }
+    }
+    return TN_OK;
+}
+
+/* The nearest inputs [rows,n]: x and the step, in inputs again. NaN where there is none. */
+static void tni_radius_nearest(const tni_radius *r, const double *x, double *nearest)
+{
+    for (int64_t row = 0; row < r->rows; row++) {
+        const int32_t rival = r->rival[row];
+        const bool    none = rival < 0 || !(r->radius[row * r->out + rival] < HUGE_VAL);
+        double       *step = r->step + row * r->k, *to = nearest + row * r->n;
+        for (int64_t i = 0; i < r->n; i++)
+            to[i] = none ? (double)NAN
+                    : x[row * r->n + i] + (r->basis ? r->host.by->dot(r->k, r->basis + i * r->k, step) : step[i]);
+    }
+}
+
+static tn_status tni_radius_run(tni_scratch *w, int count, const tn_cp *const *layers, const tn_tensor *x, tn_radius *out)
+{
+    tn_ctx    *ctx = w->ctx;
+    tni_radius r = TNI_ZERO;
+    tni_flat   f[TN_RADIUS_MAX_LAYERS] = TNI_ZERO;
+    double    *at[TN_RADIUS_MAX_LAYERS + 1], *u[TN_RADIUS_MAX_LAYERS][2];
+    int64_t    extent = 1, rows = x->shape[0];
+    tn_status  s = TN_OK;
+    at[0] = tni_take_f64(w, rows, x->shape[1]);
+    if (w->failed || (s = tni_read_scaled(ctx, "radius", "x", x, at[0], NULL)) != TN_OK) return s == TN_OK ? TN_ERR_MEMORY : s;
+    for (int l = 0; l < count && s == TN_OK; l++) {
+        s = tni_flat_read(&f[l], w, layers[l]);
+        if (s != TN_OK) return s;
+        extent = tni_max(tni_max(extent, rows), tni_max(f[l].n, tni_max(f[l].h, f[l].out)));
+    }
+    r.host = tni_take_host(w, extent);
+    r.rows = rows;
+    r.out = f[count - 1].out;
+    for (int l = 0; l < count; l++) {
+        double *more = tni_take_f64(w, rows, f[l].h);
+        for (int e = 0; e < 2; e++) u[l][e] = tni_take_f64(w, rows, f[l].h);
+        at[l + 1] = tni_take_f64(w, rows, f[l].out);
+        if (w->failed) return TN_ERR_MEMORY;
+        tni_flat_forward(&f[l], &r.host, rows, at[l], u[l], more, at[l + 1]);
+    }
+    r.y = at[count];
+    r.radius = tni_take_zeros(w, rows, r.out);
+    r.answer = (int32_t *)tni_take(w, rows, sizeof *r.answer);
+    r.rival = (int32_t *)tni_take(w, rows, sizeof *r.rival);
+    double *nearest = tni_take_f64(w, rows, f[0].n);
+    if (w->failed) return TN_ERR_MEMORY;
+    if ((s = tni_radius_begin(&r, w, &f[count - 1], at[count - 1])) == TN_OK) s = tni_radius_answers(&r, ctx);
+    if (s == TN_OK) s = tni_radius_pairs(&r);
+    for (int l = count - 1; l-- > 0 && s == TN_OK; ) s = tni_flat_pull(&f[l], w, &r.host, rows, u[l], r.out, r.radius);
+    if (s != TN_OK) return s;
+    if (count == 1) tni_radius_nearest(&r, at[0], nearest);
+    out->answer = tni_owned_counts(ctx, rows, r.answer);
+    out->rival = tni_owned_counts(ctx, rows, r.rival);
+    out->radius = tni_owned_from(ctx, 2, TNI_DIMS(rows, r.out), r.radius);
+    if (count == 1) out->nearest = tni_owned_from(ctx, 2, TNI_DIMS(rows, f[0].n), nearest);
+    return out->answer && out->rival && out->radius && (out->nearest || count > 1) ? TN_OK : tni_analysis_status(ctx);
+}
+
+tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x, tn_radius *out)
+{
+    tn_ctx *ctx = x ? x->ctx : NULL;
+    if (out) memset(out, 0, sizeof *out);
+    if (!x || !layers) return TN_ERR_ARG;
+    if (!out) return tni_fail(ctx, TN_ERR_ARG, "radius: out is NULL, expected a place for the result");
+    if (!tni_within(ctx, "radius", "count", count, 1, TN_RADIUS_MAX_LAYERS)) return TN_ERR_ARG;
+    if (!tni_is_matrix(ctx, x, "radius", "x")) return tn_ctx_status(ctx);
+    for (int l = 0; l < count; l++) {
+        const int64_t n = l > 0 && layers[l - 1] ? layers[l - 1]->out : x->shape[1];
+        if (!layers[l]) return tni_fail(ctx, TN_ERR_ARG, "radius: layers[%d] is NULL", l);
+        if (!tni_cp_is_bilinear(layers[l], "radius")) return tn_ctx_status(ctx);
+        if (layers[l]->in[0] - layers[l]->constant != n)
+            return tni_fail(ctx, TN_ERR_SHAPE, "radius: layers[%d] takes %lld inputs, expected %lld, %s", l,
+                            (long long)(layers[l]->in[0] - layers[l]->constant), (long long)n,
+                            l > 0 ? "the outputs of the layer before it" : "the columns of x");
+    }
+    if (layers[count - 1]->out < 1) return tni_fail(ctx, TN_ERR_SHAPE, "radius: the last layer has no outputs");
+    tni_scratch w = tni_scratch_begin(ctx, "radius");
+    tn_status   s = tni_scratch_end(&w, tni_radius_run(&w, count, layers, x, out));
+    if (s != TN_OK) tn_radius_destroy(out);
+    return s;
+}
+
+void tn_radius_destroy(tn_radius *r) { tni_result_end(r, sizeof *r, offsetof(tn_radius, radius), 4); }
+
 /* ---- features ----------------------------------------------------------- >>analysis-features-impl */
 
 tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
@@ -33205,6 +33765,71 @@ tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_t
     tn_tensor *rest = tn_sub(ctx, tn_full(ctx, 0, NULL, 1), tn_affine(ctx, d, w, NULL));
     rest = rest ? tn_matmul(ctx, tn_mul(ctx, rest, rest), tn_mul(ctx, u, u)) : NULL;
     return rest ? tn_sqrt(ctx, rest) : NULL;
+}
+
+tn_tensor *tn_feature_basis(tn_ctx *ctx, const tn_tensor *w, const tn_tensor *x, int64_t count, bool independent)
+{
+    tn_svd_desc   sd = TNI_ZERO;
+    tn_ica_desc   id = TNI_ZERO;
+    tn_svd_result svd = TNI_ZERO;
+    tn_ica_result ica = TNI_ZERO;
+    tn_tensor    *u = NULL;
+    if (!tni_is_matrix(ctx, w, "feature_basis", "w") || !tni_is_matrix(ctx, x, "feature_basis", "x")) return NULL;
+    if (w->shape[1] != x->shape[1])
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_basis: w is %s and x is %s, expected [h,n] and [rows,n]", TNI_SHAPE(w),
+                        TNI_SHAPE(x)), (tn_tensor *)NULL;
+    if (!tni_within(ctx, "feature_basis", "count", count, 0, INT64_MAX)) return NULL;
+    tni_scope  scope = tni_scope_begin(ctx);
+    tn_tensor *z = tn_affine(ctx, tni_view_of((tn_tensor *)x), tni_view_of((tn_tensor *)w), NULL);
+    id.components = sd.top = count;
+    if (z && !independent && tn_svd(ctx, tn_transpose(z, 0, 1), &sd, &svd) == TN_OK) u = svd.u;
+    else if (z && independent && tn_ica(ctx, z, &id, &ica) == TN_OK)
+        u = tn_div(ctx, ica.mixing, tn_sqrt(ctx, tn_sum_axis(ctx, tn_mul(ctx, ica.mixing, ica.mixing), 0)));
+    u = u ? tn_tensor_keep(tn_copy(ctx, u)) : NULL;
+    tni_scope_end(ctx, scope);
+    tn_svd_destroy(&svd);
+    tn_ica_destroy(&ica);
+    return u;
+}
+
+/* Subtracts the mean of each column of v [rows,n] and scales it to length 1; one that is constant up to rounding becomes 0. */
+static void tni_standardise(int64_t rows, int64_t n, double *v)
+{
+    for (int64_t j = 0; j < n; j++) {
+        double mean = 0, size = 0, square = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            mean += v[i * n + j] / (double)rows;
+            size = tni_max_f64(size, fabs(v[i * n + j]));
+        }
+        const double unit = size > 0 ? 1 / size : 0;
+        for (int64_t i = 0; i < rows; i++) {
+            v[i * n + j] = (v[i * n + j] - mean) * unit;
+            square += v[i * n + j] * v[i * n + j];
+        }
+        square = sqrt(square) > 1e-13 * sqrt((double)rows) ? 1 / sqrt(square) : 0;
+        for (int64_t i = 0; i < rows; i++) v[i * n + j] *= square;
+    }
+}
+
+tn_tensor *tn_feature_correlations(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b)
+{
+    if (!tni_is_matrix(ctx, a, "feature_correlations", "a") || !tni_is_matrix(ctx, b, "feature_correlations", "b")) return NULL;
+    const int64_t rows = a->shape[0], m = a->shape[1], n = b->shape[1], shape[2] = {m, n};
+    if (b->shape[0] != rows)
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_correlations: a is %s and b is %s, expected as many rows in both",
+                        TNI_SHAPE(a), TNI_SHAPE(b)), (tn_tensor *)NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "feature_correlations");
+    tni_host    host = tni_take_host(&w, tni_max(rows, tni_max(m, n)));
+    double     *x = tni_take_numbers(&w, a), *y = tni_take_numbers(&w, b), *c = tni_take_zeros(&w, m, n);
+    tn_tensor  *t = NULL;
+    if (!w.failed) {
+        tni_standardise(rows, m, x);
+        tni_standardise(rows, n, y);
+        host.by->gemm(&host, m, n, rows, 1, tni_transposed(tni_rows(x, m)), tni_rows(y, n), 0, tni_rows(c, n));
+        t = tni_owned_from(ctx, 2, shape, c);
+    }
+    tni_scratch_release(&w, NULL);
+    return t;
 }
 
 /* act(z)/z, and the slope of act where z = 0 */
@@ -33530,7 +34155,8 @@ tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor
    Terms p (x) sym(w v^T), those of the operator in capitals; rows are terms, * is elementwise.
        <S',S'> = sum N * pp^T   N = ((ww^T) * (vv^T) + (wv^T) * (vw^T))/2     <S,S'> likewise with K from w, v, W, V
    p:  N p = K P
-   w:  (pp^T * vv^T) w + (pp^T * v w^T) v = (pP^T * vV^T) W + (pP^T * vW^T) V, symmetric in w and positive semidefinite */
+   w:  (pp^T * vv^T) w + (pp^T * v w^T) v = (pP^T * vV^T) W + (pP^T * vW^T) V, symmetric in w and positive semidefinite
+   The left side minus the right is the gradient of |S - S'|^2, and changes by at most 2 |pp^T * vv^T| per change of w. */
 typedef struct tni_refit {
     tni_host host;
     int64_t  h, r, n, o;
@@ -33538,7 +34164,7 @@ typedef struct tni_refit {
     double  *p, *f[2];                       /* [r,o] [r,n] */
     double  *cross[3], *own[3];              /* [r,h] [r,r] scratch */
     double  *x[4];                           /* [r,n] scratch */
-    double   square;                         /* <S,S> */
+    double   square, sparsity;               /* <S,S> */
 } tni_refit;
 
 /* c [m,k] = a [m,n] b[k,n]^T */
@@ -33617,12 +34243,12 @@ static void tni_refit_apply(const tni_refit *t, double *v, double *x, double *y)
     tni_refit_times(t, t->r, t->n, t->own[2], v, 1, y);
 }
 
-/* Some steps of conjugate gradients for encoder k. */
-static void tni_refit_encoder(const tni_refit *t, int k)
+enum { TNI_REFIT_STEPS = 8 };
+
+/* The matrices of the equation for encoder k, and its right side in x[0]. */
+static void tni_refit_equation(const tni_refit *t, int k)
 {
-    enum { STEPS = 8 };
-    const int64_t m = t->r * t->n;
-    double *v = t->f[1 - k], *rest = t->x[0], *way = t->x[1], *y = t->x[2];
+    double *v = t->f[1 - k];
     tni_refit_gram(t, t->r, t->r, t->o, t->p, t->p, t->own[0]);
     tni_refit_gram(t, t->r, t->r, t->n, v, v, t->own[1]);
     for (int64_t i = 0; i < t->r * t->r; i++) t->own[1][i] *= t->own[0][i];
@@ -33633,14 +34259,22 @@ static void tni_refit_encoder(const tni_refit *t, int k)
         t->cross[1][i] *= t->cross[0][i];
         t->cross[2][i] *= t->cross[0][i];
     }
-    tni_refit_times(t, t->h, t->n, t->cross[1], t->F[k], 0, rest);
-    tni_refit_times(t, t->h, t->n, t->cross[2], t->F[1 - k], 1, rest);
+    tni_refit_times(t, t->h, t->n, t->cross[1], t->F[k], 0, t->x[0]);
+    tni_refit_times(t, t->h, t->n, t->cross[2], t->F[1 - k], 1, t->x[0]);
+}
+
+/* Some steps of conjugate gradients for encoder k. */
+static void tni_refit_encoder(const tni_refit *t, int k)
+{
+    const int64_t m = t->r * t->n;
+    double *v = t->f[1 - k], *rest = t->x[0], *way = t->x[1], *y = t->x[2];
+    tni_refit_equation(t, k);
     double first = t->host.by->dot(m, rest, rest);
     tni_refit_apply(t, v, t->f[k], y);
     t->host.by->axpy(m, -1, y, rest);
     memcpy(way, rest, (size_t)m * sizeof(double));
     double size = t->host.by->dot(m, rest, rest);
-    for (int64_t round = 0; round < STEPS && size > 1e-30 * first; round++) {
+    for (int64_t round = 0; round < TNI_REFIT_STEPS && size > 1e-30 * first; round++) {
         tni_refit_apply(t, v, way, y);
         double step = t->host.by->dot(m, way, y);
         if (!(step > 0)) break;
@@ -33651,6 +34285,50 @@ static void tni_refit_encoder(const tni_refit *t, int k)
         for (int64_t i = 0; i < m; i++) way[i] = rest[i] + next / size * way[i];
         size = next;
     }
+}
+
+/* Some proximal gradient steps with momentum for encoder k, whose penalty is sparsity |S| sum |p_h| |w_h|_1 (Beck & Teboulle
+   2009). A row that would become 0 keeps what it was. */
+static void tni_refit_shrink(const tni_refit *t, int k)
+{
+    const int64_t r = t->r, n = t->n;
+    double *x = t->f[k], *y = t->x[1], *slope = t->x[2], *old = t->x[3], most = 0, momentum = 1;
+    tni_refit_equation(t, k);
+    for (int64_t i = 0; i < r; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < r; j++) sum += fabs(t->own[1][i * r + j]);
+        most = tni_max_f64(most, 2 * sum);
+    }
+    memcpy(y, x, (size_t)(r * n) * sizeof *y);
+    for (int round = 0; round < TNI_REFIT_STEPS && most > 0; round++) {
+        const double next = 0.5 * (1 + sqrt(1 + 4 * momentum * momentum));
+        tni_refit_apply(t, t->f[1 - k], y, slope);
+        memcpy(old, x, (size_t)(r * n) * sizeof *old);
+        for (int64_t i = 0; i < r; i++) {
+            const double least = t->sparsity * sqrt(t->square * t->own[0][i * r + i]) / most;
+            bool         zero = true;
+            for (int64_t j = i * n; j < i * n + n; j++) {
+                const double z = y[j] - (slope[j] - t->x[0][j]) / most;
+                x[j] = fabs(z) > least ? z - (z > 0 ? least : -least) : 0;
+                zero = zero && x[j] == 0;
+            }
+            if (zero) memcpy(x + i * n, old + i * n, (size_t)n * sizeof *x);
+        }
+        for (int64_t j = 0; j < r * n; j++) y[j] = x[j] + (momentum - 1) / next * (x[j] - old[j]);
+        momentum = next;
+    }
+}
+
+/* The squared error with the penalty, relative to |S|^2; the encoders have unit rows. */
+static double tni_refit_cost(const tni_refit *t, double error)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < t->r; i++) {
+        double absolute = 0;
+        for (int64_t j = i * t->n; j < (i + 1) * t->n; j++) absolute += fabs(t->f[0][j]) + fabs(t->f[1][j]);
+        sum += absolute * tni_frobenius(t->o, t->p + i * t->o);
+    }
+    return error * error + (t->square > 0 ? t->sparsity * sum / sqrt(t->square) : 0);
 }
 
 /* <t_i, t_j> of two terms of the operator */
@@ -33705,30 +34383,65 @@ static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
     return to ? tni_cp_done(to, s) : NULL;
 }
 
-static tn_cp *tni_refit_run(const tn_cp *cp, tni_scratch *w, tni_units *u, const tn_cp_refit_desc *desc, double *error)
+/* Sweeps over the encoders, beginning with what they are. Returns the error, or with sparsity the cost; *error: the error. */
+static double tni_refit_sweeps(const tni_refit *t, const tn_cp_refit_desc *desc, double *error)
 {
     const double  tol = desc->tol > 0 ? desc->tol : 1e-6;
-    const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
     const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100;
-    double       *left = tni_take_f64(w, h, 1), before = HUGE_VAL, now = 0;
+    double        before = HUGE_VAL, now = *error = tni_refit_p(t);
+    for (int64_t sweep = 0; sweep < sweeps && now > 1e-8; sweep++) {
+        if (t->sparsity > 0 ? fabs(before - now) <= tol : !(before - now > tol)) break;
+        before = now;
+        if (t->sparsity > 0) {                  /* the penalty is that of unit rows */
+            tni_refit_shrink(t, 0);
+            tni_refit_p(t);
+            tni_refit_shrink(t, 1);
+        } else {
+            tni_refit_encoder(t, 0);
+            tni_refit_encoder(t, 1);
+        }
+        now = *error = tni_refit_p(t);
+        if (t->sparsity > 0) now = tni_refit_cost(t, now);
+    }
+    return now;
+}
+
+/* The best of several starts, all but the first random. best [3]: scratch of the sizes of p and f */
+static double tni_refit_starts(const tni_refit *t, const tn_cp_refit_desc *desc, double *const *best)
+{
+    const int64_t starts = desc->sparsity > 0 ? desc->starts > 0 ? desc->starts : 8 : 1, size[3] = {t->o, t->n, t->n};
+    double *const now[3] = {t->p, t->f[0], t->f[1]};
+    double        least = HUGE_VAL, error = 0, kept = 0;
+    for (int64_t start = 0; start < starts; start++) {
+        for (int k = 0; k < 2 && start > 0; k++) tni_random_signed(desc->seed, start, (uint32_t)k, t->r * t->n, t->f[k]);
+        const double cost = tni_refit_sweeps(t, desc, &error);
+        if (start > 0 && !(cost < least)) continue;
+        least = cost;
+        kept = error;
+        for (int k = 0; k < 3 && starts > 1; k++) memcpy(best[k], now[k], (size_t)(t->r * size[k]) * sizeof(double));
+    }
+    for (int k = 0; k < 3 && starts > 1; k++) memcpy(now[k], best[k], (size_t)(t->r * size[k]) * sizeof(double));
+    return kept;
+}
+
+static tn_cp *tni_refit_run(const tn_cp *cp, tni_scratch *w, tni_units *u, const tn_cp_refit_desc *desc, double *error)
+{
+    const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
+    double       *left = tni_take_f64(w, h, 1), *best[3];
     tni_refit     t = TNI_ZERO;
     t.h = h; t.r = r; t.n = n; t.o = o;
+    t.sparsity = desc->sparsity;
     t.P = u->p;
     t.p = tni_take_zeros(w, r, o);
     for (int k = 0; k < 2; k++) { t.F[k] = u->f[k]; t.f[k] = tni_take_zeros(w, r, n); }
     for (int k = 0; k < 4; k++) t.x[k] = tni_take_zeros(w, r, n);
     for (int k = 0; k < 3; k++) { t.cross[k] = tni_take_zeros(w, r, h); t.own[k] = tni_take_zeros(w, r, r); }
+    for (int k = 0; k < 3; k++) best[k] = tni_take_f64(w, r, k ? n : o);
     t.host = tni_take_host(w, tni_max(tni_max(h, n), o));
     if (w->failed) return NULL;
     tni_refit_begin(&t, left);
-    now = tni_refit_p(&t);
-    for (int64_t sweep = 0; sweep < sweeps && now > 1e-8 && before - now > tol; sweep++) {
-        before = now;
-        tni_refit_encoder(&t, 0);
-        tni_refit_encoder(&t, 1);
-        now = tni_refit_p(&t);
-    }
-    tn_cp *to = tni_refit_done(&t, cp);
+    const double now = tni_refit_starts(&t, desc, best);
+    tn_cp       *to = tni_refit_done(&t, cp);
     if (to && error) *error = now;
     return to;
 }
@@ -33743,7 +34456,10 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error)
     if (desc->terms < 1)
         return tni_fail(cp->ctx, TN_ERR_ARG, "refit: terms is %lld, expected at least 1", (long long)desc->terms), (tn_cp *)NULL;
     if (!tni_within(cp->ctx, "refit", "sweeps", desc->sweeps, 0, INT64_MAX)) return NULL;
-    if (!(desc->tol >= 0)) return tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g, expected 0 or more", desc->tol), (tn_cp *)NULL;
+    if (!(desc->tol >= 0) || !(desc->sparsity >= 0 && desc->sparsity < HUGE_VAL))
+        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g and sparsity %g, expected 0 or more", desc->tol, desc->sparsity),
+               (tn_cp *)NULL;
+    if (!tni_within(cp->ctx, "refit", "starts", desc->starts, 0, INT64_MAX)) return NULL;
     if (!tni_decomp_fits(cp->ctx, "refit", cp->terms, tni_max(cp->in[0], cp->terms))) return NULL;
     tni_scratch w = tni_scratch_begin(cp->ctx, "refit");
     if (tni_units_read(&u, &w, cp) == TN_OK && tni_units_fit(&u, "refit")) to = tni_refit_run(cp, &w, &u, desc, error);
@@ -41406,7 +42122,8 @@ typedef struct tni_bpe_merge { int32_t left, right, id; } tni_bpe_merge;
 
 struct tn_tokenizer {
     tni_owned   owned;
-    bool        bytes;                  /* ids 0 ... 255 are bytes; of the fields below only names is used     */
+    int         bytes;                  /* ids 0 ... bytes - 1 are bytes: 256, 128 of ASCII, or 0. Not 0: of the fields below
+                                           only names is used                                                  */
     int64_t     bos, eos, unk;
     bool        bos_first;              /* the file has a template that puts bos first                         */
     int64_t     longest;                /* letters of a word that is not [UNK]                                 */
@@ -41913,30 +42630,36 @@ TNI_FN void tni_tokenizer_finish(tn_tokenizer *t)
     t->eos = tn_tokenizer_id(t, "[EOS]");
 }
 
-tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx)
+/* The bytes below `bytes`, 256 or 128, then [BOS], [EOS] and, if there are other bytes, [UNK]. */
+static tn_tokenizer *tni_tokenizer_of_bytes(tn_ctx *ctx, int bytes)
 {
+    static const char special[3][6] = {"[BOS]", "[EOS]", "[UNK]"}, hex[] = "0123456789ABCDEF";
     tn_tokenizer *t = ctx ? tni_tokenizer_new(ctx) : NULL;
     bool          ok = t != NULL;
-    for (int64_t id = 0; ok && id < 258; id++) {
-        static const char hex[] = "0123456789ABCDEF";
+    for (int id = 0; ok && id < bytes + 2 + (bytes < 256); id++) {
         char name[8] = "<0x00>";
         name[3] = hex[id >> 4 & 15];
         name[4] = hex[id & 15];
-        if (id >= 256) memcpy(name, id == 256 ? "[BOS]" : "[EOS]", 6);
+        if (id >= bytes) memcpy(name, special[id - bytes], 6);
+        else if (bytes < 256 && id > ' ' && id < 127) { name[0] = (char)id; name[1] = 0; }
         ok = tni_names_grow(t) && tni_token_set(t, id, name, strlen(name));
     }
     if (!ok) return tn_tokenizer_destroy(t), (tn_tokenizer *)NULL;
-    t->bytes = true;
-    t->bos = 256;
-    t->eos = 257;
+    t->bytes = bytes;
+    t->bos = bytes;
+    t->eos = bytes + 1;
+    if (bytes < 256) t->unk = bytes + 2;
     return t;
 }
+
+tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx) { return tni_tokenizer_of_bytes(ctx, 256); }
+tn_tokenizer *tn_tokenizer_create_ascii(tn_ctx *ctx) { return tni_tokenizer_of_bytes(ctx, 128); }
 
 int64_t tn_tokenizer_count(const tn_tokenizer *t)    { return t ? (int64_t)t->names.count : 0; }
 int64_t tn_tokenizer_bos(const tn_tokenizer *t)      { return t ? t->bos : -1; }
 int64_t tn_tokenizer_eos(const tn_tokenizer *t)      { return t ? t->eos : -1; }
 int64_t tn_tokenizer_unk(const tn_tokenizer *t)      { return t ? t->unk : -1; }
-bool    tn_tokenizer_is_bytes(const tn_tokenizer *t) { return t && t->bytes; }
+bool    tn_tokenizer_is_bytes(const tn_tokenizer *t) { return t && t->bytes == 256; }
 
 const char *tn_tokenizer_token(const tn_tokenizer *t, int64_t id)
 {
@@ -42321,7 +43044,10 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
     if (bos == TN_BOS_FIRST) tni_encode_put(&e, t->bos, 0, 0);
     if (t->bpe.is) { if (!tni_bpe_encode(t, text, 0, bytes, 0, &e)) return -1; }
     else if (!t->bytes) tni_encode_text(t, text, bytes, &e);
-    else for (size_t i = 0; i < bytes; i++) tni_encode_put(&e, (unsigned char)text[i], i, i + 1);
+    else for (size_t i = 0; i < bytes; i++) {
+        const int byte = (unsigned char)text[i];
+        tni_encode_put(&e, byte < t->bytes ? byte : t->unk, i, i + 1);
+    }
     return e.n;
 }
 
@@ -42409,6 +43135,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
             return tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %lld is %d, expected 0 to %lld", (long long)i, ids[i],
                             (long long)tn_tokenizer_count(t) - 1), -1;
         if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
+        else if (t->bytes && ids[i] == t->unk) tni_text_add(&v.out, "?", 1);
         else if (t->bytes) { char byte = (char)ids[i]; tni_text_add(&v.out, &byte, 1); }
         else if (t->bpe.is) tni_bpe_print(&v.out, tn_tokenizer_token(t, ids[i]));
         else tni_speak(&v, tn_tokenizer_token(t, ids[i]));
@@ -43059,7 +43786,8 @@ tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
     tni_writer w;
     if (!t) return TN_ERR_ARG;
     tn_ctx *ctx = t->owned.ctx;
-    if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: it is the one of bytes, expected a vocabulary to write");
+    if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: it is the one of %s, expected a vocabulary to write",
+                                  t->bytes == 256 ? "bytes" : "ASCII");
     tni_pretty p = TNI_ZERO;
     tni_pretty_any(&p, t);                                   /* once to measure it */
     size_t      bytes = p.t.length + 1;
@@ -47784,6 +48512,50 @@ tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids
     return tni_analysis_status(ctx);
 }
 
+/* sum [2 layers + 1,T] += factor * what the norms of one text multiply by; taps: `count` that read them into x */
+static bool tni_norm_scales_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, const tn_tap *taps, tn_tensor **x,
+                               int64_t count, double factor, double *sum, double *one)
+{
+    const int64_t T = ids ? ids->shape[1] : 0;
+    if (!ids || !tn_transformer_run(ctx, m, ids, taps, count)) return false;
+    for (int64_t i = 0; i < count; i++) {
+        if (tn_read(x[i], TN_F64, one, T) != TN_OK) return false;
+        for (int64_t t = 0; t < T; t++) sum[i * T + t] += factor * one[t];
+    }
+    return true;
+}
+
+tn_tensor *tn_circuit_norm_scales(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
+{
+    if (!tni_model_given(ctx, m, ids, "ids", "circuit_norm_scales")) return NULL;
+    const int64_t N = ids->shape[0], T = ids->shape[1], rows = 2 * m->desc.layers + 1;
+    const int64_t count = m->desc.no_norm ? 0 : rows - (m->desc.norm_place == TN_PLACE_POST);
+    if (N < 1 || T < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "circuit_norm_scales: ids are %s, expected [texts,tokens], at least one of each",
+                        TNI_SHAPE(ids)), (tn_tensor *)NULL;
+    tni_scratch     w = tni_scratch_begin(ctx, "circuit_norm_scales");
+    tn_tensor     **x = (tn_tensor **)tni_take(&w, rows, sizeof *x), *t = NULL;
+    tn_tap         *taps = (tn_tap *)tni_take(&w, rows, sizeof *taps);
+    tni_point_name *names = (tni_point_name *)tni_take(&w, rows, sizeof *names);
+    double         *sum = tni_take_zeros(&w, rows, T), *one = tni_take_f64(&w, 1, T);
+    bool            done = !w.failed;
+    for (int64_t i = 0; done && i < rows; i++) {
+        names[i] = tni_point_named(i + 1 < rows ? i / 2 : -1, i + 1 == rows ? "norm" : i % 2 ? "norm2" : "norm1", ".scale");
+        taps[i].points = names[i].s;
+        taps[i].fn = tn_tap_read;
+        taps[i].user = &x[i];
+    }
+    for (int64_t k = 0; done && k < N && count > 0; k++) {
+        const tni_scope scope = tni_scope_begin(ctx);
+        done = tni_norm_scales_of(ctx, m, tn_slice(ids, 0, k, k + 1), taps, x, count, 1 / (double)N, sum, one);
+        tni_scope_end(ctx, scope);
+    }
+    for (int64_t i = count * T; done && i < rows * T; i++) sum[i] = 1;
+    if (done) t = tni_owned_from(ctx, 2, TNI_DIMS(rows, T), sum);
+    tni_scratch_release(&w, NULL);
+    return t;
+}
+
 void tn_circuit_frozen_destroy(tn_circuit_frozen *f)
 {
     if (!f || !f->ctx) return;
@@ -47976,7 +48748,7 @@ TNI_COLD_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
 }
 
 /* weights [1,vocab] of the logits, and their covector [n+1] on the last residual stream at the target's position */
-static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op)
+TNI_COLD_FN tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op)
 {
     const int64_t V = f->u->shape[0];
     const bool    two = target->aim == TN_CIRCUIT_AIM_DIFFERENCE;
@@ -48828,6 +49600,564 @@ void tn_circuit_ablation_destroy(tn_circuit_ablation *d)
     tni_result_end(d, sizeof *d, offsetof(tn_circuit_ablation, path), 3);
 }
 
+/* ---- a model with its norms as a ratio ---------------------------------- >>circuits-ratio-impl
+   The residual stream at a position is a polynomial whose coefficients are vectors, in the variables z and in one symbol for
+   the scale of each norm at each position: what reads the normed stream multiplies each term by the symbol. A stage, attention
+   or MLP, appends its terms, each with a new symbol, and changes none of the earlier ones: the first count[i,t] terms of
+   position t are what norm i reads, and its scale follows from their values. In double on the host. docs/math.md 21 */
+
+typedef tn_circuit_polynomial tni_poly;
+
+static tni_poly tni_poly_begin(tn_ctx *ctx, int64_t symbols, int64_t width)
+{
+    tni_poly p = {ctx, symbols, width, 0, NULL, NULL, 0, NULL};
+    return p;
+}
+
+static void tni_poly_end(tni_poly *p)
+{
+    const size_t room = (size_t)p->room;
+    tni_free(p->ctx, p->power, room * (size_t)p->symbols * sizeof *p->power);
+    tni_free(p->ctx, p->value, room * (size_t)p->width * sizeof *p->value);
+    tni_free(p->ctx, p->slot, 2 * room * sizeof *p->slot);
+    *p = tni_poly_begin(p->ctx, p->symbols, p->width);
+}
+
+/* The slot of these powers, which is free if no term has them. */
+static int64_t *tni_poly_slot(const tni_poly *p, const uint16_t *power)
+{
+    const int64_t last = 2 * p->room - 1;
+    uint64_t      h = 14695981039346656037u;
+    for (int64_t i = 0; i < p->symbols; i++) h = (h ^ power[i]) * 1099511628211u;
+    int64_t i = (int64_t)((h ^ h >> 29) & (uint64_t)last);
+    while (p->slot[i]
+           && memcmp(p->power + (p->slot[i] - 1) * p->symbols, power, (size_t)p->symbols * sizeof *power) != 0)
+        i = (i + 1) & last;
+    return &p->slot[i];
+}
+
+static bool tni_poly_grow(tni_poly *p)
+{
+    tni_poly more = *p;
+    more.room = tni_max(2 * p->room, 1);
+    more.power = (uint16_t *)tni_array(p->ctx, tni_area(more.room, p->symbols), sizeof *more.power, "circuit_ratio");
+    more.value = (double *)tni_array(p->ctx, tni_area(more.room, p->width), sizeof *more.value, "circuit_ratio");
+    more.slot = (int64_t *)tni_array(p->ctx, tni_area(more.room, 2), sizeof *more.slot, "circuit_ratio");
+    if (!more.power || !more.value || !more.slot) return tni_poly_end(&more), false;
+    memset(more.slot, 0, 2 * (size_t)more.room * sizeof *more.slot);
+    if (p->count > 0) {
+        memcpy(more.power, p->power, (size_t)(p->count * p->symbols) * sizeof *more.power);
+        memcpy(more.value, p->value, (size_t)(p->count * p->width) * sizeof *more.value);
+    }
+    for (int64_t i = 0; i < p->count; i++) *tni_poly_slot(&more, more.power + i * p->symbols) = i + 1;
+    tni_poly_end(p);
+    *p = more;
+    return true;
+}
+
+/* The value [width] of the term with the powers of a and b (NULL: none) and of a symbol (< 0: none), which begins at 0; with
+   `apart` of a new one in any case. */
+static double *tni_poly_term(tni_poly *p, const uint16_t *a, const uint16_t *b, int64_t symbol, bool apart)
+{
+    if (p->count == p->room && !tni_poly_grow(p)) return NULL;
+    uint16_t *power = p->power + p->count * p->symbols;
+    for (int64_t i = 0; i < p->symbols; i++) power[i] = (uint16_t)((a ? a[i] : 0) + (b ? b[i] : 0) + (i == symbol));
+    int64_t *slot = tni_poly_slot(p, power);
+    if (*slot && !apart) return p->value + (*slot - 1) * p->width;
+    double *value = p->value + p->count++ * p->width;
+    *slot = p->count;
+    memset(value, 0, (size_t)p->width * sizeof *value);
+    return value;
+}
+
+/* Adds factor * a * b to `out`. Values are arrays of `groups` rows: of two equally long rows the scalar product is one number
+   of out; else a has one number for each row of b. */
+static bool tni_poly_product(const tni_poly *a, const tni_poly *b, int64_t groups, bool dot, double factor, tni_poly *out)
+{
+    const int64_t n = b->width / groups;
+    for (int64_t i = 0; i < a->count; i++) for (int64_t j = 0; j < b->count; j++) {
+        const double *x = a->value + i * a->width, *y = b->value + j * b->width;
+        double       *to = tni_poly_term(out, a->power + i * a->symbols, b->power + j * b->symbols, -1, false);
+        if (!to) return false;
+        for (int64_t g = 0; g < groups; g++) {
+            if (dot) to[g] += factor * tni_dot_f64(x + g * n, y + g * n, n);
+            else for (int64_t k = 0; k < n; k++) to[g * n + k] += factor * x[g] * y[g * n + k];
+        }
+    }
+    return true;
+}
+
+/* Adds w z + bias to x, as new terms, of the first `count` terms of z.   w [n,width of z], NULL: identity   bias [n] or NULL */
+static bool tni_poly_append(const tni_poly *z, int64_t count, const double *w, const double *bias, tni_poly *x)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const double *from = z->value + i * z->width;
+        double       *to = tni_poly_term(x, z->power + i * z->symbols, NULL, -1, true);
+        for (int64_t r = 0; r < x->width && to; r++) to[r] = w ? tni_dot_f64(w + r * z->width, from, z->width) : from[r];
+        if (!to) return false;
+    }
+    double *to = bias ? tni_poly_term(x, NULL, NULL, -1, true) : NULL;
+    if (to) memcpy(to, bias, (size_t)x->width * sizeof *to);
+    return to || !bias;
+}
+
+/* The symbol of the scale of norm i at position t, -1 without norms */
+static int64_t tni_ratio_scale(const tn_circuit_ratio *r, int64_t i, int64_t t)
+{
+    return r->frozen->model->desc.no_norm ? -1 : r->variables + i * r->frozen->tokens + t;
+}
+
+/* out = w [scale x; 1], of the width `rows`.   w [rows,n+1] */
+static bool tni_ratio_read(const tni_poly *x, int64_t scale, const double *w, int64_t rows, tni_poly *out)
+{
+    const int64_t n = x->width;
+    bool          constant = false;
+    *out = tni_poly_begin(x->ctx, x->symbols, rows);
+    for (int64_t k = 0; k < x->count; k++) {
+        double *to = tni_poly_term(out, x->power + k * x->symbols, NULL, scale, false);
+        for (int64_t i = 0; i < rows && to; i++) to[i] += tni_dot_f64(w + i * (n + 1), x->value + k * n, n);
+        if (!to) return false;
+    }
+    for (int64_t i = 0; i < rows; i++) constant |= w[i * (n + 1) + n] != 0;
+    double *to = constant ? tni_poly_term(out, NULL, NULL, -1, false) : NULL;
+    for (int64_t i = 0; i < rows && to; i++) to[i] += w[i * (n + 1) + n];
+    return to || !constant;
+}
+
+/* The matrices of queries and keys of block l at position t, rotated: [2s heads d,n+1] */
+static double *tni_ratio_rotated(const tn_circuit_frozen *f, int64_t l, int64_t t, tni_scratch *scratch)
+{
+    const tn_attention_desc *d = &f->model->blocks[l].attn.desc;
+    const tn_rope_desc       rope = tni_attention_rope(d, t, false);
+    tn_tensor    *w = f->block[l].qk;
+    const int64_t rows = w->shape[0], columns = w->shape[1];
+    w = tn_reshape(tn_copy(f->ctx, tn_transpose(w, 0, 1)), 4, TNI_DIMS(columns, 1, rows / d->d_qk, d->d_qk));
+    w = w ? tn_reshape_2d(tn_rope(f->ctx, w, &rope), columns, rows) : NULL;
+    w = w ? tn_copy(f->ctx, tn_transpose(w, 0, 1)) : NULL;
+    return w ? tni_take_numbers(scratch, w) : NULL;
+}
+
+/* Adds what a position reads from another one to z. q: its queries, k: keys of the other, one of each set */
+static bool tni_ratio_pair(int64_t heads, int sets, const tni_poly *q, const tni_poly *k, const tni_poly *v, double mask,
+                           tni_poly *z)
+{
+    tni_poly s[2], p = tni_poly_begin(z->ctx, z->symbols, heads);
+    s[0] = s[1] = p;
+    bool done = tni_poly_product(&q[0], &k[0], heads, true, 1, &s[0])
+             && (sets == 1 || tni_poly_product(&q[1], &k[1], heads, true, 1, &s[1]))
+             && tni_poly_product(&s[0], &s[sets - 1], heads, false, mask, &p) && tni_poly_product(&p, v, heads, false, 1, z);
+    tni_poly_end(&s[0]);
+    tni_poly_end(&s[1]);
+    tni_poly_end(&p);
+    return done;
+}
+
+/* The attention of block l. At each position `all` has its queries, keys (of each set) and values. */
+static bool tni_ratio_attention(tn_circuit_ratio *r, int64_t l)
+{
+    const tn_circuit_frozen       *f = r->frozen;
+    const tn_circuit_frozen_block *b = &f->block[l];
+    const tn_attention_desc       *d = &f->model->blocks[l].attn.desc;
+    const int     sets = d->kind == TN_ATTENTION_BILINEAR ? 2 : 1, each = 2 * sets + 1;
+    const int64_t T = f->tokens, n = d->dim, rows = d->heads * d->d_qk, width = d->heads * d->d_v;
+    tni_scratch   w = tni_scratch_begin(f->ctx, "circuit_ratio");
+    double       *v = tni_take_numbers(&w, b->v), *o = tni_take_numbers(&w, b->o), *mask = tni_take_numbers(&w, b->mask);
+    double       *ob = b->ob ? tni_take_numbers(&w, b->ob) : NULL, *qk;
+    tni_poly     *all = (tni_poly *)tni_take(&w, tni_area(T, each), sizeof *all);
+    bool          done = !w.failed;
+    const int64_t polynomials = done ? T * each : 0;
+    for (int64_t i = 0; i < polynomials; i++) all[i] = tni_poly_begin(f->ctx, r->symbols, rows);
+    for (int64_t t = 0; t < T && done; t++) {
+        tni_taken    *mark = w.newest;
+        const int64_t scale = tni_ratio_scale(r, 2 * l, t);
+        done = (qk = tni_ratio_rotated(f, l, t, &w)) && tni_ratio_read(&r->x[t], scale, v, width, &all[t * each + 2 * sets]);
+        for (int i = 0; i < 2 * sets && done; i++)
+            done = tni_ratio_read(&r->x[t], scale, qk + i * rows * (n + 1), rows, &all[t * each + i]);
+        tni_scratch_release(&w, mark);
+    }
+    for (int64_t t = 0; t < T && done; t++) {
+        tni_poly z = tni_poly_begin(f->ctx, r->symbols, width);
+        for (int64_t s = 0; s < T && done; s++)
+            if (mask[t * T + s] != 0)
+                done = tni_ratio_pair(d->heads, sets, &all[t * each], &all[s * each + sets], &all[s * each + 2 * sets],
+                                      mask[t * T + s], &z);
+        done = done && tni_poly_append(&z, z.count, o, ob ? ob + t * n : NULL, &r->x[t]);
+        tni_poly_end(&z);
+    }
+    for (int64_t i = 0; i < polynomials; i++) tni_poly_end(&all[i]);
+    tni_scratch_release(&w, NULL);
+    return done;
+}
+
+/* Adds what the MLP of block l adds at position t to x. */
+static bool tni_ratio_mlp(const tn_circuit_ratio *r, int64_t l, int64_t t, tni_poly *x)
+{
+    const tn_circuit_frozen_block *b = &r->frozen->block[l];
+    const int64_t k = b->w->shape[0], h = b->w->shape[1] - 1, scale = tni_ratio_scale(r, 2 * l + 1, t);
+    tni_scratch   scratch = tni_scratch_begin(x->ctx, "circuit_ratio");
+    double       *w = tni_take_numbers(&scratch, b->w), *p = tni_take_numbers(&scratch, b->p);
+    double       *pb = b->pb ? tni_take_numbers(&scratch, b->pb) : NULL;
+    tni_poly      y = tni_poly_begin(x->ctx, x->symbols, h), z = y, made = y;
+    bool          done = !scratch.failed && tni_ratio_read(x, scale, w, h, &y);
+    for (int64_t e = 1; e < k && done; e++) {
+        done = tni_ratio_read(x, scale, w + e * (h + 1) * (x->width + 1), h, &z) && tni_poly_product(&y, &z, h, false, 1, &made);
+        tni_poly_end(&y);
+        tni_poly_end(&z);
+        y = made;
+        made = z;
+    }
+    done = done && tni_poly_append(&y, y.count, p, pb ? pb + t * x->width : NULL, x);
+    tni_poly_end(&y);
+    tni_poly_end(&z);
+    tni_scratch_release(&scratch, NULL);
+    return done;
+}
+
+/* ---- making it ---------------------------------------------------------- >>circuits-ratio-make */
+
+static double tni_binomial(double n, double k)
+{
+    double c = 1;
+    for (double i = 1; i <= k && c < HUGE_VAL; i++) c *= (n - k + i) / i;
+    return c;
+}
+
+/* The largest numbers of terms that the blocks can make of those of x: c [4T], of which c[0..T) are these numbers, and the
+   next T those of their products of scales, each of which has at most all monomials of the variables up to a degree. */
+static bool tni_ratio_bound(tn_circuit_ratio *r, double *c)
+{
+    const tn_circuit_frozen   *f = r->frozen;
+    const tn_transformer_desc *d = &f->model->desc;
+    const int64_t T = f->tokens;
+    const double  m = (double)r->variables;
+    tni_scratch   w = tni_scratch_begin(f->ctx, "circuit_ratio");
+    for (int64_t t = 0; t < T; t++) { c[t] = (double)r->x[t].count; c[T + t] = 1; }
+    for (int64_t stage = 0; stage < 2 * f->layers - 1; stage++) {
+        const tn_circuit_frozen_block *b = &f->block[stage / 2];
+        const bool   mlp = stage % 2 != 0;
+        const double k = mlp ? (double)b->w->shape[0] : 5, bias = mlp ? b->pb != NULL : b->ob != NULL;
+        double      *mask = tni_take_numbers(&w, b->mask), sum[2];
+        r->degree *= k;
+        const double each = tni_binomial(m + r->degree, m < r->degree ? m : r->degree);
+        for (int64_t t = 0; t < T && mask; t++) {
+            for (int i = 0; i < 2; i++) {
+                const double *from = c + i * T, one = mlp ? d->mlp_bias : d->attn_bias;
+                sum[i] = 0;
+                for (int64_t s = 0; s < T; s++) {
+                    if (mlp ? s != t : mask[t * T + s] == 0) continue;
+                    if (s == t) sum[i] += tni_binomial(from[t] + one + k - 1, k);
+                    else sum[i] += tni_binomial(from[t] + one + 1, 2) * tni_binomial(from[s] + one + 2, 3);
+                }
+            }
+            const double most = (d->no_norm ? 1 : sum[1]) * each;
+            c[2 * T + t] = c[t] + bias + (sum[0] < most ? sum[0] : most);
+            c[3 * T + t] = c[T + t] + bias + sum[1];
+        }
+        memcpy(c, c + 2 * T, 2 * (size_t)T * sizeof *c);
+    }
+    for (int64_t t = 0; t < T; t++) r->terms_bound += c[t];
+    r->bytes_bound = 2 * r->terms_bound * (double)(8 * d->dim + 2 * r->symbols + 16);
+    r->bytes_bound += (double)T * (double)(sizeof *r->x + 16 * (size_t)f->layers);
+    return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : TN_OK) == TN_OK;
+}
+
+static bool tni_ratio_fits(const tn_circuit_ratio *r, const char *what, double terms, double width, double bytes)
+{
+    if (bytes <= (double)r->max_bytes) return true;
+    return tni_fail(r->frozen->ctx, TN_ERR_MEMORY, "circuit_ratio: the %s have up to %g coefficients in %g terms, together "
+                    "%g bytes, expected at most max_bytes = %zu", what, terms * width, terms, bytes, r->max_bytes), false;
+}
+
+/* Whether the network is refused, with a message that names the part. */
+static bool tni_ratio_refuses(const tn_circuit_frozen *f)
+{
+    const tn_transformer_desc *d = &f->model->desc;
+    const char *what = d->norm_place != TN_PLACE_PRE ? "norm_place TN_PLACE_SANDWICH"
+        : !d->no_norm && d->norm != TN_NORM_RMS ? "norm TN_NORM_LAYER" : d->x0_residual ? "x0_residual"
+        : d->softcap > 0 ? "softcap" : NULL;
+    int64_t l = 0;
+    for (; l < f->layers && !what; l++) {
+        const tn_attention_desc *a = &f->model->blocks[l].attn.desc;
+        what = a->qk_norm ? "qk_norm" : a->head_norm ? "head_norm"
+            : !tni_takes_form(a->kind) ? tn_attention_kind_name(a->kind) : !f->block[l].qk ? "row_scale TN_ROW_SCALE_SUM"
+            : f->block[l].m ? tn_mlp_kind_name(f->model->blocks[l].mlp.desc.kind) : NULL;
+    }
+    if (what && l == 0)
+        tni_fail(f->ctx, TN_ERR_ARG, "circuit_ratio: the model has %s, expected RMSNorm before the blocks or no norms", what);
+    else if (what)
+        tni_fail(f->ctx, TN_ERR_ARG, "circuit_ratio: block %lld has %s, expected squared or bilinear attention, without norms or "
+                 "sums of rows, and a bilinear MLP", (long long)(l - 1), what);
+    return what != NULL;
+}
+
+/* The residual stream before the first block, in the variables: each of the vectors that are not 0 is a term. */
+static bool tni_ratio_sources(tn_circuit_ratio *r, const tn_tensor *moves, const tn_tensor *base, tni_scratch *w)
+{
+    const int64_t T = r->frozen->tokens, n = r->frozen->model->desc.dim;
+    double       *from = tni_take_numbers(w, base ? base : r->frozen->block[0].run1);
+    double       *by = moves ? tni_take_numbers(w, moves) : from;
+    for (int64_t t = 0; t < T && by && from; t++) for (int64_t i = moves ? -1 : t; i < (moves ? r->variables : t + 1); i++) {
+        const double *v = i < 0 || !moves ? from + t * n : by + (i * T + t) * n;
+        double       *to;
+        if (tni_dot_f64(v, v, n) == 0 && moves) continue;
+        if (!(to = tni_poly_term(&r->x[t], NULL, NULL, i, true))) return false;
+        memcpy(to, v, (size_t)n * sizeof *to);
+    }
+    return !w->failed;
+}
+
+static bool tni_ratio_make(tn_circuit_ratio *r, const tn_tensor *moves, const tn_tensor *base, bool size_only)
+{
+    const tn_circuit_frozen *f = r->frozen;
+    const int64_t T = f->tokens, L = f->layers, stages = 2 * L;
+    tni_scratch   w = tni_scratch_begin(f->ctx, "circuit_ratio");
+    double       *c = tni_take_f64(&w, T, 4);
+    r->x = (tni_poly *)tni_array(f->ctx, T, sizeof *r->x, "circuit_ratio");
+    for (int64_t t = 0; t < T && r->x; t++) r->x[t] = tni_poly_begin(f->ctx, r->symbols, f->model->desc.dim);
+    bool done = c && r->x && tni_ratio_sources(r, moves, base, &w) && tni_ratio_bound(r, c);
+    tni_scratch_release(&w, NULL);
+    if (!done || size_only) return done;
+    if (!tni_ratio_fits(r, "numerators", r->terms_bound, (double)f->model->desc.dim, r->bytes_bound)) return false;
+    const double degree = r->degree * (double)f->block[L - 1].w->shape[0];
+    if (degree > UINT16_MAX)
+        return tni_fail(f->ctx, TN_ERR_ARG, "circuit_ratio: the degree is %g, expected at most %d", degree, UINT16_MAX), false;
+    r->count = (int64_t *)tni_array(f->ctx, tni_area(stages, T), sizeof *r->count, "circuit_ratio");
+    for (int64_t i = 0; i < stages && r->count; i++) {
+        if (i % 2 && !tni_ratio_attention(r, i / 2)) return false;
+        for (int64_t t = 0; t < T; t++) {
+            if (i > 0 && i % 2 == 0 && !tni_ratio_mlp(r, i / 2 - 1, t, &r->x[t])) return false;
+            r->count[i * T + t] = r->x[t].count;
+        }
+    }
+    return r->count != NULL;
+}
+
+tn_status tn_circuit_ratio_of(const tn_circuit_frozen *f, const tn_circuit_ratio_desc *d, tn_circuit_ratio *out)
+{
+    if (out) memset(out, 0, sizeof *out);
+    if (!f || !f->ctx) return TN_ERR_ARG;
+    if (!out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_ratio: out is NULL");
+    const tn_tensor *moves = d ? d->directions : NULL, *base = d ? d->base : NULL;
+    const int64_t    T = f->tokens, n = f->model->desc.dim;
+    if (tni_ratio_refuses(f) || !tni_frozen_whole(f, "circuit_ratio")
+        || (moves && !tni_usable(f->ctx, moves, "circuit_ratio", "directions"))
+        || (base && !tni_usable(f->ctx, base, "circuit_ratio", "base"))) return tni_analysis_status(f->ctx);
+    if (moves && (moves->rank != 3 || moves->shape[1] != T || moves->shape[2] != n))
+        return tni_fail(f->ctx, TN_ERR_SHAPE, "circuit_ratio: directions are %s, expected [m,%lld,%lld]", TNI_SHAPE(moves),
+                        (long long)T, (long long)n);
+    if (base && (!moves || base->rank != 2 || base->shape[0] != T || base->shape[1] != n))
+        return tni_fail(f->ctx, TN_ERR_SHAPE, "circuit_ratio: base is %s, expected [%lld,%lld] and directions", TNI_SHAPE(base),
+                        (long long)T, (long long)n);
+    out->frozen = f;
+    out->moved = moves != NULL;
+    out->variables = moves ? moves->shape[0] : T;
+    out->symbols = out->variables + (2 * f->layers + 1) * T;
+    out->degree = 1;
+    out->max_bytes = d && d->max_bytes ? d->max_bytes : (size_t)1 << 30;
+    tni_scope scope = tni_scope_begin(f->ctx);
+    bool      done = tni_ratio_make(out, moves, base, d && d->size_only);
+    tni_scope_end(f->ctx, scope);
+    if (done) return TN_OK;
+    tn_circuit_ratio_destroy(out);
+    return tni_analysis_status(f->ctx);
+}
+
+void tn_circuit_ratio_destroy(tn_circuit_ratio *r)
+{
+    if (!r || !r->frozen) return;
+    tn_ctx       *ctx = r->frozen->ctx;
+    const int64_t T = r->frozen->tokens;
+    for (int64_t t = 0; t < T && r->x; t++) tni_poly_end(&r->x[t]);
+    tni_free(ctx, r->x, (size_t)T * sizeof *r->x);
+    tni_free(ctx, r->count, (size_t)(2 * r->frozen->layers * T) * sizeof *r->count);
+    memset(r, 0, sizeof *r);
+}
+
+/* ---- values ------------------------------------------------------------- >>circuits-ratio-values */
+
+/* The product of powers of the symbols, whose factors may be far outside of the range of doubles */
+static double tni_ratio_monomial(const uint16_t *power, const double *symbol, int64_t symbols)
+{
+    double p = 1;
+    int    e, exponent = 0;
+    for (int64_t i = 0; i < symbols; i++) {
+        if (power[i] == 0) continue;
+        p *= pow(frexp(symbol[i], &e), power[i]);
+        exponent += e * power[i];
+        p = frexp(p, &e);
+        exponent += e;
+    }
+    return ldexp(p, exponent);
+}
+
+static double tni_ratio_eps(const tn_transformer *m, int64_t i)
+{
+    return (i == 2 * m->desc.layers ? &m->norm : i % 2 ? &m->blocks[i / 2].norm2 : &m->blocks[i / 2].norm1)->desc.eps;
+}
+
+/* Adds the values of terms [from,to) of p to x. */
+static void tni_poly_add(const tni_poly *p, int64_t from, int64_t to, const double *symbol, double *x)
+{
+    for (int64_t k = from; k < to; k++) {
+        const double c = tni_ratio_monomial(p->power + k * p->symbols, symbol, p->symbols);
+        for (int64_t a = 0; a < p->width; a++) x[a] += c * p->value[k * p->width + a];
+    }
+}
+
+/* Adds what the last MLP adds to its input x [n] at position t. */
+static bool tni_ratio_last(const tn_circuit_ratio *r, int64_t t, const double *symbol, double *x)
+{
+    tni_poly p = tni_poly_begin(r->frozen->ctx, r->symbols, r->frozen->model->desc.dim);
+    double  *to = tni_poly_term(&p, NULL, NULL, -1, true);
+    if (to) memcpy(to, x, (size_t)p.width * sizeof *to);
+    const bool done = to && tni_ratio_mlp(r, r->frozen->layers - 1, t, &p);
+    if (done) tni_poly_add(&p, 1, p.count, symbol, x);
+    tni_poly_end(&p);
+    return done;
+}
+
+/* The symbols at z, in scratch, and *logits [T,vocab] unless it is NULL. With `held` the scales are those of the run. */
+static double *tni_ratio_at(const tn_circuit_ratio *r, const tn_tensor *z, bool held, tni_scratch *w, double **logits)
+{
+    const tn_circuit_frozen *f = r->frozen;
+    const int64_t T = f->tokens, n = f->model->desc.dim, vocab = f->u->shape[0], stages = 2 * f->layers;
+    if (!r->count) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_ratio: there are sizes alone, expected terms"), (double *)NULL;
+    if (z && !tni_usable(f->ctx, z, "circuit_ratio", "z")) return NULL;
+    if (z && tn_tensor_count(z) != r->variables)
+        return tni_fail(f->ctx, TN_ERR_SHAPE, "circuit_ratio: z is %s, expected [%lld]", TNI_SHAPE(z), (long long)r->variables),
+               (double *)NULL;
+    double *symbol = tni_take_zeros(w, r->symbols, 1), *x = tni_take_zeros(w, T, n), *u = tni_take_numbers(w, f->u);
+    double *y = logits ? tni_take_f64(w, T, vocab) : NULL, *scale = w->failed ? NULL : symbol + r->variables;
+    if (!scale || (z && tn_read(z, TN_F64, symbol, r->variables) != TN_OK)) return NULL;
+    for (int64_t i = 0; i < r->variables && !z; i++) symbol[i] = !r->moved;
+    for (int64_t i = 0; i <= stages; i++, scale += T) {
+        const tn_circuit_frozen_block *b = &f->block[tni_min(i / 2, f->layers - 1)];
+        for (int64_t t = 0; t < T; t++) {
+            double *to = x + t * n;
+            if (i == stages && !tni_ratio_last(r, t, symbol, to)) return NULL;
+            if (i < stages) tni_poly_add(&r->x[t], i ? r->count[(i - 1) * T + t] : 0, r->count[i * T + t], symbol, to);
+            scale[t] = 1 / sqrt(tni_dot_f64(to, to, n) / (double)n + tni_ratio_eps(f->model, i));
+        }
+        if ((held || f->model->desc.no_norm) && tn_read(i == stages ? f->norm_scale : i % 2 ? b->norm2_scale : b->norm1_scale,
+                                                        TN_F64, scale, T) != TN_OK) return NULL;
+    }
+    for (int64_t k = 0; k < T * vocab && y; k++)
+        y[k] = scale[k / vocab - T] * tni_dot_f64(u + k % vocab * (n + 1), x + k / vocab * n, n);
+    if (logits) *logits = y;
+    return symbol;
+}
+
+tn_tensor *tn_circuit_ratio_logits(const tn_circuit_ratio *r, const tn_tensor *z, bool held, tn_tensor **symbols)
+{
+    if (!r || !r->frozen) return NULL;
+    tn_ctx     *ctx = r->frozen->ctx;
+    tni_scratch w = tni_scratch_begin(ctx, "circuit_ratio");
+    double     *y = NULL, *symbol = tni_ratio_at(r, z, held, &w, &y);
+    tn_tensor  *made = symbol ? tn_tensor_from(ctx, 2, TNI_DIMS(r->frozen->tokens, r->frozen->u->shape[0]), TN_F64, y) : NULL;
+    if (symbols) *symbols = made ? tn_tensor_from(ctx, 1, &r->symbols, TN_F64, symbol) : NULL;
+    tni_scratch_release(&w, NULL);
+    return symbols && !*symbols ? NULL : made;
+}
+
+/* ---- terms -------------------------------------------------------------- >>circuits-ratio-terms */
+
+/* p: coefficients alone. The terms with their values, the largest first */
+static bool tni_ratio_order(const tni_poly *p, const double *symbol, tni_scratch *w, tn_circuit_terms *out)
+{
+    double  *value = tni_take_f64(w, p->count, 1);
+    tni_heap order = tni_take_heap(w, TN_ORDER_MAGNITUDE, p->count);
+    out->list = tni_poly_begin(p->ctx, p->symbols, 2);
+    if (w->failed) return false;
+    for (int64_t i = 0; i < p->count; i++)
+        value[i] = p->value[i] * tni_ratio_monomial(p->power + i * p->symbols, symbol, p->symbols);
+    tni_heap_select(&order, value, p->count);
+    for (int64_t i = 0; i < p->count; i++) {
+        const int64_t at = order.found[i].at;
+        double       *to = tni_poly_term(&out->list, p->power + at * p->symbols, NULL, -1, true);
+        if (!to) return false;
+        to[0] = p->value[at];
+        out->whole += to[1] = value[at];
+    }
+    return true;
+}
+
+/* p = the terms of u . x, u [n+1], for what norm i reads at position t, times its scale; u NULL: of the mean square of x, plus
+   eps */
+static bool tni_ratio_multiply(const tn_circuit_ratio *r, const double *u, int64_t i, int64_t t, tni_poly *p)
+{
+    const tn_circuit_frozen *f = r->frozen;
+    const int64_t last = 2 * f->layers - 1, n = f->model->desc.dim, h = f->block[last / 2].p->shape[1];
+    const double  M = (double)r->count[tni_min(i, last) * f->tokens + t], k = (double)f->block[last / 2].w->shape[0];
+    const double  all = i > last ? M + 1 + tni_binomial(M + f->model->desc.mlp_bias + k - 1, k) : M;
+    const double  terms = u ? all : tni_binomial(all + 1, 2) + 1;
+    const double  bytes = 2 * (terms * (double)(2 * r->symbols + 32) + all * (double)(2 * r->symbols + 8 * (n + h) + 16));
+    if (!tni_ratio_fits(r, "terms", terms, 1, bytes)) return false;
+    tni_poly x = tni_poly_begin(f->ctx, r->symbols, n);
+    bool     done = tni_poly_append(&r->x[t], (int64_t)M, NULL, NULL, &x) && (i <= last || tni_ratio_mlp(r, last / 2, t, &x))
+                 && (u ? tni_ratio_read(&x, tni_ratio_scale(r, i, t), u, 1, p)
+                       : tni_poly_product(&x, &x, 1, true, 1 / (double)n, p));
+    double  *eps = done && !u ? tni_poly_term(p, NULL, NULL, -1, false) : NULL;
+    if (eps) *eps += tni_ratio_eps(f->model, i);
+    done = done && (u || eps);
+    tni_poly_end(&x);
+    return done;
+}
+
+tn_status tn_circuit_ratio_terms(const tn_circuit_ratio *r, const tn_circuit_target *target, int64_t symbol, const tn_tensor *z,
+                                 tn_circuit_terms *out)
+{
+    if (out) memset(out, 0, sizeof *out);
+    if (!r || !r->frozen) return TN_ERR_ARG;
+    const tn_circuit_frozen *f = r->frozen;
+    if (!out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_ratio: out is NULL");
+    if (!target && f->model->desc.no_norm)
+        return tni_fail(f->ctx, TN_ERR_ARG, "circuit_ratio: target is NULL and there are no norms, expected one of them");
+    if (!target && !tni_within(f->ctx, "circuit_ratio", "symbol", symbol, r->variables, r->symbols - 1)) return TN_ERR_ARG;
+    out->ratio = r;
+    tni_scratch s = tni_scratch_begin(f->ctx, "circuit_ratio");
+    tni_scope   scope = tni_scope_begin(f->ctx);
+    tn_tensor  *w = target ? tni_target_weights(f, target, "circuit_ratio") : NULL;
+    double     *u = w ? tni_take_numbers(&s, tn_matmul(f->ctx, w, f->u)) : NULL;
+    double     *values = u || !target ? tni_ratio_at(r, z, false, &s, NULL) : NULL;
+    tni_poly    p = tni_poly_begin(f->ctx, r->symbols, 1);
+    symbol = target ? 2 * f->layers * f->tokens + target->position : symbol - r->variables;
+    const bool done = values && tni_ratio_multiply(r, u, symbol / f->tokens, symbol % f->tokens, &p)
+                   && tni_ratio_order(&p, values, &s, out);
+    tni_poly_end(&p);
+    tni_scope_end(f->ctx, scope);
+    tni_scratch_release(&s, NULL);
+    if (done) return TN_OK;
+    tn_circuit_terms_destroy(out);
+    return tni_analysis_status(f->ctx);
+}
+
+void tn_circuit_terms_destroy(tn_circuit_terms *t)
+{
+    if (!t || !t->ratio) return;
+    if (t->list.ctx) tni_poly_end(&t->list);
+    memset(t, 0, sizeof *t);
+}
+
+int64_t tn_circuit_term_name(const tn_circuit_terms *terms, int64_t i, char *dst, size_t bytes)
+{
+    tni_text t = {dst, bytes, 0};
+    if (!terms || !terms->ratio || i < 0 || i >= terms->list.count || (!dst && bytes > 0)) return -1;
+    const tn_circuit_ratio *r = terms->ratio;
+    const int64_t T = r->frozen->tokens;
+    for (int64_t v = 0; v < r->symbols; v++) {
+        const int p = terms->list.power[i * r->symbols + v], n = (int)((v - r->variables) / T);
+        const int at = (int)((v - r->variables) % T);
+        if (p == 0) continue;
+        if (t.length) tni_text_print(&t, " ");
+        if (v < r->variables) tni_text_print(&t, "z%d", (int)v);
+        else if (n == 2 * r->frozen->layers) tni_text_print(&t, "norm@%d", at);
+        else tni_text_print(&t, "%d.norm%d@%d", n / 2, n % 2 + 1, at);
+        if (p > 1) tni_text_print(&t, "^%d", p);
+    }
+    if (t.length == 0) tni_text_print(&t, "1");
+    return (int64_t)t.length;
+}
+
 /* ---- bounds for all texts ----------------------------------------------- >>circuits-bounds-impl */
 
 typedef struct tni_bound {
@@ -49596,6 +50926,467 @@ void tn_circuit_alignment_destroy(tn_circuit_alignment *o)
     tni_drop(&o->heads);
     memset(o, 0, sizeof *o);
 }
+
+/* ---- are two models the same function? ----------------------------------- >>circuits-same-impl
+   A polynomial that is not zero is zero at few points of a field (Schwartz 1980; Zippel 1979), so that two polynomials are
+   compared by their values at random points, exactly, in whole numbers modulo a prime. A weight is m 2^e, a number of the
+   field. One-hot tokens become random vectors, the cosine and sine of each rate of RoPE a random point of the circle,
+
+       c = (1 - u^2)/(1 + u^2)   s = 2u/(1 + u^2)        and at position t the power (c + i s)^t.
+
+   Everything random is a hash of the seed, so that another program can repeat it: with h = splitmix64 (Steele, Lea & Flood
+   2014) and r(s,i,j) = h(h(h(s) ^ i) ^ j),
+
+       prime of point k:   the first prime of 2^59 + (r(seed,k,n) mod 2^59), n = 1, 2, ..        key = r(seed,k,0)
+       token v at t:       r(key,1+t,v) mod prime          u of a rate: r(key,2^32,the bits of the double) mod prime */
+
+enum { TNI_SAME_TEXTS = 64, TNI_SAME_NUMBERS = 1 << 16 };
+
+static uint64_t tni_hash_of(uint64_t x)
+{
+    x += UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 31;
+}
+
+static uint64_t tni_hash_at(uint64_t seed, uint64_t i, uint64_t j)
+{
+    return tni_hash_of(tni_hash_of(tni_hash_of(seed) ^ i) ^ j);
+}
+
+/* a b mod p for a, b < p < 2^60 */
+static uint64_t tni_times_mod(uint64_t p, uint64_t a, uint64_t b)
+{
+#ifdef __SIZEOF_INT128__
+    __extension__ typedef unsigned __int128 wide;
+    return (uint64_t)((wide)a * b % p);
+#else
+    uint64_t sum = 0;
+    for (; b > 0; b >>= 1, a = 2 * a % p) if (b & 1) sum = (sum + a) % p;
+    return sum;
+#endif
+}
+
+/* sum_i a[i] b[i] mod p. Products are below 2^120: some of them fit into 128 bits. */
+static uint64_t tni_dot_mod(uint64_t p, int64_t n, const uint64_t *a, const uint64_t *b)
+{
+#ifdef __SIZEOF_INT128__
+    __extension__ typedef unsigned __int128 wide;
+    wide sum = 0;
+    for (int64_t i = 0; i < n; ) {
+        const int64_t end = tni_min(n, i + 128);
+        for (; i < end; i++) sum += (wide)a[i] * b[i];
+        sum %= p;
+    }
+    return (uint64_t)sum;
+#else
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) sum = (sum + tni_times_mod(p, a[i], b[i])) % p;
+    return sum;
+#endif
+}
+
+static uint64_t tni_power_mod(uint64_t p, uint64_t a, uint64_t e)
+{
+    uint64_t y = 1;
+    for (; e > 0; e >>= 1, a = tni_times_mod(p, a, a)) if (e & 1) y = tni_times_mod(p, y, a);
+    return y;
+}
+
+static uint64_t tni_inverse_mod(uint64_t p, uint64_t a) { return tni_power_mod(p, a, p - 2); }
+
+/* x = m 2^e as a number of the field; x is finite. */
+static uint64_t tni_number_mod(uint64_t p, double x)
+{
+    int            e;
+    const double   m = ldexp(frexp(fabs(x), &e), 53);
+    const uint64_t power = tni_power_mod(p, e < 53 ? (p + 1) / 2 : 2, (uint64_t)(e < 53 ? 53 - e : e - 53));
+    const uint64_t y = tni_times_mod(p, (uint64_t)m % p, power);
+    return x < 0 && y > 0 ? p - y : y;
+}
+
+/* Miller & Rabin with bases that are enough below 2^64 (Sorenson & Webster 2015); p is odd. */
+static bool tni_is_prime(uint64_t p)
+{
+    static const uint64_t bases[] = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37};
+    int twos = 0;
+    while (((p - 1) >> twos & 1) == 0) twos++;
+    for (int i = 0; i < 12; i++) {
+        uint64_t y = tni_power_mod(p, bases[i], (p - 1) >> twos);
+        bool     probable = y == 1 || y == p - 1;
+        for (int k = 1; k < twos && !probable; k++) {
+            y = tni_times_mod(p, y, y);
+            probable = y == p - 1;
+        }
+        if (!probable) return false;
+    }
+    return true;
+}
+
+static uint64_t tni_prime_of(uint64_t seed, uint64_t point)
+{
+    for (uint64_t n = 1; ; n++) {
+        const uint64_t p = (UINT64_C(1) << 59) + tni_hash_at(seed, point, n) % (UINT64_C(1) << 59);
+        if (p & 1 && tni_is_prime(p)) return p;
+    }
+}
+
+/* ---- one model at one point ---------------------------------------------- >>circuits-same-run */
+typedef struct tni_same {
+    tn_ctx        *ctx;
+    tni_scratch   *w;
+    uint64_t       p, key;
+    int64_t        T;
+    const int32_t *text;                /* [T], or NULL: random vectors in place of tokens   */
+    double        *numbers;             /* rows of a matrix as they are read, and in the field */
+    uint64_t      *row;
+    int64_t        room;
+} tni_same;
+
+static uint64_t *tni_take_mod(tni_same *f, int64_t n, int64_t m)
+{
+    return (uint64_t *)tni_take_zeroed(f->w, tni_area(n, m), sizeof(uint64_t));
+}
+
+/* Reads rows [first,first+count) of a matrix into f->row. */
+static tn_status tni_same_rows(tni_same *f, tn_tensor *w, int64_t first, int64_t count)
+{
+    const int64_t n = count * w->shape[1];
+    tn_tensor    *rows = tn_slice(w, 0, first, first + count);
+    tn_status     s = rows ? tn_read(rows, TN_F64, f->numbers, n) : tni_analysis_status(f->ctx);
+    for (int64_t i = 0; i < n && s == TN_OK; i++) {
+        if (!(fabs(f->numbers[i]) < HUGE_VAL))
+            return tni_fail(f->ctx, TN_ERR_NONFINITE, "transformer_same: a weight is %g, expected finite numbers", f->numbers[i]);
+        f->row[i] = tni_number_mod(f->p, f->numbers[i]);
+    }
+    return s;
+}
+
+/* y [T,rows] = x W^T + b; w: any tensor of rows x cols numbers, b of rows, or NULL */
+static tn_status tni_same_affine(tni_same *f, tn_tensor *w, tn_tensor *b, int64_t rows, int64_t cols, const uint64_t *x,
+                                 uint64_t *y)
+{
+    const int64_t step = tni_max(1, f->room / tni_max(cols, 1));
+    tn_status     s = TN_OK;
+    tn_tensor    *bias = b ? tn_reshape_2d(b, rows, 1) : NULL;
+    tn_tensor    *matrix = tn_reshape_2d(w, rows, cols);
+    if (!matrix || (b && !bias)) return tni_analysis_status(f->ctx);
+    for (int64_t first = 0; first < rows && s == TN_OK; first += step) {
+        const int64_t count = tni_min(step, rows - first);
+        if (bias && (s = tni_same_rows(f, bias, first, count)) != TN_OK) break;
+        for (int64_t t = 0; t < f->T; t++)
+            for (int64_t i = 0; i < count; i++) y[t * rows + first + i] = bias ? f->row[i] : 0;
+        if ((s = tni_same_rows(f, matrix, first, count)) != TN_OK) break;
+        for (int64_t t = 0; t < f->T; t++)
+            for (int64_t i = 0; i < count; i++)
+                y[t * rows + first + i] = (y[t * rows + first + i]
+                                           + tni_dot_mod(f->p, cols, x + t * cols, f->row + i * cols)) % f->p;
+    }
+    return s;
+}
+
+/* x [T,n] += by y */
+static void tni_same_add(const tni_same *f, int64_t n, double by, const uint64_t *y, uint64_t *x)
+{
+    const uint64_t factor = tni_number_mod(f->p, by);
+    for (int64_t i = 0; i < f->T * n; i++) x[i] = (x[i] + (factor == 1 ? y[i] : tni_times_mod(f->p, factor, y[i]))) % f->p;
+}
+
+/* x [T,n] = m[0] x + m[1] other */
+static tn_status tni_same_mix(tni_same *f, tn_tensor *m, int64_t n, const uint64_t *other, uint64_t *x)
+{
+    tn_tensor *two = tn_reshape_2d(m, 2, 1);
+    tn_status  s = two ? tni_same_rows(f, two, 0, 2) : tni_analysis_status(f->ctx);
+    for (int64_t i = 0; i < f->T * n && s == TN_OK; i++)
+        x[i] = (tni_times_mod(f->p, f->row[0], x[i]) + tni_times_mod(f->p, f->row[1], other[i])) % f->p;
+    return s;
+}
+
+/* x [T,n]: the embedding of the text, or of the random vectors; and the learned positions */
+static tn_status tni_same_embed(tni_same *f, const tn_transformer *m, uint64_t *x)
+{
+    const int64_t n = m->desc.dim, V = m->desc.vocab, step = tni_max(1, f->room / n);
+    tn_status     s = TN_OK;
+    for (int64_t first = 0; first < V && s == TN_OK; first += step) {
+        const int64_t count = tni_min(step, V - first);
+        s = tni_same_rows(f, m->embed.w, first, count);
+        for (int64_t v = first; v < first + count && s == TN_OK; v++)
+            for (int64_t t = 0; t < f->T; t++) {
+                const uint64_t z = f->text ? f->text[t] == v : tni_hash_at(f->key, 1 + (uint64_t)t, (uint64_t)v) % f->p;
+                for (int64_t i = 0; i < n && z > 0; i++)
+                    x[t * n + i] = (x[t * n + i] + tni_times_mod(f->p, z, f->row[(v - first) * n + i])) % f->p;
+            }
+    }
+    for (int64_t t = 0; t < f->T && m->position && s == TN_OK; t++) {
+        s = tni_same_rows(f, m->position, t, 1);
+        for (int64_t i = 0; i < n; i++) x[t * n + i] = (x[t * n + i] + f->row[i]) % f->p;
+    }
+    return s;
+}
+
+/* Rotates all q and k [T,heads,d]. */
+static void tni_same_rope(const tni_same *f, const tn_attention_desc *a, int64_t heads, uint64_t *q)
+{
+    const uint64_t p = f->p;
+    const int64_t  d = a->d_qk, half = d / 2;
+    tn_call        call = TNI_ZERO;
+    call.f[0] = a->rope_base > 0 ? a->rope_base : 10000;
+    call.f[2] = a->rope_scaling.factor, call.f[3] = a->rope_scaling.low;
+    call.f[4] = a->rope_scaling.high, call.f[5] = a->rope_scaling.context;
+    for (int64_t k = 0; k < half && !a->no_rope; k++) {
+        const double rate = tni_rope_rate(&call, k, d);
+        uint64_t     bits, u, c = 1, s = 0;
+        memcpy(&bits, &rate, sizeof bits);
+        u = tni_hash_at(f->key, UINT64_C(1) << 32, bits) % p;
+        const uint64_t square = tni_times_mod(p, u, u), below = tni_inverse_mod(p, (1 + square) % p);
+        const uint64_t c1 = tni_times_mod(p, (1 + p - square) % p, below), s1 = tni_times_mod(p, 2 * u % p, below);
+        for (int64_t t = 0; t < f->T; t++) {
+            for (int64_t h = 0; h < heads; h++) {
+                uint64_t *x = q + (t * heads + h) * d + k, *y = x + half;
+                const uint64_t was = *x;
+                *x = (tni_times_mod(p, c, was) + p - tni_times_mod(p, s, *y)) % p;
+                *y = (tni_times_mod(p, c, *y) + tni_times_mod(p, s, was)) % p;
+            }
+            const uint64_t next = (tni_times_mod(p, c, c1) + p - tni_times_mod(p, s, s1)) % p;
+            s = (tni_times_mod(p, s, c1) + tni_times_mod(p, c, s1)) % p;
+            c = next;
+        }
+    }
+}
+
+/* z [T,heads,d_v]: the patterns times v */
+static void tni_same_attend(const tni_same *f, const tn_attention_desc *a, const uint64_t *qk, const uint64_t *v, uint64_t *z)
+{
+    const uint64_t p = f->p;
+    const int64_t  H = a->heads, d = a->d_qk, sets = tni_attention_kinds[a->kind].sets, heads = 2 * sets * H, T = f->T;
+    const int64_t  window = a->window > 0 ? a->window : T;
+    uint64_t       scale = a->scale == 0 ? tni_inverse_mod(p, (uint64_t)d % p) : tni_number_mod(p, a->scale);
+    scale = tni_times_mod(p, scale, scale);
+    for (int64_t t = 0; t < T; t++) {
+        const int64_t first = tni_max(0, t - window + 1), end = a->bidirectional ? tni_min(T, t + window) : t + 1;
+        const uint64_t by = a->row_scale != TN_ROW_SCALE_MEAN ? scale
+                            : tni_times_mod(p, scale, tni_inverse_mod(p, (uint64_t)(end - first)));
+        for (int64_t s = first; s < end; s++)
+            for (int64_t h = 0; h < H; h++) {
+                uint64_t score[2];
+                for (int64_t i = 0; i < sets; i++)
+                    score[i] = tni_dot_mod(p, d, qk + (t * heads + i * H + h) * d, qk + (s * heads + (sets + i) * H + h) * d);
+                const uint64_t pattern = tni_times_mod(p, by, tni_times_mod(p, score[0], score[sets - 1]));
+                for (int64_t e = 0; e < a->d_v; e++) {
+                    uint64_t *to = z + (t * H + h) * a->d_v + e;
+                    *to = (*to + tni_times_mod(p, pattern, v[(s * H + h) * a->d_v + e])) % p;
+                }
+            }
+    }
+}
+
+/* y [T,dim] of attention. values: those of the first block, which the first block sets, where they are mixed; else NULL. */
+static tn_status tni_same_attention(tni_same *f, const tn_attention *layer, const uint64_t *x, uint64_t **values, uint64_t *y)
+{
+    const tn_attention_desc *a = &layer->desc;
+    const int64_t heads = 2 * tni_attention_kinds[a->kind].sets * a->heads, width = a->heads * a->d_v;
+    uint64_t     *qk = tni_take_mod(f, f->T, heads * a->d_qk), *v = tni_take_mod(f, f->T, width);
+    uint64_t     *z = tni_take_mod(f, f->T, width);
+    if (f->w->failed) return TN_ERR_MEMORY;
+    tn_status s = tni_same_affine(f, layer->qk, layer->qkb, heads * a->d_qk, a->dim, x, qk);
+    if (s == TN_OK) s = tni_same_affine(f, layer->v, layer->vb, width, a->dim, x, v);
+    if (s == TN_OK && *values && layer->mix) s = tni_same_mix(f, layer->mix, width, *values, v);
+    if (s != TN_OK) return s;
+    if (!*values) *values = v;
+    tni_same_rope(f, a, heads, qk);
+    tni_same_attend(f, a, qk, v, z);
+    return tni_same_affine(f, layer->o, layer->ob, a->out, width, z, y);
+}
+
+/* y [T,dim] of a bilinear MLP of any order */
+static tn_status tni_same_mlp(tni_same *f, const tn_mlp *layer, const uint64_t *x, uint64_t *y)
+{
+    const tn_mlp_desc *d = &layer->desc;
+    const int64_t      h = d->hidden, wide = d->order * h;
+    uint64_t          *each = tni_take_mod(f, f->T, wide), *product = tni_take_mod(f, f->T, h);
+    if (f->w->failed) return TN_ERR_MEMORY;
+    tn_status s = tni_same_affine(f, layer->w, layer->b, wide, d->in, x, each);
+    for (int64_t i = 0; i < f->T * h; i++) {
+        const uint64_t *from = each + i / h * wide + i % h;
+        product[i] = from[0];
+        for (int64_t e = 1; e < d->order; e++) product[i] = tni_times_mod(f->p, product[i], from[e * h]);
+    }
+    if (s != TN_OK) return s;
+    if (layer->p) return tni_same_affine(f, layer->p, layer->pb, d->out, h, product, y);
+    memcpy(y, product, (size_t)(f->T * h) * sizeof *y);
+    if (!layer->pb) return TN_OK;
+    tn_tensor *bias = tn_reshape_2d(layer->pb, 1, h);
+    s = bias ? tni_same_rows(f, bias, 0, 1) : tni_analysis_status(f->ctx);
+    for (int64_t i = 0; i < f->T * h && s == TN_OK; i++) y[i] = (y[i] + f->row[i % h]) % f->p;
+    return s;
+}
+
+/* logits [T,vocab] */
+static tn_status tni_same_run(tni_same *f, const tn_transformer *m, uint64_t *logits)
+{
+    const int64_t    n = m->desc.dim, bytes = f->T * n * (int64_t)sizeof(uint64_t);
+    const tni_taken *mark = f->w->newest;
+    uint64_t *x = tni_take_mod(f, f->T, n), *x0 = tni_take_mod(f, f->T, n), *y = tni_take_mod(f, f->T, n), *values = NULL;
+    uint64_t *first = tni_take_mod(f, f->T, m->blocks[0].attn.desc.heads * m->blocks[0].attn.desc.d_v);
+    if (f->w->failed) return TN_ERR_MEMORY;
+    tn_status s = tni_same_embed(f, m, x);
+    memcpy(x0, x, (size_t)bytes);
+    for (int64_t l = 0; l < m->desc.layers && s == TN_OK; l++) {
+        const tn_transformer_block *b = &m->blocks[l];
+        const tni_taken            *piece = f->w->newest;
+        if (b->lambdas) s = tni_same_mix(f, b->lambdas, n, x0, x);
+        if (s == TN_OK) s = tni_same_attention(f, &b->attn, x, &values, y);
+        if (s != TN_OK) break;
+        if (l == 0) memcpy(first, values, (size_t)(f->T * b->attn.desc.heads * b->attn.desc.d_v) * sizeof *first);
+        values = first;
+        tni_same_add(f, n, tni_branch_scale(&m->desc, 0), y, x);
+        s = tni_same_mlp(f, &b->mlp, x, y);
+        if (s == TN_OK) tni_same_add(f, n, tni_branch_scale(&m->desc, 1), y, x);
+        tni_scratch_release(f->w, piece);
+    }
+    if (s == TN_OK) s = tni_same_affine(f, m->head.w, m->head.b, m->desc.vocab, n, x, logits);
+    tni_scratch_release(f->w, mark);
+    return s;
+}
+
+/* ---- two models ------------------------------------------------------------ >>circuits-same-compare */
+
+/* Whether every logit of the model is a polynomial of its tokens' vectors; else an error names the part that is none. */
+static bool tni_same_fits(tn_ctx *ctx, const tn_transformer *m, int64_t tokens, const char *which)
+{
+    const tn_transformer_desc *d = &m->desc;
+    const char *part = !d->no_norm || d->embed_norm ? "norms" : d->softcap != 0 ? "a soft cap" : NULL;
+    int64_t     at = -1;
+    for (int64_t l = 0; l < d->layers && !part; l++) {
+        const tn_attention_desc *a = &m->blocks[l].attn.desc;
+        const tn_attend_kind     kind = tni_attention_kinds[a->kind].attend;
+        if (kind != TN_ATTEND_SQUARED && kind != TN_ATTEND_BILINEAR) part = tn_attention_kind_name(a->kind);
+        else if (a->qk_norm) part = "QK-norm";
+        else if (a->head_norm) part = "head_norm";
+        else if (a->row_scale == TN_ROW_SCALE_SUM) part = "rows divided by their sum";
+        else if (m->blocks[l].mlp.desc.kind != TN_MLP_BILINEAR) part = tn_mlp_kind_name(m->blocks[l].mlp.desc.kind);
+        else if ((a->row_scale == TN_ROW_SCALE_DEFAULT || a->row_scale == TN_ROW_SCALE_LENGTH)
+                 && tokens > (a->row_length > 0 ? a->row_length : 512)) part = "a row scale by length that begins before";
+        if (part) at = l;
+    }
+    if (!part && d->positions == TN_POSITIONS_LEARNED && tokens > d->context) part = "fewer positions";
+    if (!part) return true;
+    if (at < 0) tni_fail(ctx, TN_ERR_ARG, "transformer_same: %s has %s, expected a polynomial of %lld tokens", which, part,
+                         (long long)tokens);
+    else tni_fail(ctx, TN_ERR_ARG, "transformer_same: block %lld of %s has %s, expected a polynomial of %lld tokens",
+                  (long long)at, which, part, (long long)tokens);
+    return false;
+}
+
+/* Adds to *degree that of the model's logits as polynomials, with the common denominator of its rotations, and to *bits a
+   bound of the logarithm of a coefficient, all weights as integers. */
+static void tni_same_degree(const tn_transformer *m, int64_t tokens, double *degree, double *bits)
+{
+    const double each = m->embed.w->dtype == TN_F64 ? 2150 : 330;           /* of a weight, and of a sum over its index */
+    double       d = 1, w = 1, turns = 0;
+    for (int64_t l = 0; l < m->desc.layers; l++) {
+        const tn_attention_desc *a = &m->blocks[l].attn.desc;
+        const double rotations = a->no_rope ? 0 : 8 * (double)(tokens - 1) * (double)(a->d_qk / 2);
+        const double order = (double)m->blocks[l].mlp.desc.order;
+        d = 5 * d + rotations;
+        w = 5 * (w + 1) + 8;
+        turns = 5 * turns + rotations;
+        d *= order;
+        w = order * w + order + 3;
+        turns *= order;
+    }
+    *degree += d;
+    *bits += (w + 1) * each + 2 * turns;
+}
+
+/* A text of tokens for which a logit differs, if some are tried. */
+static tn_status tni_same_text(tni_same *f, const tn_transformer *a, const tn_transformer *b, uint64_t *x, uint64_t *y,
+                               tn_transformer_same_result *out)
+{
+    const int64_t V = a->desc.vocab;
+    int32_t      *text = (int32_t *)tni_take(f->w, f->T, sizeof *text);
+    tn_status     s = text ? TN_OK : TN_ERR_MEMORY;
+    f->text = text;
+    for (uint64_t k = 0; k < TNI_SAME_TEXTS && s == TN_OK; k++) {
+        for (int64_t t = 0; t < f->T; t++)
+            text[t] = (int32_t)(tni_hash_at(f->key, UINT64_C(1) << 33, k * 1024 + (uint64_t)t) % (uint64_t)V);
+        if ((s = tni_same_run(f, a, x)) != TN_OK || (s = tni_same_run(f, b, y)) != TN_OK) break;
+        for (int64_t i = 0; i < f->T * V; i++) {
+            if (x[i] == y[i]) continue;
+            out->position = i / V;
+            out->token = i % V;
+            out->text = tn_tensor_create(f->ctx, TN_I32, 2, TNI_DIMS(1, f->T));
+            return out->text ? tn_write(out->text, TN_I32, text, f->T) : tni_analysis_status(f->ctx);
+        }
+    }
+    f->text = NULL;
+    return s;
+}
+
+static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn_transformer *b, uint64_t seed,
+                                  tn_transformer_same_result *out)
+{
+    const int64_t V = a->desc.vocab, n = tni_max(tni_max(a->desc.dim, b->desc.dim), 2);
+    int64_t       widest = n;
+    for (int64_t l = 0; l < a->desc.layers + b->desc.layers; l++) {
+        const tn_transformer_block *block = l < a->desc.layers ? &a->blocks[l] : &b->blocks[l - a->desc.layers];
+        widest = tni_max(widest, tni_max(block->mlp.desc.hidden, block->attn.desc.heads * block->attn.desc.d_v));
+    }
+    f->room = tni_max(widest, TNI_SAME_NUMBERS);
+    f->numbers = tni_take_f64(f->w, f->room, 1);
+    f->row = tni_take_mod(f, f->room, 1);
+    uint64_t *x = tni_take_mod(f, f->T, V), *y = tni_take_mod(f, f->T, V);
+    tn_status s = f->w->failed ? TN_ERR_MEMORY : TN_OK;
+    out->equal = true;
+    for (int64_t k = 0; k < out->points && s == TN_OK && out->equal; k++) {
+        f->p = tni_prime_of(seed, (uint64_t)k);
+        f->key = tni_hash_at(seed, (uint64_t)k, 0);
+        if ((s = tni_same_run(f, a, x)) != TN_OK || (s = tni_same_run(f, b, y)) != TN_OK) return s;
+        out->equal = memcmp(x, y, (size_t)(f->T * V) * sizeof *x) == 0;
+        for (int64_t i = 0; i < f->T * V && k == 0; i++)
+            out->residue = (out->residue + tni_times_mod(f->p, (uint64_t)i + 1, x[i])) % f->p;
+        if (k == 0) out->prime = f->p;
+    }
+    return s == TN_OK && !out->equal ? tni_same_text(f, a, b, x, y, out) : s;
+}
+
+tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
+                              tn_transformer_same_result *out)
+{
+    if (out) memset(out, 0, sizeof *out);
+    if (!a || !a->blocks || !tni_alive(a->embed.w)) return TN_ERR_ARG;
+    tn_ctx *ctx = a->embed.w->ctx;
+    if (!out || !b || !b->blocks) return tni_fail(ctx, TN_ERR_ARG, "transformer_same: %s is NULL", out ? "b" : "out");
+    tni_same f = TNI_ZERO;
+    f.ctx = ctx;
+    f.T = desc && desc->tokens != 0 ? desc->tokens : 4;
+    out->points = desc && desc->points != 0 ? desc->points : 3;
+    if (!tni_within(ctx, "transformer_same", "tokens", f.T, 1, 1024)
+        || !tni_within(ctx, "transformer_same", "points", out->points, 1, 1000)) return TN_ERR_ARG;
+    if (a->desc.vocab != b->desc.vocab)
+        return tni_fail(ctx, TN_ERR_SHAPE, "transformer_same: b has %lld tokens, expected %lld as a", (long long)b->desc.vocab,
+                        (long long)a->desc.vocab);
+    if (!tni_same_fits(ctx, a, f.T, "a") || !tni_same_fits(ctx, b, f.T, "b")) return TN_ERR_ARG;
+    double bits = 0;
+    tni_same_degree(a, f.T, &out->degree, &bits);
+    tni_same_degree(b, f.T, &out->degree, &bits);
+    const double one = ldexp(out->degree, -59) + ldexp(bits / 59, -53);
+    out->chance = one < 1 ? pow(one, (double)out->points) : 1;
+    tni_scratch w = tni_scratch_begin(ctx, "transformer_same");
+    f.w = &w;
+    tn_mark   mark = tn_arena_mark(ctx);
+    tn_status s = tni_same_compare(&f, a, b, desc ? desc->seed : 0, out);
+    tn_arena_release(ctx, mark);
+    if (s != TN_OK) tn_transformer_same_destroy(out);
+    return tni_scratch_end(&w, s);
+}
+
+void tn_transformer_same_destroy(tn_transformer_same_result *r)
+{
+    tni_result_end(r, sizeof *r, offsetof(tn_transformer_same_result, text), 1);
+}
+
 #endif /* TN_NO_CIRCUITS */
 
 #ifndef TN_NO_IMAGE

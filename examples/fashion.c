@@ -22,7 +22,7 @@
 #define PROGRAM "fashion"
 #include "studies/common.h"
 
-enum { SHOWN = 3, ROWS = 2 * SHOWN, TILES = ROWS * CLASSES, ENDS = 15 };
+enum { SHOWN = 3, ROWS = 2 * SHOWN, TILES = ROWS * CLASSES, ENDS = 15, RADII = 200 };
 
 typedef struct options {
     const char *data, *out;
@@ -183,6 +183,26 @@ static void draw_curves(tn_ctx *ctx, const trained *t, const options *o)
         .y_title = "share of right answers", .scale = 2 }), o->out, "training");
 }
 
+/* ---- how far an image is from another answer ---------------------------------------- */
+
+/* The median over the first RADII test images of the distance to the nearest image that is called something else. */
+static double median_radius(tn_ctx *ctx, const tn_cp *cp, const image_set *test)
+{
+    static double  all[RADII * CLASSES], least[RADII];
+    static int32_t rival[RADII];
+    int64_t       count = test->count < RADII ? test->count : RADII;
+    tn_radius     r;
+    tn_ctx_reset(ctx);
+    if (tn_cp_radius(1, &cp, tn_slice(test->images, 0, 0, count), &r) != TN_OK) check(ctx);
+    tn_read(r.radius, TN_F64, all, count * CLASSES);
+    tn_read(r.rival, TN_I32, rival, count);
+    check(ctx);
+    tn_radius_destroy(&r);
+    for (int64_t i = 0; i < count; i++) least[i] = all[i * CLASSES + rival[i]];
+    qsort(least, (size_t)count, sizeof *least, descending);
+    return least[count / 2];
+}
+
 /* ---- all together ------------------------------------------------------------------ */
 
 /* The file says what its outputs are called, for tn look. */
@@ -270,9 +290,13 @@ int main(int argc, char **argv)
     }
     double eigen = now();
     print_truncations(ctx, &t[0].e, &test);
+    double cut = now();
     printf("effective_rank_pixels: %.1f\n", mean_effective_rank(ctx, &t[0].e));
     printf("autocorrelation: %.3f\n", mean_autocorrelation(top[0]));
     printf("autocorrelation_regularised: %.3f\n", mean_autocorrelation(top[1]));
+    printf("radius_median: %.3f\n", median_radius(ctx, t[0].cp, &test));
+    printf("radius_median_regularised: %.3f\n", median_radius(ctx, t[1].cp, &test));
+    double radii = now();
     printf("pictures:\n");
     draw_eigenvectors(ctx, &t[1], top[1], &o, names, "eigenvectors");
     draw_eigenvectors(ctx, &t[0], top[0], &o, names, "eigenvectors_noisy");
@@ -285,6 +309,7 @@ int main(int argc, char **argv)
     printf("seconds_training: %.1f\n", after_training - start);
     printf("seconds_folding: %.1f\n", folded - after_training);
     printf("seconds_eigen: %.1f\n", eigen - folded);
+    printf("seconds_radii: %.1f\n", radii - cut);
     printf("seconds: %.1f\n", now() - start);
     for (int k = 0; k < 2; k++) {
         tn_eigenpairs_destroy(&t[k].e);

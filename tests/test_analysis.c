@@ -574,6 +574,72 @@ TEST(feature_interactions_and_modification)
     WORST("dictionaries and modified features", worst, 1e-13);
 }
 
+/* Bases against the eigenvectors of W S W^T, and for independent components against the mixture that was planted. */
+TEST(bases_and_correlations_of_features)
+{
+    double     worst = 0;
+    tn_ctx    *ctx = ctx_in(NULL, TN_F64, 0);
+    uint64_t   seed = 51;
+    const int64_t rows = 400, n = 3, h = 4, column[2] = {400, 1};
+    tn_tensor *w = random_2d(ctx, &seed, h, n), *x = random_2d(ctx, &seed, rows, n);
+    tn_tensor *u = tn_feature_basis(ctx, w, x, 2, false), *z = tn_affine(ctx, x, w, NULL);
+    REQUIRE(u && u->shape[0] == h && u->shape[1] == 2);
+    double    *v = host(u), *y = host(z), last = HUGE_VAL;
+    for (int64_t k = 0; k < 2; k++) {                           /* W X (W X)^T u = s^2 u, s descending */
+        double to[4] = {0, 0, 0, 0}, square = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            double at = 0;
+            for (int64_t i = 0; i < h; i++) at += y[r * h + i] * v[i * 2 + k];
+            for (int64_t i = 0; i < h; i++) to[i] += at * y[r * h + i];
+            square += at * at;
+        }
+        for (int64_t i = 0; i < h; i++) test_raise(&worst, fabs(to[i] / square - v[i * 2 + k]));
+        CHECK(square < last);
+        last = square;
+    }
+    u = tn_feature_basis(ctx, w, x, 0, false);
+    CHECK(u && u->shape[1] == h);
+    WORST("bases of W X", worst, 1e-12);
+    u = tn_feature_basis(ctx, w, x, 3, true);                   /* uniform sources: those of x, so columns of W */
+    REQUIRE(u && u->shape[0] == h && u->shape[1] == 3);
+    double *c = host(tn_matmul(ctx, tn_transpose(u, 0, 1), w)), *of = host(w), least = 1;
+    for (int64_t k = 0; k < 3; k++) {
+        double best = 0;
+        for (int64_t i = 0; i < n; i++) {
+            double square = 0;
+            for (int64_t j = 0; j < h; j++) square += of[j * n + i] * of[j * n + i];
+            test_raise(&best, fabs(c[k * n + i]) / sqrt(square));
+        }
+        if (best < least) least = best;
+    }
+    CHECK(least > 0.98);
+    tn_tensor *a = random_2d(ctx, &seed, rows, 5), *b = random_2d(ctx, &seed, rows, 2);
+    b = tn_add(ctx, tn_slice(a, 1, 0, 2), tn_scale(ctx, b, 0.5));
+    a = tn_copy(ctx, a);
+    tn_assign(tn_slice(a, 1, 4, 5), tn_full(ctx, 2, column, 0.1));
+    c = host(tn_feature_correlations(ctx, a, b));
+    double *p = host(a), *q = host(b);
+    worst = 0;
+    for (int64_t i = 0; i < 5; i++)
+        for (int64_t j = 0; j < 2; j++) {
+            double s[5] = {0, 0, 0, 0, 0};
+            for (int64_t r = 0; r < rows; r++) {
+                double f = p[r * 5 + i], g = q[r * 2 + j];
+                s[0] += f; s[1] += g; s[2] += f * f; s[3] += g * g; s[4] += f * g;
+            }
+            const double N = (double)rows, variances = (N * s[2] - s[0] * s[0]) * (N * s[3] - s[1] * s[1]);
+            const double r = (N * s[4] - s[0] * s[1]) / sqrt(variances);
+            if (i < 4) test_raise(&worst, fabs(r - c[i * 2 + j]));
+            else CHECK_NEAR(c[i * 2 + j], 0, 0);
+        }
+    WORST("correlations", worst, 1e-12);
+    REFUSED(ctx, tn_feature_correlations(ctx, a, w), TN_ERR_SHAPE, "feature_correlations: a is [400,5] and b is [4,3]");
+    REFUSED(ctx, tn_feature_basis(ctx, w, a, 1, false), TN_ERR_SHAPE, "feature_basis: w is [4,3] and x is [400,5]");
+    REFUSED(ctx, tn_feature_basis(ctx, w, x, -1, false), TN_ERR_ARG, "feature_basis: count is -1");
+    REFUSED(ctx, tn_feature_basis(ctx, w, x, 4, true), TN_ERR_ARG, "ica");
+    CLOSE_CTX(ctx);
+}
+
 /* layer(x) = P (m * features) + p for every kind, with a row of zeros among the inputs. */
 TEST(modifiers_make_the_layer)
 {
@@ -703,7 +769,8 @@ TEST(canonical_forms_at_any_scale)
         uint64_t seed = 83;
         tn_cp   *plain = random_cp(ctx, &seed, 2, 2, 3, 4, false);
         tn_tensor *f[2];
-        tn_cp_refit_desc d = {3, 0, 0};
+        tn_cp_refit_desc d = ZERO;
+        d.terms = 3;
         f[0] = tn_scale(ctx, plain->f[0], scales[i].w);
         f[1] = tn_scale(ctx, plain->f[1], scales[i].v);
         tn_cp *cp = tn_cp_create(ctx, 2, tn_scale(ctx, plain->p, scales[i].p), f, TN_CP_INPUT_PLAIN);
@@ -875,6 +942,9 @@ TEST(refits_are_least_squares)
         d.terms = 3;
         a = tn_cp_refit(tn_cp_fold_out(a, tn_full(ctx, 2, a->p->shape, 0), NULL), &d, &error);      /* of zeros */
         CHECK(a && a->terms == 0 && error == 0);
+        d.sparsity = 0.1;
+        a = tn_cp_refit(a, &d, &error);
+        CHECK(a && a->terms == 0 && error == 0);
         d.terms = 0;
         a = random_cp(ctx, &seed, 2, 3, 4, 5, false);
         REFUSED(ctx, tn_cp_refit(a, &d, NULL), TN_ERR_ARG, "refit: terms is 0, expected at least 1");
@@ -882,16 +952,89 @@ TEST(refits_are_least_squares)
     CLOSE_CTX(ctx);
 }
 
+/* The means over the terms of a of their cosines with those of a fit to b, and the least of them; *zeros: share of the numbers
+   of its encoders. */
+static double terms_found(const tn_cp *a, const tn_cp *b, const tn_cp_refit_desc *d, double *least, double *error, double *zeros)
+{
+    tn_tensor *cosines;
+    tn_cp     *aligned, *c = tn_cp_refit(b, d, error);
+    double     sum = 0;
+    *least = *zeros = 0;
+    if (!CHECK(c && c->terms == a->terms) || !CHECK_STATUS(tn_cp_align(a, c, &aligned, &cosines), TN_OK)) return 0;
+    double *v = host(cosines);
+    *least = 1;
+    for (int64_t i = 0; i < a->terms; i++) {
+        sum += v[i] / (double)a->terms;
+        if (v[i] < *least) *least = v[i];
+    }
+    for (int k = 0; k < 2; k++) {
+        double *f = host(c->f[k]);
+        for (int64_t i = 0; i < a->terms * a->in[0]; i++) *zeros += (f[i] == 0) / (2.0 * (double)(a->terms * a->in[0]));
+    }
+    tn_tensor_destroy(cosines);
+    return sum;
+}
+
+/* Planted terms with three numbers in each row of an encoder, given to the fit as eigenpairs, which are none of them: the
+   function alone does not determine the terms, and only the sparse fit finds them. */
+TEST(sparse_terms_are_found)
+{
+    enum { N = 16, H = 12, OUT = 3, FILLED = 3 };
+    tn_ctx  *ctx = ctx_in(NULL, TN_F64, 0);
+    uint64_t seed = 92;
+    for (int round = 0; round < 3; round++) {
+        double           f[2][H * N] = {{0}}, error[2], mean[2], least[2], zeros[2];
+        int64_t          shape[2] = {H, N};
+        tn_tensor       *in[2];
+        tn_eigenpairs    e;
+        tn_cp_refit_desc d = ZERO;
+        for (int k = 0; k < 2; k++) {
+            for (int i = 0; i < H; i++)
+                for (int left = FILLED; left > 0; ) {
+                    double *x = &f[k][i * N + test_random_int(&seed, 0, N - 1)];
+                    if (*x != 0) continue;
+                    *x = (test_random_real(&seed) < 0 ? -1 : 1) * (1 + 0.5 * test_random_real(&seed));
+                    left--;
+                }
+            in[k] = tn_tensor_from(ctx, 2, shape, TN_F64, f[k]);
+        }
+        tn_cp *planted = tn_cp_create(ctx, 2, random_2d(ctx, &seed, OUT, H), in, TN_CP_INPUT_PLAIN);
+        REQUIRE(CHECK_STATUS(tn_cp_eigen_all(planted, 0, &e), TN_OK));
+        tn_cp *given = tn_cp_from_eigen(ctx, &e, N);
+        d.terms = H;
+        d.sweeps = 500;
+        d.tol = 1e-9;
+        d.starts = 20;
+        for (int k = 0; k < 2; k++) {
+            d.sparsity = k ? 0.004 : 0;
+            mean[k] = terms_found(planted, given, &d, &least[k], &error[k], &zeros[k]);
+        }
+        CHECK(mean[0] < 0.7 && mean[1] > 0.99 && least[1] > 0.9);
+        CHECK_NEAR(zeros[1], 1 - (double)FILLED / N, 0.02);
+        CHECK(error[1] > 0 && error[1] < 0.02);
+        tn_eigenpairs_destroy(&e);
+        if (round > 0) continue;
+        d.sparsity = -1;
+        REFUSED(ctx, tn_cp_refit(given, &d, NULL), TN_ERR_ARG, "refit: tol is 1e-09 and sparsity -1, expected 0 or more");
+        d.sparsity = 1;
+        d.starts = -2;
+        REFUSED(ctx, tn_cp_refit(given, &d, NULL), TN_ERR_ARG, "refit: starts is -2");
+    }
+    CLOSE_CTX(ctx);
+}
+
 #ifdef TN_NO_TRAINING
 TEST_MAIN(topk_is_a_stable_sort, topk_refuses, eye, tables, views_of_layers, patterns_and_heads_make_the_layer,
           heads_make_the_pattern, products_refuse, unfoldings_of_mode_products, signal_against_its_nulls,
-          certificates_hold, feature_interactions_and_modification, modifiers_make_the_layer, mixed_differences,
+          certificates_hold, feature_interactions_and_modification,
+          bases_and_correlations_of_features, modifiers_make_the_layer, mixed_differences,
           canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
-          alignment_finds_the_units, refits_are_least_squares)
+          alignment_finds_the_units, refits_are_least_squares, sparse_terms_are_found)
 #else
 TEST_MAIN(topk_is_a_stable_sort, topk_has_a_gradient, topk_refuses, eye, tables, views_of_layers,
           patterns_and_heads_make_the_layer, heads_make_the_pattern, products_refuse, unfoldings_of_mode_products,
-          signal_against_its_nulls, certificates_hold, feature_interactions_and_modification, modifiers_make_the_layer,
+          signal_against_its_nulls, certificates_hold, feature_interactions_and_modification,
+          bases_and_correlations_of_features, modifiers_make_the_layer,
           mixed_differences, canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
-          alignment_finds_the_units, refits_are_least_squares)
+          alignment_finds_the_units, refits_are_least_squares, sparse_terms_are_found)
 #endif

@@ -552,6 +552,8 @@ static void operators_of_scale(life *l, bag *b, tn_cp *cp, tn_tensor *e)
     }
     CHECK_STATUS(tn_cp_top(cp, 3, false, &top), TN_OK);
     tn_coefficients_destroy(&top);
+    CHECK_STATUS(tn_cp_top_inputs(cp, 3, false, &top), TN_OK);
+    tn_coefficients_destroy(&top);
     for (int k = 0; k < 10; k++) moments[k * 11] = 1;
     CHECK_STATUS(tn_write(second, TN_F64, moments, 100), TN_OK);
     hold_tensor(b, tn_cp_gaussian_moment(line, line, second));
@@ -717,6 +719,9 @@ static void paths(life *l)
     tn_status s = tn_circuit_freeze(l->ctx, &m, ids_of(l, 1, 5, 7), &f);
     whole(l, s, f.block, f.source, f.logits, f.u);
     if (s == TN_OK) CHECK_STATUS(tn_circuit_frozen_update(&f), TN_OK);
+    tn_tensor *means = tn_circuit_norm_scales(l->ctx, &m, ids_of(l, 2, 5, 7));
+    CHECK(means != NULL);
+    tn_tensor_destroy(means);
     for (int k = 1; k < 3; k++) {
         by.by = (tn_circuit_by)k;
         s = tn_circuit_parts_of(&f, &target, &by, &parts);
@@ -822,6 +827,16 @@ static void analyses(life *l)
     whole(l, s, aligned, cosines, aligned, cosines);
     tn_cp *fewer = tn_cp_refit(cp, &two, NULL);
     CHECK(q && canonical && fewer && tn_feature_modification(l->ctx, f[0], f[1], numbers(l, 4, 2, -1)));
+    tn_tensor *x = numbers(l, 20, 9, -1), *u = tn_feature_basis(l->ctx, f[0], x, 2, false);
+    tn_tensor *v = tn_feature_basis(l->ctx, f[0], x, 2, true), *with = tn_feature_correlations(l->ctx, x, x);
+    tn_cp_destroy(fewer);
+    two.sparsity = 0.01;
+    two.starts = 2;
+    fewer = tn_cp_refit(cp, &two, NULL);
+    CHECK(u && v && with && fewer);
+    tn_tensor_destroy(u);
+    tn_tensor_destroy(v);
+    tn_tensor_destroy(with);
     tn_signal_destroy(&signal);
     tn_certificate_destroy(&c);
     tn_tensor_destroy(q);

@@ -1156,6 +1156,69 @@ TEST(means_are_frozen_as_given)
     close_world(&w);
 }
 
+/* Means of two texts against those of the frozen networks, and against plain loops over what the norms read. */
+TEST(means_of_norms)
+{
+    static const int32_t texts[2 * T] = {1, 4, 8, 2, 4, 3, 3, 0, 7, 8};
+    const int64_t        shape[2] = {2, T}, none[2] = {0, T};
+    double               worst = 0;
+    world                w;
+    REQUIRE(open_on(&w, TN_F64, 14, 1, NULL));
+    for (int k = 0; k < OPTIONS; k++) {
+        tn_transformer_desc d = option(k);
+        tn_transformer      m;
+        double              mean[7 * T] = {0}, *v;
+        REQUIRE(make(&w, d, &m));
+        const int64_t L = m.desc.layers;
+        tn_tensor    *ids = tn_tensor_from(w.ctx, 2, shape, TN_I32, texts), *s = tn_circuit_norm_scales(w.ctx, &m, ids);
+        REQUIRE(s && s->rank == 2 && s->shape[0] == 2 * L + 1 && s->shape[1] == T);
+        for (int text_at = 0; text_at < 2; text_at++) {
+            tn_circuit_frozen f;
+            REQUIRE(tn_circuit_freeze(w.ctx, &m, tn_slice(ids, 0, text_at, text_at + 1), &f) == TN_OK);
+            for (int64_t i = 0; i <= 2 * L; i++) {
+                const tn_tensor *read = i == 2 * L ? f.run : i % 2 ? f.block[i / 2].run2 : f.block[i / 2].run1;
+                double *scale = host(i == 2 * L ? f.norm_scale : i % 2 ? f.block[i / 2].norm2_scale : f.block[i / 2].norm1_scale);
+                double *x = host(read);
+                for (int64_t t = 0; t < T; t++) {
+                    double square = 0;
+                    for (int64_t j = 0; j < DIM; j++) square += x[t * DIM + j] * x[t * DIM + j] / DIM;
+                    if (m.desc.norm != TN_NORM_LAYER) test_raise(&worst, fabs(scale[t] * sqrt(square + m.norm.desc.eps) - 1));
+                    mean[i * T + t] += scale[t] / 2;
+                }
+            }
+            tn_circuit_frozen_destroy(&f);
+        }
+        v = host(s);
+        for (int64_t i = 0; i < (2 * L + 1) * T; i++) test_raise(&worst, fabs(v[i] / mean[i] - 1));
+        tn_tensor_destroy(s);
+        end_model(&w);
+    }
+    WORST("means of denominators", worst, 1e-12);
+    for (int k = 0; k < 2; k++) {                           /* what has no norms, or no last one */
+        tn_transformer_desc d = option(0);
+        tn_transformer      m;
+        d.no_norm = k == 0;
+        d.norm_place = k ? TN_PLACE_POST : d.norm_place;
+        REQUIRE(make(&w, d, &m));
+        tn_tensor *s = tn_circuit_norm_scales(w.ctx, &m, tn_tensor_from(w.ctx, 2, shape, TN_I32, texts)), *x;
+        double    *v = s ? host(s) : NULL, *one;
+        REQUIRE(v);
+        for (int64_t i = k ? 4 * T : 0; i < 5 * T; i++) CHECK_NEAR(v[i], 1, 0);
+        if (k == 0) REFUSED(w.ctx, tn_circuit_norm_scales(w.ctx, &m, tn_tensor_create(w.ctx, TN_I32, 2, none)), TN_ERR_SHAPE,
+                            "circuit_norm_scales: ids are [0,5], expected [texts,tokens], at least one of each");
+        else {
+            tn_tap tap = {"blocks.1.norm2.scale", tn_tap_read, NULL};
+            tap.user = &x;
+            REQUIRE(tn_transformer_run(w.ctx, &m, tn_tensor_from(w.ctx, 2, shape, TN_I32, texts), &tap, 1));
+            one = host(x);
+            for (int t = 0; t < T; t++) CHECK_NEAR(v[3 * T + t], (one[t] + one[T + t]) / 2, 1e-12);
+        }
+        end_model(&w);
+    }
+    REFUSED(w.ctx, tn_circuit_norm_scales(w.ctx, NULL, ids_of(&w)), TN_ERR_ARG, "circuit_norm_scales: the model is NULL");
+    close_world(&w);
+}
+
 static void refused(world *w, tn_transformer_desc d, const char *message)
 {
     tn_transformer    m;
@@ -1306,5 +1369,5 @@ TEST(no_bound_of_what_is_wrong)
 
 TEST_MAIN(everything_adds_up, parts_are_those_of_plain_loops, paths_are_those_of_plain_loops, patterns_are_expanded,
           deleted_paths_are_measured, what_is_not_frozen_is_exact, bounds_hold_for_all_texts, bounds_are_attained,
-          bounds_see_small_differences, paths_have_names, means_are_frozen_as_given, what_is_wrong_is_named,
+          bounds_see_small_differences, paths_have_names, means_are_frozen_as_given, means_of_norms, what_is_wrong_is_named,
           no_bound_of_what_is_wrong)

@@ -665,12 +665,59 @@ TEST(largest_coefficients)
     }
 }
 
+/* Norms over all outputs, more of which than terms at times, against sums over a full tensor. */
+TEST(largest_pairs_of_all_outputs)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double worst = 0;
+        if (!open_world(&w, f64_f32[d], 57)) return;
+        for (int round = 0; round < 24; round++) {
+            int      order = 1 + round % 3;
+            bool     plain = round & 4;
+            int64_t  n = test_random_int(&w.seed, 1, order < 3 ? 9 : 4), out = test_random_int(&w.seed, 0, 8), k = test_random_int(&w.seed, 0, 12);
+            tn_cp   *cp = any_cp(&w, order, out, test_random_int(&w.seed, 0, 6), n, false);
+            double  *dense = plain ? plain_dense(cp) : plain_symmetric(cp), largest = 1;
+            int64_t  size = inputs_of(cp), left = 0;
+            double  *norm = doubles(size);
+            tn_coefficients r;
+            if (!CHECK_STATUS(tn_cp_top_inputs(cp, k, plain, &r), TN_OK)) break;
+            for (int64_t i = 0; i < size && out > 0; i++) {
+                int64_t rest = i, last = n;
+                bool    ascending = true;
+                for (int s = 0; s < order; s++, rest /= n) { ascending = ascending && rest % n <= last; last = rest % n; }
+                norm[i] = -1;
+                if (!plain && !ascending) continue;
+                for (norm[i] = 0, rest = 0; rest < out; rest++) norm[i] += dense[rest * size + i] * dense[rest * size + i];
+                norm[i] = sqrt(norm[i]);
+                left++;
+            }
+            CHECK_INT(r.count, k < left ? k : left);
+            for (int64_t i = 0; i < r.count; i++) {
+                int32_t index[4];
+                int64_t at = 0, best = 0;
+                CHECK_STATUS(tn_read(tn_slice(r.index, 0, i, i + 1), TN_I32, index, order), TN_OK);
+                for (int s = 0; s < order; s++) at = at * n + index[s];
+                for (int64_t j = 0; j < size; j++) if (norm[j] > norm[best]) best = j;
+                if (i == 0 && norm[best] > 0) largest = norm[best];
+                test_raise(&worst, fabs(host(r.values)[i] - norm[at]) / largest);
+                test_raise(&worst, (norm[best] - norm[at]) / largest);
+                norm[at] = -1;
+            }
+            tn_coefficients_destroy(&r);
+            fresh_round(&w);
+        }
+        report("largest pairs of all outputs", f64_f32[d], worst);
+        close_world(&w);
+    }
+}
+
 /* Columns that decay: most blocks are skipped, and what is found is the same as with all. */
 TEST(largest_coefficients_by_their_bound)
 {
     world      w;
     int64_t    n = 400, h = 8;
-    double     best = 0;
+    double     best = 0, joined = 0;
     tn_tensor *f[2];
     tn_coefficients r;
     if (!open_world(&w, TN_F64, 59)) return;
@@ -684,6 +731,11 @@ TEST(largest_coefficients_by_their_bound)
     REQUIRE(CHECK_STATUS(tn_cp_top(cp, 5, true, &r), TN_OK));
     for (int64_t i = 0; i < 2 * n * n; i++) test_raise(&best, fabs(dense[i]));
     CHECK_NEAR(fabs(host(r.values)[0]), best, 1e-14);
+    CHECK(r.visited < 0.2 && r.visited > 0);
+    tn_coefficients_destroy(&r);
+    REQUIRE(CHECK_STATUS(tn_cp_top_inputs(cp, 5, true, &r), TN_OK));
+    for (int64_t i = 0; i < n * n; i++) test_raise(&joined, hypot(dense[i], dense[n * n + i]));
+    CHECK_NEAR(host(r.values)[0], joined, 1e-14);
     CHECK(r.visited < 0.2 && r.visited > 0);
     tn_coefficients_destroy(&r);
     close_world(&w);
@@ -1075,6 +1127,9 @@ TEST(bad_calls_of_modes_and_stacks)
     FAILS(w.ctx, tn_cp_hosvd(cp, NULL, NULL), TN_ERR_ARG, "hosvd: out is NULL");
     FAILS(w.ctx, tn_cp_top(cp, -1, false, &t), TN_ERR_ARG, "top: k is -1, expected 0 or more");
     FAILS(w.ctx, tn_cp_top(narrow, 1, false, &t), TN_ERR_SHAPE, "top: input 1 has 5 elements");
+    FAILS(w.ctx, tn_cp_top_inputs(narrow, 1, false, &t), TN_ERR_SHAPE, "top_inputs: input 1 has 5 elements");
+    FAILS(w.ctx, tn_cp_top_inputs(cp, -1, false, &t), TN_ERR_ARG, "top_inputs: k is -1, expected 0 or more");
+    FAILS(w.ctx, tn_cp_top_inputs(cp, 1, false, NULL), TN_ERR_ARG, "top_inputs: out is NULL");
     REFUSED(w.ctx, tn_cp_gaussian_moment(cp, cp, tensor(&w, 2, 2, 2, rough)), TN_ERR_ARG, "gaussian_moment: s is not symmetric: |s[1,0] - s[0,1]| is 0.5 of");
     REFUSED(w.ctx, tn_cp_gaussian_moment(one, one, tensor(&w, 2, 2, 2, lone)), TN_ERR_ARG, "the last element of s is 3, expected 1");
     REFUSED(w.ctx, tn_cp_gaussian_moment(cp, cp, any_matrix(&w, 3, 3)), TN_ERR_SHAPE, "gaussian_moment: s is [3,3], expected [2,2]");
@@ -1101,6 +1156,7 @@ TEST(bad_calls_of_modes_and_stacks)
     CHECK(isnan(s.inner) && isnan(s.cosine));
     CHECK_STATUS(tn_cp_hosvd(cp, NULL, &r), TN_ERR_NONFINITE);
     CHECK_STATUS(tn_cp_top(cp, 1, false, &t), TN_ERR_NONFINITE);
+    CHECK_STATUS(tn_cp_top_inputs(cp, 1, false, &t), TN_ERR_NONFINITE);
     CHECK(r.out_values == NULL && t.values == NULL);
     tn_ctx_clear_error(w.ctx);
     close_world(&w);
@@ -1183,7 +1239,7 @@ TEST(what_does_not_fit)
 TEST_MAIN(comparisons_of_every_order, more_terms_than_a_block, norms_at_any_scale, outputs_of_different_sizes, folds_at_any_scale,
           stacks_at_any_scale, comparisons_of_what_is_not_finite, memory_of_a_norm,
           counts_above_the_rank, marks_of_operators, folding_one_slot, compositions, modes_of_the_small_example, modes_against_dense, modes_of_many_terms,
-          small_singular_values, largest_coefficients, largest_coefficients_by_their_bound, gaussian_moments, gaussian_moments_at_any_scale,
+          small_singular_values, largest_coefficients, largest_pairs_of_all_outputs, largest_coefficients_by_their_bound, gaussian_moments, gaussian_moments_at_any_scale,
           two_layers_exactly, cores_at_any_scale,
           one_function_as_two_stacks, sampled_stacks, three_layers, invariances_of_modes, bad_calls, bad_calls_of_modes_and_stacks,
           eigenpairs_side_by_side, what_does_not_fit)

@@ -173,6 +173,8 @@ static struct made {
     tn_circuit_frozen frozen;
     tn_circuit_paths  paths;
     tn_circuit_parts  parts;
+    tn_circuit_ratio  ratio;
+    tn_circuit_terms  terms;
     tn_circuit_block   ovpp;
     tn_eigenpairs          eigen;
 } made;
@@ -197,6 +199,25 @@ static const tn_circuit_parts *parts(void)
     tn_circuit_parts_desc desc = {TN_CIRCUIT_BY_MLPS, false, 0};
     CHECK_STATUS(tn_circuit_parts_of(frozen(), &target, &desc, &made.parts), TN_OK);
     return &made.parts;
+}
+
+static const tn_circuit_frozen *squared_frozen(void)
+{
+    CHECK_STATUS(tn_circuit_freeze(ctx, squared_model(), tokens(), &made.frozen), TN_OK);
+    return &made.frozen;
+}
+
+static const tn_circuit_ratio *ratio(void)
+{
+    CHECK_STATUS(tn_circuit_ratio_of(squared_frozen(), NULL, &made.ratio), TN_OK);
+    return &made.ratio;
+}
+
+static const tn_circuit_terms *terms(void)
+{
+    const tn_circuit_ratio *r = ratio();
+    CHECK_STATUS(tn_circuit_ratio_terms(r, NULL, r->variables, NULL, &made.terms), TN_OK);
+    return &made.terms;
 }
 
 static const tn_circuit_block *ovpp(void)
@@ -337,6 +358,8 @@ static void call(const struct listed *c, int place, int64_t value)
     if (tn_read(tn_add(ctx, matrix(3, 4), matrix(3, 4)), TN_F32, sum, 12) != TN_OK) complain("the context cannot be used");
     tn_circuit_paths_destroy(&made.paths);
     tn_circuit_parts_destroy(&made.parts);
+    tn_circuit_terms_destroy(&made.terms);
+    tn_circuit_ratio_destroy(&made.ratio);
     tn_circuit_frozen_destroy(&made.frozen);
     tn_circuit_block_destroy(&made.ovpp);
     tn_eigenpairs_destroy(&made.eigen);

@@ -465,6 +465,47 @@ static size_t random_text(uint64_t *state, char *text, size_t room)
     return n;
 }
 
+TEST(ascii_is_a_vocabulary)
+{
+    tn_ctx       *ctx = ctx_of(TN_REAL);
+    tn_tokenizer *t = tn_tokenizer_create_ascii(ctx);
+    const char    text[] = "a~\n\x7F\xC3\xA4 [BOS]";
+    char          back[32];
+    int32_t       id[16];
+    tn_span       span[16];
+    size_t        used = 0;
+    REQUIRE(t);
+    CHECK(!tn_tokenizer_is_bytes(t) && !tn_tokenizer_create_ascii(NULL));
+    CHECK_INT(tn_tokenizer_count(t), 131);
+    CHECK_INT(tn_tokenizer_bos(t), 128);
+    CHECK_INT(tn_tokenizer_eos(t), 129);
+    CHECK_INT(tn_tokenizer_unk(t), 130);
+    for (int c = 0; c < 128; c++) {
+        char name[8];
+        snprintf(name, sizeof name, c > 32 && c < 127 ? "%c" : "<0x%02X>", c);
+        CHECK_STR(tn_tokenizer_token(t, c), name);
+        CHECK_INT(tn_tokenizer_id(t, name), c);
+    }
+    CHECK_STR(tn_tokenizer_token(t, 128), "[BOS]");
+    CHECK_STR(tn_tokenizer_token(t, 129), "[EOS]");
+    CHECK_STR(tn_tokenizer_token(t, 130), "[UNK]");
+    CHECK(!tn_tokenizer_token(t, 131));
+    CHECK_INT(tn_tokenizer_encode(t, text, sizeof text - 1, TN_BOS_FIRST, id, 16, span), 13);
+    CHECK_INT(id[0], 128);
+    for (int i = 0; i < 12; i++) {
+        CHECK_INT(id[i + 1], i == 4 || i == 5 ? 130 : text[i]);
+        CHECK(span[i + 1].begin == (size_t)i && span[i + 1].end == (size_t)i + 1);
+    }
+    CHECK_INT(tn_tokenizer_decode(t, id, 13, back, sizeof back), 12);
+    CHECK_STR(back, "a~\n\x7F?? [BOS]");
+    id[0] = 131;
+    CHECK_INT(tn_tokenizer_decode(t, id, 1, back, sizeof back), -1);
+    CHECK_ERROR(ctx, TN_ERR_DATA, "decode: id 0 is 131, expected 0 to 130");
+    FAILS(ctx, tn_tokenizer_write(t, tn_sink_memory(NULL, 0, &used)), TN_ERR_ARG,
+          "tokenizer: it is the one of ASCII, expected a vocabulary to write");
+    tn_ctx_destroy(ctx);
+}
+
 TEST(spans_cover_what_counts)
 {
     tn_ctx       *ctx = ctx_of(TN_REAL);
@@ -1054,7 +1095,7 @@ TEST(nothing_is_allocated)
 }
 
 TEST_MAIN(encodings, golden_encodings, saved_files_come_back, small_files_come_back, files_that_fail, files_of_other_kinds,
-          files_that_end_early, deep_files, files_in_any_order, room_and_bad_calls, bytes_are_their_ids, spans_cover_what_counts,
-          an_unknown_word_has_its_bytes, spaces_of_decoding, decoding_of_several_texts, there_and_back,
+          files_that_end_early, deep_files, files_in_any_order, room_and_bad_calls, bytes_are_their_ids, ascii_is_a_vocabulary,
+          spans_cover_what_counts, an_unknown_word_has_its_bytes, spaces_of_decoding, decoding_of_several_texts, there_and_back,
           training_is_what_it_says, training_by_desc, stories, shards_come_back, shards_that_are_none,
           memory_that_ends, nothing_is_allocated)

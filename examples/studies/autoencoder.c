@@ -1,4 +1,4 @@
-/* autoencoder.c - sparse autoencoders with a linear and with a bilinear encoder, side by side
+/* autoencoder.c - sparse autoencoders with a linear and with a bilinear encoder, and bilinear autoencoders, side by side
 
    Activations x are written as a mean plus a few of m directions, the rows d_i of a dictionary:
 
@@ -10,6 +10,16 @@
    beside them: the unexplained variance of the k largest principal components, which may not choose k of m, and of the
    dictionary before training. The rows d_i, of length 1, are a basis for tn_cp_feature_interactions and
    tn_feature_modification.
+
+   A bilinear autoencoder (Dooms & Gauderis 2025, arXiv 2510.16820) reconstructs x (x) x for x of length 1, and has no
+   decoder of its own:
+
+       z = (L x) * (R x),  x (x) x is about X = sum_i z_i l_i (x) r_i,   |x (x) x - X|^2 = 1 - 2 z.z + z^T K z
+
+   with K = (L L^T) * (R R^T), so that no number of d^2 is formed. All latents are active, or the k largest |z_i|; with
+   --density its penalty on the density of the latents in a batch is added. X gives x up to its sign: the root of its largest
+   eigenvalue times the eigenvector. All kinds have as many parameters as the linear one, to one latent. For a dictionary
+   y (x) y is compared with x (x) x.
 
    Three kinds of activations:
      --run FOLDER --block L     what the MLP of a block of a language model reads, on the first --tokens of the run's text (or
@@ -23,7 +33,7 @@
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/autoencoder.c -o autoencoder -lm && ./autoencoder
    build/tn train TEXT --attention bilinear --vocab 1024 --out RUN && ./autoencoder --run RUN --latents 512 --active 16
    --run FOLDER   --block L   --text FILE   --tokens N   --show N   --activations FILE
-   --latents N   --active N   --steps N   --batch N   --lr X   --seed N   --threads N   --out FOLDER
+   --latents N   --active N   --steps N   --batch N   --lr X   --density X   --seed N   --threads N   --out FOLDER
                                                                (in the folder of tensornet.h) */
 #define _POSIX_C_SOURCE 200809L
 #ifdef HAVE_STB_IMAGE_WRITE
@@ -35,14 +45,14 @@
 #include "text.h"
 
 enum { TRUE_FEATURES = 96, TRUE_DIM = 48, TRUE_ACTIVE = 4, TRUE_COUNT = 40000, EVALUATED = 2000, RARE = 10 };
-enum { LINEAR, BILINEAR, KINDS };
-static const char *const kind_name[KINDS] = {"linear", "bilinear"};
+enum { LINEAR, BILINEAR, SQUARE, SQUARE_TOPK, KINDS };      /* the first two have a dictionary, the others are of x (x) x */
+static const char *const kind_name[KINDS] = {"linear", "bilinear", "square", "square_topk"};
 #define LAST_PART 0.1                   /* of the rows, the last */
 
 typedef struct options {
     const char *file, *out, *run, *text;
     int64_t     latents, active, steps, batch, seed, threads, block, tokens, show;
-    double      lr;
+    double      lr, density;
 } options;
 
 typedef struct language {               /* a run of tn train and its text; empty without --run */
@@ -182,24 +192,45 @@ static activations load(tn_ctx *ctx, const options *o, const language *l)
 typedef struct model {
     tn_params *params;
     tn_linear  linear;                  /* the encoder of LINEAR   */
-    tn_mlp     bilinear;                /* that of BILINEAR        */
+    tn_mlp     bilinear;                /* that of the others      */
     tn_tensor *centre, *dictionary;     /* c [d]; d_i times any length, which has no effect [m,d] */
     int        kind;
-    int64_t    active;
+    int64_t    latents, active;
 } model;
+
+/* The number of latents with which a kind has as many parameters as the linear one. */
+static int64_t latents_of(int kind, const options *o, int64_t d)
+{
+    const int64_t all = o->latents * (2 * d + 1) + d;
+    return kind == LINEAR ? o->latents : kind == BILINEAR ? (all - d) / (3 * d + 2) : all / (2 * d);
+}
+
+/* A bilinear autoencoder begins with random directions of length 1. */
+static void make_square(tn_ctx *ctx, model *m, const activations *a, const options *o)
+{
+    const int64_t rows = 2 * m->latents, shape[2] = {rows, a->d};
+    tn_mlp_init(m->params, "encoder", &(tn_mlp_desc){ .in = a->d, .hidden = m->latents, .out = m->latents,
+                                                      .no_projection = true }, &m->bilinear);
+    check(ctx);
+    tn_ctx_seed(ctx, (uint64_t)o->seed + 1);
+    tn_assign(tn_reshape_2d(m->bilinear.w, rows, a->d), unit_rows(ctx, tn_normal(ctx, 2, shape, 0, 1)));
+    check(ctx);
+}
 
 static model make_model(tn_ctx *ctx, int kind, const activations *a, const options *o)
 {
-    int64_t shape[2] = {o->latents, a->d};
-    model   m = {0};
-    double *ones = zeros(o->latents, sizeof *ones);
-    for (int64_t i = 0; i < o->latents; i++) ones[i] = 1;
-    m.kind = kind;
-    m.active = o->active;
+    const int64_t latents = latents_of(kind, o, a->d), shape[2] = {latents, a->d};
+    model         m = { .kind = kind, .latents = latents, .active = kind == SQUARE || o->active > latents ? latents : o->active };
     m.params = tn_params_create(ctx);
+    if (kind >= SQUARE) {
+        make_square(ctx, &m, a, o);
+        return m;
+    }
+    double *ones = zeros(latents, sizeof *ones);
+    for (int64_t i = 0; i < latents; i++) ones[i] = 1;
     if (kind == LINEAR)
-        tn_linear_init(m.params, "encoder", &(tn_linear_desc){ .in = a->d, .out = o->latents, .bias = true }, &m.linear);
-    else tn_mlp_init(m.params, "encoder", &(tn_mlp_desc){ .in = a->d, .hidden = o->latents, .out = o->latents, .bias = true,
+        tn_linear_init(m.params, "encoder", &(tn_linear_desc){ .in = a->d, .out = latents, .bias = true }, &m.linear);
+    else tn_mlp_init(m.params, "encoder", &(tn_mlp_desc){ .in = a->d, .hidden = latents, .out = latents, .bias = true,
                                                           .no_projection = true }, &m.bilinear);
     tn_params_add(m.params, "centre", 1, &a->d, (tn_init){ .rule = TN_INIT_ZERO });
     tn_params_add(m.params, "dictionary", 2, shape, (tn_init){ .rule = TN_INIT_ZERO });
@@ -208,7 +239,7 @@ static model make_model(tn_ctx *ctx, int kind, const activations *a, const optio
     m.dictionary = tn_params_find(m.params, "dictionary")->value;
     tn_ctx_seed(ctx, (uint64_t)o->seed + 1);               /* both begin with the same directions, which encode and decode */
     tn_tensor *start = unit_rows(ctx, tn_normal(ctx, 2, shape, 0, 1));
-    tn_tensor *w = kind == LINEAR ? m.linear.w : tn_reshape_2d(tn_slice(m.bilinear.w, 0, 0, 1), o->latents, a->d);
+    tn_tensor *w = kind == LINEAR ? m.linear.w : tn_reshape_2d(tn_slice(m.bilinear.w, 0, 0, 1), latents, a->d);
     tn_assign(m.dictionary, start);
     tn_assign(m.centre, a->mean);
     tn_assign(w, start);
@@ -217,7 +248,7 @@ static model make_model(tn_ctx *ctx, int kind, const activations *a, const optio
     if (kind == BILINEAR) {
         w = tn_slice(m.bilinear.w, 0, 1, 2);
         tn_assign(w, tn_scale(ctx, w, 0));
-        tn_write(tn_slice(b, 0, 1, 2), TN_F64, ones, o->latents);
+        tn_write(tn_slice(b, 0, 1, 2), TN_F64, ones, latents);
     }
     free(ones);
     check(ctx);
@@ -234,6 +265,48 @@ static tn_tensor *reconstruct(tn_ctx *ctx, const model *m, tn_tensor *x, tn_tens
         *z, tn_embed(ctx, unit_rows(ctx, m->dictionary), *ids)}));
 }
 
+/* z [n,m] of x [n,d] of length 1 */
+static tn_tensor *squares(tn_ctx *ctx, const model *m, tn_tensor *x) { return tn_mlp_forward(ctx, &m->bilinear, x); }
+
+/* L (0) or R (1) */
+static tn_tensor *side(const model *m, int which)
+{
+    return tn_reshape_2d(tn_slice(m->bilinear.w, 0, which, which + 1), m->latents, -1);
+}
+
+/* The mean over rows of |x (x) x - X|^2 = 1 - 2 z.z + z^T K z over the latents that are chosen. x [n,d] of length 1 */
+static tn_tensor *square_loss(tn_ctx *ctx, const model *m, tn_tensor *x, double density)
+{
+    const double n = (double)x->shape[0];
+    tn_tensor   *z = squares(ctx, m, x), *l = side(m, 0), *r = side(m, 1), *ids, *loss, *k;
+    if (m->kind == SQUARE_TOPK) {
+        z = tn_topk(ctx, z, 1, m->active, TN_ORDER_MAGNITUDE, &ids);
+        l = tn_embed(ctx, l, ids);
+        r = tn_embed(ctx, r, ids);
+        k = tn_mul(ctx, tn_matmul(ctx, l, tn_transpose(l, 1, 2)), tn_matmul(ctx, r, tn_transpose(r, 1, 2)));
+        loss = tn_einsum(ctx, "ni,nij,nj->", 3, (tn_tensor *[]){z, k, z});
+    } else {
+        k = tn_mul(ctx, tn_matmul(ctx, l, tn_transpose(l, 0, 1)), tn_matmul(ctx, r, tn_transpose(r, 0, 1)));
+        loss = tn_sum(ctx, tn_mul(ctx, z, tn_matmul(ctx, z, k)));
+    }
+    loss = tn_scale(ctx, tn_sub(ctx, loss, tn_scale(ctx, tn_sum(ctx, tn_mul(ctx, z, z)), 2)), 1 / n);
+    if (density > 0) {                                  /* mean over latents of (|z|_1/|z|_2 - 1)/(sqrt(n) - 1) in the batch */
+        tn_tensor *one = tn_sum_axis(ctx, tn_activation(ctx, z, TN_ACT_ABS), 0);
+        tn_tensor *two = tn_sqrt(ctx, tn_add(ctx, tn_sum_axis(ctx, tn_mul(ctx, z, z), 0), tn_full(ctx, 0, NULL, 1e-12)));
+        tn_tensor *share = tn_scale(ctx, tn_mean(ctx, tn_div(ctx, one, two)), 1 / (sqrt(n) - 1));
+        loss = tn_add(ctx, loss, tn_scale(ctx, share, density));
+    }
+    return loss;
+}
+
+/* The loss that a kind is trained for; for x (x) x without its constant. */
+static tn_tensor *loss_of(tn_ctx *ctx, const model *m, tn_tensor *x, double density)
+{
+    tn_tensor *ids, *z;
+    if (m->kind >= SQUARE) return square_loss(ctx, m, unit_rows(ctx, x), m->kind == SQUARE ? density : 0);
+    return tn_scale(ctx, tn_mse(ctx, reconstruct(ctx, m, x, &ids, &z), x), (double)x->shape[1]);
+}
+
 static void train(tn_ctx *ctx, const model *m, const activations *a, const options *o)
 {
     uint64_t  state = (uint64_t)o->seed;
@@ -241,14 +314,12 @@ static void train(tn_ctx *ctx, const model *m, const activations *a, const optio
         .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = o->steps / 20, .total = o->steps } });
     int32_t  *rows = zeros(o->batch, sizeof *rows);
     for (int64_t step = 0; step < o->steps; step++) {
-        tn_tensor *ids, *z;
         tn_ctx_reset(ctx);
         for (int64_t i = 0; i < o->batch; i++) rows[i] = (int32_t)random_below(&state, a->train);
         tn_tensor *pick = tn_tensor_1d(ctx, TN_I32, o->batch);
         tn_write(pick, TN_I32, rows, o->batch);
         tn_record(ctx);
-        tn_tensor *x = tn_embed(ctx, a->x, pick);
-        tn_tensor *loss = tn_scale(ctx, tn_mse(ctx, reconstruct(ctx, m, x, &ids, &z), x), (double)a->d);
+        tn_tensor *loss = loss_of(ctx, m, tn_embed(ctx, a->x, pick), o->density);
         if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) check(ctx);
         if (isatty(1) && step % 20 == 0)
             printf("\r%s: step %lld of %lld, loss %.4f ", kind_name[m->kind], (long long)step, (long long)o->steps,
@@ -265,8 +336,10 @@ static void train(tn_ctx *ctx, const model *m, const activations *a, const optio
 /* ---- what is measured, on the held-out rows ------------------------------------------------------------------------ */
 
 typedef struct figures {
-    double  unexplained;                /* share of the variance                          */
-    double  active;                     /* latents above 0, mean over rows                */
+    double  unexplained;                /* share of the variance of x                     */
+    double  pairs;                      /* |x (x) x - its reconstruction|^2 / |x|^4       */
+    double  active;                     /* latents that are not 0, mean over rows         */
+    double  effective;                  /* (sum a^2)^2 / sum a^4 of |z_i| |l_i| |r_i|, or of z_i; mean over rows */
     int64_t unused;                     /* latents that are 0 on all rows                 */
     double  found;                      /* of the true directions; NaN if there are none  */
 } figures;
@@ -278,39 +351,118 @@ static double found(tn_ctx *ctx, tn_tensor *dictionary, tn_tensor *truth)
     return tn_item(tn_mean(ctx, tn_activation(ctx, tn_mul(ctx, c, c), TN_ACT_SQRT)));
 }
 
+/* Sums over the rows of a [n,m] -> [n,1] */
+static tn_tensor *row_sums(tn_ctx *ctx, tn_tensor *a) { return tn_reshape_2d(tn_sum_axis(ctx, a, 1), -1, 1); }
+
+/* What X = sum_i z_i l_i (x) r_i says of x [n,d]: its eigenvector of the largest magnitude by power iteration from a random
+   vector, times the root of the eigenvalue and the length of x, with the sign that is nearer to x. z [n,m] */
+static tn_tensor *from_squares(tn_ctx *ctx, const model *m, tn_tensor *x, tn_tensor *z)
+{
+    enum { ROUNDS = 60 };
+    tn_tensor *l = side(m, 0), *r = side(m, 1), *v = unit_rows(ctx, tn_normal(ctx, 2, x->shape, 0, 1)), *to = v;
+    tn_tensor *length = tn_sqrt(ctx, row_sums(ctx, tn_mul(ctx, x, x)));
+    for (int i = 0; i < ROUNDS; i++) {
+        v = unit_rows(ctx, to);
+        to = tn_add(ctx, tn_matmul(ctx, tn_mul(ctx, z, tn_affine(ctx, v, r, NULL)), l),
+                    tn_matmul(ctx, tn_mul(ctx, z, tn_affine(ctx, v, l, NULL)), r));
+    }
+    tn_tensor *value = tn_activation(ctx, tn_scale(ctx, row_sums(ctx, tn_mul(ctx, v, to)), 0.5), TN_ACT_RELU);
+    tn_tensor *dot = row_sums(ctx, tn_mul(ctx, v, x));
+    tn_tensor *sign = tn_div(ctx, dot, tn_activation(ctx, dot, TN_ACT_ABS));
+    return tn_mul(ctx, v, tn_mul(ctx, tn_mul(ctx, sign, length), tn_sqrt(ctx, value)));
+}
+
+/* The latents of x as a full matrix [n,m], 0 where they are not chosen, and what is reconstructed from them: *y of x, and
+   *pairs, the mean error of x (x) x. */
+static tn_tensor *all_latents(tn_ctx *ctx, const model *m, tn_tensor *x, tn_tensor **y, double *pairs)
+{
+    const int64_t n = x->shape[0], k = m->active, shape[2] = {n, m->latents};
+    tn_tensor    *value, *chosen, *xx = row_sums(ctx, tn_mul(ctx, x, x)), *z;
+    if (m->kind < SQUARE) *y = reconstruct(ctx, m, x, &chosen, &value);
+    else value = tn_topk(ctx, squares(ctx, m, unit_rows(ctx, x)), 1, k, TN_ORDER_MAGNITUDE, &chosen);
+    double  *all = zeros(n * m->latents, sizeof *all), *some = zeros(n * k, sizeof *some);
+    int32_t *ids = zeros(n * k, sizeof *ids);
+    if (tn_read(value, TN_F64, some, n * k) != TN_OK || tn_read(chosen, TN_I32, ids, n * k) != TN_OK) check(ctx);
+    for (int64_t i = 0; i < n * k; i++) all[i / k * m->latents + ids[i]] = some[i];
+    z = tn_tensor_from(ctx, 2, shape, TN_F64, all);
+    free(all);
+    free(some);
+    free(ids);
+    z = tn_cast(ctx, z, TN_F32);
+    if (m->kind < SQUARE) {
+        tn_tensor *xy = row_sums(ctx, tn_mul(ctx, x, *y)), *yy = row_sums(ctx, tn_mul(ctx, *y, *y));
+        tn_tensor *e = tn_sub(ctx, tn_add(ctx, tn_mul(ctx, xx, xx), tn_mul(ctx, yy, yy)), tn_scale(ctx, tn_mul(ctx, xy, xy), 2));
+        *pairs = tn_item(tn_mean(ctx, tn_div(ctx, e, tn_mul(ctx, xx, xx))));
+    } else {
+        tn_tensor *l = side(m, 0), *r = side(m, 1);
+        tn_tensor *kernel = tn_mul(ctx, tn_matmul(ctx, l, tn_transpose(l, 0, 1)), tn_matmul(ctx, r, tn_transpose(r, 0, 1)));
+        tn_tensor *e = tn_sub(ctx, tn_matmul(ctx, z, kernel), tn_scale(ctx, z, 2));
+        *pairs = 1 + tn_item(tn_sum(ctx, tn_mul(ctx, z, e))) / (double)n;
+        *y = from_squares(ctx, m, x, z);
+    }
+    return z;
+}
+
 static figures measure(tn_ctx *ctx, const model *m, const activations *a, const options *o)
 {
-    figures r = {0, 0, 0, NAN};
-    double  variance = 0, *z = zeros(EVALUATED * m->active, sizeof *z);
-    bool   *used = zeros(o->latents, sizeof *used);
-    int32_t *ids = zeros(EVALUATED * m->active, sizeof *ids);
+    figures r = {0, 0, 0, 0, 0, NAN};
+    double  variance = 0, pairs, *z = zeros(EVALUATED * m->latents, sizeof *z), *size = zeros(m->latents, sizeof *size);
+    bool   *used = zeros(m->latents, sizeof *used);
+    const double rows = (double)(a->count - a->train);
+    tn_ctx_seed(ctx, (uint64_t)o->seed + 2);
+    for (int64_t i = 0; i < m->latents; i++) size[i] = 1;
+    if (m->kind >= SQUARE) {
+        tn_tensor *l = side(m, 0), *s = side(m, 1);
+        tn_tensor *both = tn_mul(ctx, row_sums(ctx, tn_mul(ctx, l, l)), row_sums(ctx, tn_mul(ctx, s, s)));
+        if (tn_read(tn_sqrt(ctx, both), TN_F64, size, m->latents) != TN_OK) check(ctx);
+    }
     for (int64_t first = a->train; first < a->count; first += EVALUATED) {
         const int64_t last = first + EVALUATED < a->count ? first + EVALUATED : a->count, n = last - first;
-        tn_tensor    *chosen, *value;
+        tn_tensor    *y = NULL;
         tn_ctx_reset(ctx);
         tn_tensor *x = tn_slice(a->x, 0, first, last);
-        tn_tensor *y = reconstruct(ctx, m, x, &chosen, &value);
+        if (tn_read(all_latents(ctx, m, x, &y, &pairs), TN_F64, z, n * m->latents) != TN_OK) check(ctx);
         r.unexplained += tn_item(tn_mse(ctx, y, x)) * (double)n;
+        r.pairs += pairs * (double)n / rows;
         tn_tensor *d = tn_sub(ctx, x, a->mean);
         variance += tn_item(tn_mean(ctx, tn_mul(ctx, d, d))) * (double)n;
-        tn_read(value, TN_F64, z, n * m->active);
-        tn_read(chosen, TN_I32, ids, n * m->active);
         check(ctx);
-        for (int64_t i = 0; i < n * m->active; i++)
-            if (z[i] > 0) {
-                r.active += 1 / (double)(a->count - a->train);
-                used[ids[i]] = true;
+        for (int64_t row = 0; row < n; row++) {
+            double square = 0, fourth = 0;
+            for (int64_t i = 0; i < m->latents; i++) {
+                const double of = z[row * m->latents + i], power = of * of * size[i] * size[i];
+                square += power;
+                fourth += power * power;
+                r.active += (of != 0) / rows;
+                used[i] |= of != 0;
             }
+            r.effective += fourth > 0 ? square * square / fourth / rows : 0;
+        }
     }
     r.unexplained /= variance;
-    for (int64_t i = 0; i < o->latents; i++) r.unused += !used[i];
-    if (a->truth) r.found = found(ctx, m->dictionary, a->truth);
+    for (int64_t i = 0; i < m->latents; i++) r.unused += !used[i];
+    if (a->truth && m->kind < SQUARE) r.found = found(ctx, m->dictionary, a->truth);
     tn_ctx_reset(ctx);
     check(ctx);
     free(z);
+    free(size);
     free(used);
-    free(ids);
     return r;
+}
+
+/* |the error of x (x) x by K - that of the matrices themselves|, the mean over some rows */
+static double square_remainder(tn_ctx *ctx, const model *m, const activations *a)
+{
+    enum { SOME = 20 };
+    const int64_t n = a->count - a->train < SOME ? a->count - a->train : SOME;
+    tn_tensor    *x = unit_rows(ctx, tn_slice(a->x, 0, a->train, a->train + n)), *y;
+    double        pairs;
+    tn_tensor    *z = all_latents(ctx, m, x, &y, &pairs), *e = tn_sub(ctx, tn_einsum(ctx, "na,nb->nab", 2, (tn_tensor *[]){x, x}),
+        tn_einsum(ctx, "ni,ia,ib->nab", 3, (tn_tensor *[]){z, side(m, 0), side(m, 1)}));
+    pairs -= tn_item(tn_sum(ctx, tn_mul(ctx, e, e))) / (double)n;
+    check(ctx);
+    tn_ctx_reset(ctx);
+    return fabs(pairs);
 }
 
 /* The unexplained variance of the k largest principal components of the trained rows, on the held-out ones. */
@@ -334,7 +486,7 @@ static double unexplained_by_components(tn_ctx *ctx, const activations *a, int64
 static void save(tn_ctx *ctx, const model *m, const char *folder)
 {
     char path[600];
-    tn_assign(m->dictionary, unit_rows(ctx, m->dictionary));
+    if (m->kind < SQUARE) tn_assign(m->dictionary, unit_rows(ctx, m->dictionary));
     snprintf(path, sizeof path, "%s/%s.safetensors", folder, kind_name[m->kind]);
     if (tn_params_save(m->params, path) != TN_OK) check(ctx);
     printf("  %s\n", path);
@@ -409,8 +561,9 @@ static int32_t print_tokens(tn_ctx *ctx, const language *l, tn_tensor *direction
 
 typedef struct reading_of_block {
     tn_cp         *mlp;                 /* what the block's MLP computes from what it reads   */
-    tn_svd_result  output;              /* of V: its columns u are the default output features */
-    tn_tensor     *moment, *modified;   /* [features,features] and [latents,h]; owned         */
+    tn_tensor     *output;              /* [h,h] of V x on the data: columns are the default output features */
+    tn_tensor     *moment;              /* [features,features]                                */
+    tn_tensor     *modified, *together; /* [latents,h] how much a latent changes them, and their correlation */
 } reading_of_block;
 
 /* How features interact for the logit of a token: sum_ij d_i^T Q d_j E[a_i a_j] is the mean of what the MLP adds to it. */
@@ -464,7 +617,7 @@ static void print_remainder(tn_ctx *ctx, const language *l, const activations *a
     printf("%s_mlp_output_unexplained: %.4f\n%s_remainder: %.1e\n", name, missed, name, worst / size);
 }
 
-static reading_of_block read_block(tn_ctx *ctx, const options *o, const language *l, const features *f)
+static reading_of_block read_block(tn_ctx *ctx, const options *o, const language *l, const activations *a, const features *f)
 {
     reading_of_block b = {0};
     tn_tensor       *values = f->values;
@@ -474,18 +627,20 @@ static reading_of_block read_block(tn_ctx *ctx, const options *o, const language
     b.moment = tn_tensor_keep(tn_scale(ctx, tn_matmul(ctx, tn_transpose(values, 0, 1), values), 1 / (double)f->rows));
     tn_tensor *w = tn_slice(b.mlp->f[0], 1, 0, l->model.desc.dim);
     tn_tensor *v = tn_copy(ctx, tn_slice(b.mlp->f[1], 1, 0, l->model.desc.dim));
-    if (tn_svd(ctx, v, NULL, &b.output) != TN_OK) check(ctx);
-    tn_tensor *rows = tn_slice(f->dictionary, 0, 0, f->count - 1);
-    b.modified = tn_tensor_keep(tn_feature_modification(ctx, tn_copy(ctx, w), rows, b.output.u));
+    tn_tensor *x = tn_scale(ctx, tn_slice(a->x, 0, a->train, a->count), a->size);
+    tn_tensor *rows = tn_slice(f->dictionary, 0, 0, f->count - 1), *latents = tn_slice(f->values, 1, 0, f->count - 1);
+    if (!(b.output = tn_feature_basis(ctx, v, x, 0, false))) check(ctx);
+    b.modified = tn_tensor_keep(tn_feature_modification(ctx, tn_copy(ctx, w), rows, b.output));
+    b.together = tn_feature_correlations(ctx, latents, tn_matmul(ctx, tn_affine(ctx, x, v, NULL), b.output));
     check(ctx);
     return b;
 }
 
 static void show_features(tn_ctx *ctx, const options *o, const language *l, const activations *a, const model *m)
 {
-    const int64_t              show = o->show < o->latents ? o->show : o->latents;
+    const int64_t              show = o->show < m->latents ? o->show : m->latents;
     features                   f = features_of(ctx, m, a);
-    reading_of_block           b = read_block(ctx, o, l, &f);
+    reading_of_block           b = read_block(ctx, o, l, a, &f);
     int32_t                   *strong = grown(NULL, show, sizeof *strong), row[3];
     double                     top[3], kurtosis;
     tn_tensor                 *ids;
@@ -510,10 +665,13 @@ static void show_features(tn_ctx *ctx, const options *o, const language *l, cons
         printf("\n");
         for (int k = 0; k < 3; k++) print_context(l, a, row[k], top[k]);
         print_interactions(ctx, l, &b, &f, strong[i], token);
-        double change = tn_item(tn_topk(ctx, tn_slice(b.modified, 0, strong[i], strong[i] + 1), 1, 1, TN_ORDER_LARGEST, &at));
+        tn_tensor *change = tn_slice(b.modified, 0, strong[i], strong[i] + 1);
+        tn_tensor *with = tn_slice(b.together, 0, strong[i], strong[i] + 1);
+        tn_topk(ctx, tn_mul(ctx, change, with), 1, 1, TN_ORDER_MAGNITUDE, &at);
         tn_read(at, TN_I32, &which, 1);
-        printf("    modifies most, by %.2f of its length, output feature %d:", change, (int)which);
-        print_tokens(ctx, l, tn_affine(ctx, tn_copy(ctx, tn_transpose(tn_slice(b.output.u, 1, which, which + 1), 0, 1)),
+        printf("    modifies most of what it occurs with, by %.2f and with a correlation of %.2f, output feature %d:",
+               tn_item(tn_slice(change, 1, which, which + 1)), tn_item(tn_slice(with, 1, which, which + 1)), (int)which);
+        print_tokens(ctx, l, tn_affine(ctx, tn_copy(ctx, tn_transpose(tn_slice(b.output, 1, which, which + 1), 0, 1)),
                                        b.mlp->p, NULL));
         printf("\n");
         check(ctx);
@@ -523,7 +681,8 @@ static void show_features(tn_ctx *ctx, const options *o, const language *l, cons
     tn_circuit_evidence_destroy(evidence);
     tn_tensor_destroy(b.moment);
     tn_tensor_destroy(b.modified);
-    tn_svd_destroy(&b.output);
+    tn_tensor_destroy(b.output);
+    tn_tensor_destroy(b.together);
     tn_cp_destroy(b.mlp);
     tn_tensor_destroy(f.values);
     tn_tensor_destroy(f.dictionary);
@@ -547,6 +706,7 @@ int main(int argc, char **argv)
         {"--steps", FLAG_COUNT, &o.steps, 1, 1e7, NULL},
         {"--batch", FLAG_COUNT, &o.batch, 1, 1e6, NULL},
         {"--lr", FLAG_REAL, &o.lr, 0, 10, NULL},
+        {"--density", FLAG_REAL, &o.density, 0, 10, NULL},
         SEED_FLAG(&o), THREADS_FLAG(&o), OUT_FLAG(&o), {0}
     };
     char       why[TN_WHY];
@@ -569,8 +729,9 @@ int main(int argc, char **argv)
     make_folder(o.out);
     if (o.run) l = load_language(ctx, &o);
     activations a = load(ctx, &o, &l);
-    printf("%lld activations of %lld numbers, the last %lld held out; %lld latents, %lld active; %lld steps of %lld\n\n", (long long)a.count,
-           (long long)a.d, (long long)(a.count - a.train), (long long)o.latents, (long long)o.active, (long long)o.steps, (long long)o.batch);
+    printf("%lld activations of %lld numbers, the last %lld held out; %lld latents, %lld active; %lld steps of %lld\n\n",
+           (long long)a.count, (long long)a.d, (long long)(a.count - a.train), (long long)o.latents, (long long)o.active,
+           (long long)o.steps, (long long)o.batch);
     for (int kind = 0; kind < KINDS; kind++) {
         double start = now();
         m[kind] = make_model(ctx, kind, &a, &o);
@@ -580,23 +741,36 @@ int main(int argc, char **argv)
         after[kind] = measure(ctx, &m[kind], &a, &o);
     }
     double components = unexplained_by_components(ctx, &a, o.active);
-    printf("on held-out rows          before    linear  bilinear   %lld principal components\n", (long long)o.active);
-    printf("unexplained variance    %8.4f  %8.4f  %8.4f   %8.4f\n", before.unexplained, after[0].unexplained,
-           after[1].unexplained, components);
-    printf("active latents per row  %8.2f  %8.2f  %8.2f\n", before.active, after[0].active, after[1].active);
-    printf("latents never active    %8lld  %8lld  %8lld\n", (long long)before.unused, (long long)after[0].unused,
-           (long long)after[1].unused);
-    if (a.truth) printf("true directions found   %8.4f  %8.4f  %8.4f\n", before.found, after[0].found, after[1].found);
-    printf("parameters              %8s  %8lld  %8lld\n", "", (long long)tn_params_elements(m[0].params),
-           (long long)tn_params_elements(m[1].params));
-    printf("seconds                 %8s  %8.1f  %8.1f\n\nfiles:\n", "", seconds[0], seconds[1]);
+    printf("on held-out rows          before    linear  bilinear    square  of them %lld   %lld principal components\n",
+           (long long)o.active, (long long)o.active);
+    printf("unexplained variance    %8.4f", before.unexplained);
+    for (int kind = 0; kind < KINDS; kind++) printf("  %8.4f", after[kind].unexplained);
+    printf("   %8.4f\nerror of x (x) x        %8.4f", components, before.pairs);
+    for (int kind = 0; kind < KINDS; kind++) printf("  %8.4f", after[kind].pairs);
+    printf("\nactive latents per row  %8.2f", before.active);
+    for (int kind = 0; kind < KINDS; kind++) printf("  %8.2f", after[kind].active);
+    printf("\neffective latents       %8.2f", before.effective);
+    for (int kind = 0; kind < KINDS; kind++) printf("  %8.2f", after[kind].effective);
+    printf("\nlatents never active    %8lld", (long long)before.unused);
+    for (int kind = 0; kind < KINDS; kind++) printf("  %8lld", (long long)after[kind].unused);
+    if (a.truth) printf("\ntrue directions found   %8.4f  %8.4f  %8.4f", before.found, after[0].found, after[1].found);
+    printf("\nlatents                 %8s", "");
+    for (int kind = 0; kind < KINDS; kind++) printf("  %8lld", (long long)m[kind].latents);
+    printf("\nparameters              %8s", "");
+    for (int kind = 0; kind < KINDS; kind++) printf("  %8lld", (long long)tn_params_elements(m[kind].params));
+    printf("\nseconds                 %8s", "");
+    for (int kind = 0; kind < KINDS; kind++) printf("  %8.1f", seconds[kind]);
+    printf("\n\nfiles:\n");
     for (int kind = 0; kind < KINDS; kind++) save(ctx, &m[kind], o.out);
-    for (int kind = 0; kind < KINDS && o.run; kind++) show_features(ctx, &o, &l, &a, &m[kind]);
+    for (int kind = 0; kind < SQUARE && o.run; kind++) show_features(ctx, &o, &l, &a, &m[kind]);
     printf("\nunexplained_before: %.4f\n", before.unexplained);
     for (int kind = 0; kind < KINDS; kind++) printf("unexplained_%s: %.4f\n", kind_name[kind], after[kind].unexplained);
     printf("unexplained_components: %.4f\n", components);
+    for (int kind = 0; kind < KINDS; kind++) printf("pairs_%s: %.4f\n", kind_name[kind], after[kind].pairs);
+    for (int kind = SQUARE; kind < KINDS; kind++)
+        printf("remainder_%s: %.1e\n", kind_name[kind], square_remainder(ctx, &m[kind], &a));
     for (int kind = 0; kind < KINDS; kind++) printf("unused_%s: %lld\n", kind_name[kind], (long long)after[kind].unused);
-    for (int kind = 0; kind < KINDS && a.truth; kind++) printf("found_%s: %.4f\n", kind_name[kind], after[kind].found);
+    for (int kind = 0; kind < SQUARE && a.truth; kind++) printf("found_%s: %.4f\n", kind_name[kind], after[kind].found);
     tn_ctx_destroy(ctx);
     return 0;
 }

@@ -169,7 +169,6 @@ static void features(tn_ctx *ctx, tn_tensor *w1, tn_tensor *w2, tn_tensor *x)
     int64_t    whole = -1;
     tn_mlp     mlp[4];
     tn_modifier modifier;
-    tn_svd_result svd;
     char       name[64];
     printf("equation 13, the modifier view: m(x) times features, m = act(z)/z for any MLP\n");
     for (int64_t i = 0; i < 4; i++) {
@@ -195,17 +194,23 @@ static void features(tn_ctx *ctx, tn_tensor *w1, tn_tensor *w2, tn_tensor *x)
           tn_scale(ctx, tn_sum(ctx, tn_mul(ctx, z, u)), 1 / 50.0));
 
     printf("equation 16, the default output features that an input feature modifies most, and the reverse\n");
-    if (tn_svd(ctx, w2, NULL, &svd) != TN_OK) check(ctx);
-    y = tn_feature_modification(ctx, w1, d, svd.u);
-    z = tn_mul(ctx, tn_transpose(tn_affine(ctx, tn_slice(d, 0, 0, 1), w1, NULL), 0, 1), svd.u);
-    z = tn_sub(ctx, svd.u, z);
+    tn_tensor *data = tn_matmul(ctx, a, d);
+    u = tn_feature_basis(ctx, w2, data, 0, false);
+    y = tn_feature_modification(ctx, w1, d, u);
+    z = tn_mul(ctx, tn_transpose(tn_affine(ctx, tn_slice(d, 0, 0, 1), w1, NULL), 0, 1), u);
+    z = tn_sub(ctx, u, z);
     claim(ctx, "feature_modification", tn_slice(y, 0, 0, 1), tn_sqrt(ctx, tn_sum_axis(ctx, tn_mul(ctx, z, z), 0)));
     double *q = read_all(tn_topk(ctx, y, 1, 1, TN_ORDER_LARGEST, &z));
     free(q);
     q = read_all(z);
     printf("  most modified by features 0 to 3: %d %d %d %d\n", (int)q[0], (int)q[1], (int)q[2], (int)q[3]);
     free(q);
-    tn_svd_destroy(&svd);
+    z = tn_feature_correlations(ctx, a, tn_matmul(ctx, tn_affine(ctx, data, w2, NULL), u));
+    free(read_all(tn_topk(ctx, tn_mul(ctx, y, z), 1, 1, TN_ORDER_MAGNITUDE, &z)));
+    q = read_all(z);
+    printf("  of those that occur with them: %d %d %d %d\n", (int)q[0], (int)q[1], (int)q[2], (int)q[3]);
+    free(q);
+    tn_tensor_destroy(u);
 
     printf("degree of nonlinearity: third mixed differences, which vanish for bilinear layers and no others\n");
     for (int64_t i = 0; i < 3; i++) step[i] = number(ctx, 1, N);

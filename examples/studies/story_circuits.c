@@ -228,29 +228,11 @@ static void show_heads(tn_ctx *ctx, const tn_transformer *m, const char **names,
 
 enum { WINDOWS = 16 };
 
-/* The mean over rows of 1/sqrt(mean x^2 + eps): what an RMS norm multiplies by. */
-static double mean_factor(tn_ctx *ctx, tn_tensor *x, double eps)
-{
-    const int64_t n = x->shape[x->rank - 1], rows = tn_tensor_count(x) / n;
-    double       *v = zeros(rows * n, sizeof *v), sum = 0;
-    if (tn_read(x, TN_F64, v, rows * n) != TN_OK) check(ctx);
-    for (int64_t r = 0; r < rows; r++) {
-        double square = 0;
-        for (int64_t i = 0; i < n; i++) square += v[r * n + i] * v[r * n + i] / (double)n;
-        sum += 1 / sqrt(square + eps) / (double)rows;
-    }
-    free(v);
-    return sum;
-}
-
-/* The stream at the beginning of the block, and after its attention: [1,T,dim] */
-static tn_tensor *stream(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor **after)
+/* The stream at the beginning of the block: [1,T,dim] */
+static tn_tensor *stream(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
 {
     tn_tensor *x = tn_embedding_forward(ctx, &m->embed, ids);
     if (m->desc.embed_norm && !m->desc.no_norm) x = tn_norm_forward(ctx, &m->embed_norm, x);
-    tn_tensor *y = m->desc.no_norm ? x : tn_norm_forward(ctx, &m->blocks[0].norm1, x);
-    y = tn_attention_forward(ctx, &m->blocks[0].attn, y, NULL);
-    *after = tn_add(ctx, x, tn_scale(ctx, y, m->desc.attn_scale));
     check(ctx);
     return x;
 }
@@ -260,7 +242,7 @@ static double loss_of_tensors(tn_ctx *ctx, const tn_transformer *m, const tn_cir
                               tn_tensor *next)
 {
     const int64_t n = m->desc.dim, T = ids->shape[1], map[2] = {n + 1, n + 1}, square[2] = {T, T};
-    tn_tensor    *after, *x = tn_append_one(ctx, tn_reshape_2d(stream(ctx, m, ids, &after), T, n));
+    tn_tensor    *x = tn_append_one(ctx, tn_reshape_2d(stream(ctx, m, ids), T, n));
     tn_tensor    *pattern = tn_transformer_pattern(ctx, m, ids, 0), *sum = NULL, *y;
     for (int64_t g = 0; g <= o->heads; g++) {
         y = tn_matmul(ctx, x, tn_transpose(tn_reshape(tn_slice(o->m, 0, g, g + 1), 2, map), 0, 1));
@@ -276,31 +258,31 @@ static double loss_of_tensors(tn_ctx *ctx, const tn_transformer *m, const tn_cir
 /* What it costs to hold the denominators of the norms at their means, on windows at the end of the text. */
 static void show_freezing(tn_ctx *ctx, const counts *c, const tn_transformer *m)
 {
-    const int64_t        T = m->desc.context;
+    const int64_t        T = m->desc.context, shape[2] = {WINDOWS, T};
+    int32_t             *at = zeros(2 * WINDOWS * T, sizeof *at);
     tn_circuit_block_desc d = {0};
     tn_circuit_block      o;
-    double               loss[2] = {0, 0};
+    double               loss = 0;
     if (m->desc.norm != TN_NORM_RMS || c->total < WINDOWS * (T + 1)) return;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass && tn_circuit_block_of(ctx, m, &d, &o) != TN_OK) check(ctx);
-        for (int k = 0; k < WINDOWS; k++) {
-            const tn_mark  mark = tn_arena_mark(ctx);
-            const int32_t *from = c->ids + c->total - (k + 1) * (T + 1);
-            tn_tensor *ids = tn_tensor_from(ctx, 2, (int64_t[]){1, T}, TN_I32, from);
-            tn_tensor *next = tn_tensor_from(ctx, 2, (int64_t[]){1, T}, TN_I32, from + 1);
-            if (pass == 0) {
-                tn_tensor *after;
-                tn_tensor *x = stream(ctx, m, ids, &after);
-                d.norm1_scale += mean_factor(ctx, x, m->desc.norm_eps) / WINDOWS;
-                d.norm2_scale += mean_factor(ctx, after, m->desc.norm_eps) / WINDOWS;
-                loss[0] += tn_item(tn_transformer_loss(ctx, m, ids, next)) / WINDOWS;
-            } else loss[1] += loss_of_tensors(ctx, m, &o, ids, next) / WINDOWS;
-            tn_arena_release(ctx, mark);
-        }
-    }
+    for (int64_t i = 0; i < 2 * WINDOWS * T; i++)               /* the windows, then the same a token later */
+        at[i] = c->ids[c->total - (i / T % WINDOWS + 1) * (T + 1) + i % T + i / (WINDOWS * T)];
+    tn_tensor *ids = tn_tensor_from(ctx, 2, shape, TN_I32, at), *next = tn_tensor_from(ctx, 2, shape, TN_I32, at + WINDOWS * T);
+    tn_tensor *scales = tn_circuit_norm_scales(ctx, m, ids);
     check(ctx);
-    printf("loss_of_windows: %.6f\nloss_of_tensors_with_mean_norms: %.6f\n", loss[0], loss[1]);
+    d.norm1_scale = tn_item(tn_mean(ctx, tn_slice(scales, 0, 0, 1)));
+    d.norm2_scale = tn_item(tn_mean(ctx, tn_slice(scales, 0, 1, 2)));
+    if (tn_circuit_block_of(ctx, m, &d, &o) != TN_OK) check(ctx);
+    for (int k = 0; k < WINDOWS; k++) {
+        const tn_mark mark = tn_arena_mark(ctx);
+        loss += loss_of_tensors(ctx, m, &o, tn_slice(ids, 0, k, k + 1), tn_slice(next, 0, k, k + 1)) / WINDOWS;
+        tn_arena_release(ctx, mark);
+    }
+    printf("loss_of_windows: %.6f\n", tn_item(tn_transformer_loss(ctx, m, ids, next)));
+    printf("loss_of_tensors_with_mean_norms: %.6f\n", loss);
+    check(ctx);
+    tn_tensor_destroy(scales);
     tn_circuit_block_destroy(&o);
+    free(at);
 }
 
 /* ---- kinds of paths: predicted and measured ---------------------------------------------------------------------

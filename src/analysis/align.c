@@ -266,7 +266,8 @@ tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor
    Terms p (x) sym(w v^T), those of the operator in capitals; rows are terms, * is elementwise.
        <S',S'> = sum N * pp^T   N = ((ww^T) * (vv^T) + (wv^T) * (vw^T))/2     <S,S'> likewise with K from w, v, W, V
    p:  N p = K P
-   w:  (pp^T * vv^T) w + (pp^T * v w^T) v = (pP^T * vV^T) W + (pP^T * vW^T) V, symmetric in w and positive semidefinite */
+   w:  (pp^T * vv^T) w + (pp^T * v w^T) v = (pP^T * vV^T) W + (pP^T * vW^T) V, symmetric in w and positive semidefinite
+   The left side minus the right is the gradient of |S - S'|^2, and changes by at most 2 |pp^T * vv^T| per change of w. */
 typedef struct tni_refit {
     tni_host host;
     int64_t  h, r, n, o;
@@ -274,7 +275,7 @@ typedef struct tni_refit {
     double  *p, *f[2];                       /* [r,o] [r,n] */
     double  *cross[3], *own[3];              /* [r,h] [r,r] scratch */
     double  *x[4];                           /* [r,n] scratch */
-    double   square;                         /* <S,S> */
+    double   square, sparsity;               /* <S,S> */
 } tni_refit;
 
 /* c [m,k] = a [m,n] b[k,n]^T */
@@ -353,12 +354,12 @@ static void tni_refit_apply(const tni_refit *t, double *v, double *x, double *y)
     tni_refit_times(t, t->r, t->n, t->own[2], v, 1, y);
 }
 
-/* Some steps of conjugate gradients for encoder k. */
-static void tni_refit_encoder(const tni_refit *t, int k)
+enum { TNI_REFIT_STEPS = 8 };
+
+/* The matrices of the equation for encoder k, and its right side in x[0]. */
+static void tni_refit_equation(const tni_refit *t, int k)
 {
-    enum { STEPS = 8 };
-    const int64_t m = t->r * t->n;
-    double *v = t->f[1 - k], *rest = t->x[0], *way = t->x[1], *y = t->x[2];
+    double *v = t->f[1 - k];
     tni_refit_gram(t, t->r, t->r, t->o, t->p, t->p, t->own[0]);
     tni_refit_gram(t, t->r, t->r, t->n, v, v, t->own[1]);
     for (int64_t i = 0; i < t->r * t->r; i++) t->own[1][i] *= t->own[0][i];
@@ -369,14 +370,22 @@ static void tni_refit_encoder(const tni_refit *t, int k)
         t->cross[1][i] *= t->cross[0][i];
         t->cross[2][i] *= t->cross[0][i];
     }
-    tni_refit_times(t, t->h, t->n, t->cross[1], t->F[k], 0, rest);
-    tni_refit_times(t, t->h, t->n, t->cross[2], t->F[1 - k], 1, rest);
+    tni_refit_times(t, t->h, t->n, t->cross[1], t->F[k], 0, t->x[0]);
+    tni_refit_times(t, t->h, t->n, t->cross[2], t->F[1 - k], 1, t->x[0]);
+}
+
+/* Some steps of conjugate gradients for encoder k. */
+static void tni_refit_encoder(const tni_refit *t, int k)
+{
+    const int64_t m = t->r * t->n;
+    double *v = t->f[1 - k], *rest = t->x[0], *way = t->x[1], *y = t->x[2];
+    tni_refit_equation(t, k);
     double first = t->host.by->dot(m, rest, rest);
     tni_refit_apply(t, v, t->f[k], y);
     t->host.by->axpy(m, -1, y, rest);
     memcpy(way, rest, (size_t)m * sizeof(double));
     double size = t->host.by->dot(m, rest, rest);
-    for (int64_t round = 0; round < STEPS && size > 1e-30 * first; round++) {
+    for (int64_t round = 0; round < TNI_REFIT_STEPS && size > 1e-30 * first; round++) {
         tni_refit_apply(t, v, way, y);
         double step = t->host.by->dot(m, way, y);
         if (!(step > 0)) break;
@@ -387,6 +396,50 @@ static void tni_refit_encoder(const tni_refit *t, int k)
         for (int64_t i = 0; i < m; i++) way[i] = rest[i] + next / size * way[i];
         size = next;
     }
+}
+
+/* Some proximal gradient steps with momentum for encoder k, whose penalty is sparsity |S| sum |p_h| |w_h|_1 (Beck & Teboulle
+   2009). A row that would become 0 keeps what it was. */
+static void tni_refit_shrink(const tni_refit *t, int k)
+{
+    const int64_t r = t->r, n = t->n;
+    double *x = t->f[k], *y = t->x[1], *slope = t->x[2], *old = t->x[3], most = 0, momentum = 1;
+    tni_refit_equation(t, k);
+    for (int64_t i = 0; i < r; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < r; j++) sum += fabs(t->own[1][i * r + j]);
+        most = tni_max_f64(most, 2 * sum);
+    }
+    memcpy(y, x, (size_t)(r * n) * sizeof *y);
+    for (int round = 0; round < TNI_REFIT_STEPS && most > 0; round++) {
+        const double next = 0.5 * (1 + sqrt(1 + 4 * momentum * momentum));
+        tni_refit_apply(t, t->f[1 - k], y, slope);
+        memcpy(old, x, (size_t)(r * n) * sizeof *old);
+        for (int64_t i = 0; i < r; i++) {
+            const double least = t->sparsity * sqrt(t->square * t->own[0][i * r + i]) / most;
+            bool         zero = true;
+            for (int64_t j = i * n; j < i * n + n; j++) {
+                const double z = y[j] - (slope[j] - t->x[0][j]) / most;
+                x[j] = fabs(z) > least ? z - (z > 0 ? least : -least) : 0;
+                zero = zero && x[j] == 0;
+            }
+            if (zero) memcpy(x + i * n, old + i * n, (size_t)n * sizeof *x);
+        }
+        for (int64_t j = 0; j < r * n; j++) y[j] = x[j] + (momentum - 1) / next * (x[j] - old[j]);
+        momentum = next;
+    }
+}
+
+/* The squared error with the penalty, relative to |S|^2; the encoders have unit rows. */
+static double tni_refit_cost(const tni_refit *t, double error)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < t->r; i++) {
+        double absolute = 0;
+        for (int64_t j = i * t->n; j < (i + 1) * t->n; j++) absolute += fabs(t->f[0][j]) + fabs(t->f[1][j]);
+        sum += absolute * tni_frobenius(t->o, t->p + i * t->o);
+    }
+    return error * error + (t->square > 0 ? t->sparsity * sum / sqrt(t->square) : 0);
 }
 
 /* <t_i, t_j> of two terms of the operator */
@@ -441,30 +494,65 @@ static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
     return to ? tni_cp_done(to, s) : NULL;
 }
 
-static tn_cp *tni_refit_run(const tn_cp *cp, tni_scratch *w, tni_units *u, const tn_cp_refit_desc *desc, double *error)
+/* Sweeps over the encoders, beginning with what they are. Returns the error, or with sparsity the cost; *error: the error. */
+static double tni_refit_sweeps(const tni_refit *t, const tn_cp_refit_desc *desc, double *error)
 {
     const double  tol = desc->tol > 0 ? desc->tol : 1e-6;
-    const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
     const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100;
-    double       *left = tni_take_f64(w, h, 1), before = HUGE_VAL, now = 0;
+    double        before = HUGE_VAL, now = *error = tni_refit_p(t);
+    for (int64_t sweep = 0; sweep < sweeps && now > 1e-8; sweep++) {
+        if (t->sparsity > 0 ? fabs(before - now) <= tol : !(before - now > tol)) break;
+        before = now;
+        if (t->sparsity > 0) {                  /* the penalty is that of unit rows */
+            tni_refit_shrink(t, 0);
+            tni_refit_p(t);
+            tni_refit_shrink(t, 1);
+        } else {
+            tni_refit_encoder(t, 0);
+            tni_refit_encoder(t, 1);
+        }
+        now = *error = tni_refit_p(t);
+        if (t->sparsity > 0) now = tni_refit_cost(t, now);
+    }
+    return now;
+}
+
+/* The best of several starts, all but the first random. best [3]: scratch of the sizes of p and f */
+static double tni_refit_starts(const tni_refit *t, const tn_cp_refit_desc *desc, double *const *best)
+{
+    const int64_t starts = desc->sparsity > 0 ? desc->starts > 0 ? desc->starts : 8 : 1, size[3] = {t->o, t->n, t->n};
+    double *const now[3] = {t->p, t->f[0], t->f[1]};
+    double        least = HUGE_VAL, error = 0, kept = 0;
+    for (int64_t start = 0; start < starts; start++) {
+        for (int k = 0; k < 2 && start > 0; k++) tni_random_signed(desc->seed, start, (uint32_t)k, t->r * t->n, t->f[k]);
+        const double cost = tni_refit_sweeps(t, desc, &error);
+        if (start > 0 && !(cost < least)) continue;
+        least = cost;
+        kept = error;
+        for (int k = 0; k < 3 && starts > 1; k++) memcpy(best[k], now[k], (size_t)(t->r * size[k]) * sizeof(double));
+    }
+    for (int k = 0; k < 3 && starts > 1; k++) memcpy(now[k], best[k], (size_t)(t->r * size[k]) * sizeof(double));
+    return kept;
+}
+
+static tn_cp *tni_refit_run(const tn_cp *cp, tni_scratch *w, tni_units *u, const tn_cp_refit_desc *desc, double *error)
+{
+    const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
+    double       *left = tni_take_f64(w, h, 1), *best[3];
     tni_refit     t = TNI_ZERO;
     t.h = h; t.r = r; t.n = n; t.o = o;
+    t.sparsity = desc->sparsity;
     t.P = u->p;
     t.p = tni_take_zeros(w, r, o);
     for (int k = 0; k < 2; k++) { t.F[k] = u->f[k]; t.f[k] = tni_take_zeros(w, r, n); }
     for (int k = 0; k < 4; k++) t.x[k] = tni_take_zeros(w, r, n);
     for (int k = 0; k < 3; k++) { t.cross[k] = tni_take_zeros(w, r, h); t.own[k] = tni_take_zeros(w, r, r); }
+    for (int k = 0; k < 3; k++) best[k] = tni_take_f64(w, r, k ? n : o);
     t.host = tni_take_host(w, tni_max(tni_max(h, n), o));
     if (w->failed) return NULL;
     tni_refit_begin(&t, left);
-    now = tni_refit_p(&t);
-    for (int64_t sweep = 0; sweep < sweeps && now > 1e-8 && before - now > tol; sweep++) {
-        before = now;
-        tni_refit_encoder(&t, 0);
-        tni_refit_encoder(&t, 1);
-        now = tni_refit_p(&t);
-    }
-    tn_cp *to = tni_refit_done(&t, cp);
+    const double now = tni_refit_starts(&t, desc, best);
+    tn_cp       *to = tni_refit_done(&t, cp);
     if (to && error) *error = now;
     return to;
 }
@@ -479,7 +567,10 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error)
     if (desc->terms < 1)
         return tni_fail(cp->ctx, TN_ERR_ARG, "refit: terms is %lld, expected at least 1", (long long)desc->terms), (tn_cp *)NULL;
     if (!tni_within(cp->ctx, "refit", "sweeps", desc->sweeps, 0, INT64_MAX)) return NULL;
-    if (!(desc->tol >= 0)) return tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g, expected 0 or more", desc->tol), (tn_cp *)NULL;
+    if (!(desc->tol >= 0) || !(desc->sparsity >= 0 && desc->sparsity < HUGE_VAL))
+        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g and sparsity %g, expected 0 or more", desc->tol, desc->sparsity),
+               (tn_cp *)NULL;
+    if (!tni_within(cp->ctx, "refit", "starts", desc->starts, 0, INT64_MAX)) return NULL;
     if (!tni_decomp_fits(cp->ctx, "refit", cp->terms, tni_max(cp->in[0], cp->terms))) return NULL;
     tni_scratch w = tni_scratch_begin(cp->ctx, "refit");
     if (tni_units_read(&u, &w, cp) == TN_OK && tni_units_fit(&u, "refit")) to = tni_refit_run(cp, &w, &u, desc, error);

@@ -60,6 +60,27 @@ typedef struct tn_certificate {
 TN_API tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out);
 TN_API void      tn_certificate_destroy(tn_certificate *c);        /* frees the operator and the tensors of the result */
 
+/* ---- distance to another answer ----------------------------------------- >>analysis-radius */
+enum { TN_RADIUS_MAX_LAYERS = 16 };
+typedef struct tn_radius {
+    tn_tensor *radius;          /* [rows,out] |d| up to which output o stays below the answer; infinity if it does for
+                                   every d, 0 for the answer itself                                             */
+    tn_tensor *answer, *rival;  /* I32 [rows] the largest output at x; the output with the least radius         */
+    tn_tensor *nearest;         /* [rows,n] the nearest input at which answer and rival are equal, NaN if there is none;
+                                   NULL for several layers                                                      */
+} tn_radius;
+/* Computes how far each row of x [rows,n] must move for the answer, its largest output, to change. One layer: the lead of the
+   answer over another output is a quadratic, whose nearest zero is found exactly, whatever its signs (secular equation on
+   its eigenpairs), so that the radius is the distance, in the Euclidean norm over all inputs; within a box it is a lower
+   bound. `count` layers, layers[0] first, each with the outputs of the one before it as inputs: a certified lower bound,
+   from the exact radius of the last layer and the Jacobian and curvature of those before it. A single output is compared
+   with 0: answer and rival are 0, and its radius is the distance to where its sign changes.
+   Computed in double, to about 1e-10 of a radius: layers of order 2, with or without `constant`. It takes an eigenproblem of
+   min(n, 2 terms) rows for each pair of outputs of which one is an answer. Owned tensors: tn_radius_destroy. TN_ERR_SHAPE
+   for layers that do not fit, TN_ERR_NONFINITE for numbers that are not finite.   docs/math.md 19; More & Sorensen 1983 */
+TN_API tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x, tn_radius *out);
+TN_API void      tn_radius_destroy(tn_radius *r);                              /* frees the tensors of the result */
+
 /* ---- features ----------------------------------------------------------- >>analysis-features */
 /* Computes how features interact: C[i,j] = d_i^T Q_u d_j for the rows d_i of a dictionary, and with a moment that times
    E[a_i a_j]: for x = sum_i a_i d_i the sum of all is the mean of u . y.
@@ -72,6 +93,14 @@ TN_API tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u
    the left singular vectors of V, or its independent components. tn_topk along axis 1 finds what d_i modifies most, along
    axis 0 which features modify u_l most.   w [h,n]  d [m,n]  u [h,l] -> [m,l]   Sharkey 2023, equation 16 */
 TN_API tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u);
+/* Computes default output features from data x [rows,n], as columns of length 1 of an owned [h,count]: the left singular
+   vectors of W X, by decreasing singular value, or if `independent` the directions of the independent components of W x - its
+   mean (tn_ica; NULL with its errors). count 0: all.   w [h,n], the second encoder   Sharkey 2023 */
+TN_API tn_tensor *tn_feature_basis(tn_ctx *ctx, const tn_tensor *w, const tn_tensor *x, int64_t count, bool independent);
+/* Computes the correlation coefficients of the columns of a [rows,m] and b [rows,l], such as the activations of input features
+   and the coordinates of W x in default output features: what tn_feature_modification says of a pair matters where both
+   occur together. Owned [m,l]; 0 where a column is constant. */
+TN_API tn_tensor *tn_feature_correlations(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b);
 /* Computes the modifier of an MLP of any kind on data: layer(x) = P (m(x) * features) + p. With one encoder m = act(z)/z,
    and act'(0) where z = 0, for the features z = W x + b; with two m = act(W x + b) for the features V x + c; with more m is
    the product of all encoders but the last. `features` may be NULL. With one encoder m is computed on the host and is not
@@ -107,12 +136,18 @@ typedef struct tn_cp_refit_desc {
     int64_t terms;              /* required: number of terms; fewer are made if fewer are independent         */
     int64_t sweeps;             /* at most this number; 0: 100                                                */
     double  tol;                /* stops when a sweep lowers the relative error by less than this; 0: 1e-6    */
+    double  sparsity;           /* factor of a penalty on the absolute numbers of the encoders, see below      */
+    int64_t starts;             /* with sparsity: number of starts, all but the first random; 0: 8             */
+    uint64_t seed;              /* of these; equal seeds give equal results                                    */
 } tn_cp_refit_desc;
 /* Fits an operator of fewer terms to the function of cp: alternating least squares of |S - S'|_F, the symmetrised tensors,
    from the factors alone. It begins with the terms that a pivoted Cholesky decomposition of their Gram matrix chooses; P is
    solved for exactly, each encoder by some steps of conjugate gradients, so that the error never rises. *error, if not NULL,
    becomes |S - S'|_F / |S|_F, which cannot be distinguished from 0 below about 1e-7. A local minimum is possible. Order 2 only.
-   It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
+   It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error.
+     With sparsity it minimises |S - S'|_F^2/|S|_F^2 + sparsity sum_h (|w_h|_1 + |v_h|_1) |p_h|/|S|_F, |w_h|_2 = |v_h|_2 = 1,
+   so that many numbers of the encoders become 0: where factors are not unique, or the tensor is one of sparse factors and
+   noise, this finds sparse ones. tol is then that of this sum, and the best of all starts by it is kept. Some 0.001 to 0.01. */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error);
 
 #endif /* TN_NO_ANALYSIS */

@@ -1,6 +1,8 @@
 #include "core/inner.h"
 #include "tensor/inner.h"
+#include "kernels/inner.h"
 #include "ops/inner.h"
+#include "decomp/inner.h"
 #include "layers/inner.h"
 #include "operator/inner.h"
 #include "analysis/inner.h"
@@ -43,6 +45,71 @@ tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_t
     tn_tensor *rest = tn_sub(ctx, tn_full(ctx, 0, NULL, 1), tn_affine(ctx, d, w, NULL));
     rest = rest ? tn_matmul(ctx, tn_mul(ctx, rest, rest), tn_mul(ctx, u, u)) : NULL;
     return rest ? tn_sqrt(ctx, rest) : NULL;
+}
+
+tn_tensor *tn_feature_basis(tn_ctx *ctx, const tn_tensor *w, const tn_tensor *x, int64_t count, bool independent)
+{
+    tn_svd_desc   sd = TNI_ZERO;
+    tn_ica_desc   id = TNI_ZERO;
+    tn_svd_result svd = TNI_ZERO;
+    tn_ica_result ica = TNI_ZERO;
+    tn_tensor    *u = NULL;
+    if (!tni_is_matrix(ctx, w, "feature_basis", "w") || !tni_is_matrix(ctx, x, "feature_basis", "x")) return NULL;
+    if (w->shape[1] != x->shape[1])
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_basis: w is %s and x is %s, expected [h,n] and [rows,n]", TNI_SHAPE(w),
+                        TNI_SHAPE(x)), (tn_tensor *)NULL;
+    if (!tni_within(ctx, "feature_basis", "count", count, 0, INT64_MAX)) return NULL;
+    tni_scope  scope = tni_scope_begin(ctx);
+    tn_tensor *z = tn_affine(ctx, tni_view_of((tn_tensor *)x), tni_view_of((tn_tensor *)w), NULL);
+    id.components = sd.top = count;
+    if (z && !independent && tn_svd(ctx, tn_transpose(z, 0, 1), &sd, &svd) == TN_OK) u = svd.u;
+    else if (z && independent && tn_ica(ctx, z, &id, &ica) == TN_OK)
+        u = tn_div(ctx, ica.mixing, tn_sqrt(ctx, tn_sum_axis(ctx, tn_mul(ctx, ica.mixing, ica.mixing), 0)));
+    u = u ? tn_tensor_keep(tn_copy(ctx, u)) : NULL;
+    tni_scope_end(ctx, scope);
+    tn_svd_destroy(&svd);
+    tn_ica_destroy(&ica);
+    return u;
+}
+
+/* Subtracts the mean of each column of v [rows,n] and scales it to length 1; one that is constant up to rounding becomes 0. */
+static void tni_standardise(int64_t rows, int64_t n, double *v)
+{
+    for (int64_t j = 0; j < n; j++) {
+        double mean = 0, size = 0, square = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            mean += v[i * n + j] / (double)rows;
+            size = tni_max_f64(size, fabs(v[i * n + j]));
+        }
+        const double unit = size > 0 ? 1 / size : 0;
+        for (int64_t i = 0; i < rows; i++) {
+            v[i * n + j] = (v[i * n + j] - mean) * unit;
+            square += v[i * n + j] * v[i * n + j];
+        }
+        square = sqrt(square) > 1e-13 * sqrt((double)rows) ? 1 / sqrt(square) : 0;
+        for (int64_t i = 0; i < rows; i++) v[i * n + j] *= square;
+    }
+}
+
+tn_tensor *tn_feature_correlations(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b)
+{
+    if (!tni_is_matrix(ctx, a, "feature_correlations", "a") || !tni_is_matrix(ctx, b, "feature_correlations", "b")) return NULL;
+    const int64_t rows = a->shape[0], m = a->shape[1], n = b->shape[1], shape[2] = {m, n};
+    if (b->shape[0] != rows)
+        return tni_fail(ctx, TN_ERR_SHAPE, "feature_correlations: a is %s and b is %s, expected as many rows in both",
+                        TNI_SHAPE(a), TNI_SHAPE(b)), (tn_tensor *)NULL;
+    tni_scratch w = tni_scratch_begin(ctx, "feature_correlations");
+    tni_host    host = tni_take_host(&w, tni_max(rows, tni_max(m, n)));
+    double     *x = tni_take_numbers(&w, a), *y = tni_take_numbers(&w, b), *c = tni_take_zeros(&w, m, n);
+    tn_tensor  *t = NULL;
+    if (!w.failed) {
+        tni_standardise(rows, m, x);
+        tni_standardise(rows, n, y);
+        host.by->gemm(&host, m, n, rows, 1, tni_transposed(tni_rows(x, m)), tni_rows(y, n), 0, tni_rows(c, n));
+        t = tni_owned_from(ctx, 2, shape, c);
+    }
+    tni_scratch_release(&w, NULL);
+    return t;
 }
 
 /* act(z)/z, and the slope of act where z = 0 */

@@ -40,7 +40,8 @@ typedef struct tn_circuit_desc {
     int64_t query, key;         /* positions. With RoPE only query - key matters; learned positions are added to tokens,
                                    OV reads at `key`; without positions they have no effect                     */
     double  norm_scale;         /* tokens in blocks after the first: the number that replaces 1/denominator of norm1, such as
-                                   its mean over a text; required there unless the model has no norms           */
+                                   its mean over texts (tn_circuit_norm_scales); required there unless the model has
+                                   no norms                                                                     */
 } tn_circuit_desc;
 /* Makes a circuit from arrays, which are copied: left[s] [rows,rank_s] and right[s] [columns,rank_s], sets 1 or 2. Functions
    that return a circuit, an operator or a net return a new, owned one; NULL on error. */
@@ -276,6 +277,10 @@ TN_API tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *model, tn_
    possible. */
 TN_API tn_status tn_circuit_frozen_update(tn_circuit_frozen *frozen);
 TN_API void      tn_circuit_frozen_destroy(tn_circuit_frozen *frozen);             /* frees the tensors of the result */
+/* Computes the means over texts, ids I32 [N,T], of what the norms multiply by, 1/denominator, at each position: owned
+   [2 layers + 1,T], norm1 and norm2 of each block in turn, then the last norm; ones where there is no norm. For
+   tn_circuit_frozen_update, and averaged over positions as the norm_scale of circuits and blocks. A run per text. */
+TN_API tn_tensor *tn_circuit_norm_scales(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
 
 /* What is attributed to paths: a linear function of the logits at a position. */
 typedef enum tn_circuit_aim {
@@ -320,6 +325,66 @@ TN_API void      tn_circuit_parts_destroy(tn_circuit_parts *parts);             
 TN_API int64_t   tn_circuit_part_name(const tn_circuit_parts *parts, int64_t i, char *dst, size_t bytes);
 /* Computes the number of paths of TN_CIRCUIT_BY_PATH: N = M + M^k after each block, M = (1 + heads) N, from N = sources. */
 TN_API double    tn_circuit_path_count(const tn_circuit_frozen *frozen, bool patterns);
+
+/* ---- a model with its norms as a ratio ---------------------------------- >>circuits-ratio
+   RMSNorm is x -> scale x, scale = 1/sqrt(mean x^2 + eps). Where all else is bilinear, squared or linear, each logit is the
+   scale of the last norm times a polynomial in variables z, in which the embeddings of a text are linear, and in the scales of
+   the other norms; and each 1/scale^2 is such a polynomial in z and the scales before it. This holds for every z, while a
+   frozen network is exact at the run alone. docs/math.md 21 */
+
+/* A sum of terms: each has `width` coefficients, times a power of each symbol. */
+typedef struct tn_circuit_polynomial {
+    tn_ctx   *ctx;
+    int64_t   symbols, width, count;    /* count: number of terms                                                */
+    uint16_t *power;            /* [count,symbols]                                                               */
+    double   *value;            /* [count,width]                                                                 */
+    int64_t   room, *slot;      /* for the library: what the arrays have room for; terms by their powers         */
+} tn_circuit_polynomial;
+typedef struct tn_circuit_ratio_desc {
+    const tn_tensor *directions; /* [m,T,dim]: the stream before block 0 is base + sum_i z_i directions[i]; NULL: m = T, and z_t
+                                    is the amplitude of the text's own embedding at position t                   */
+    const tn_tensor *base;      /* [T,dim]; NULL: what the text has there, point "embed"                         */
+    size_t           max_bytes; /* if the result can take more: TN_ERR_MEMORY before it is made; 0: 1 GiB        */
+    bool             size_only; /* makes no terms, and says how many there can be                                */
+} tn_circuit_ratio_desc;
+typedef struct tn_circuit_ratio {
+    const tn_circuit_frozen *frozen;    /* must live as long as this struct                                      */
+    int64_t  variables, symbols;        /* m; m + (2 layers + 1) T: after z the scales of norm1 of block 0 at each position,
+                                   then of norm2, and so on; the last T are those of the last norm               */
+    bool     moved;             /* directions were given: functions without z take 0, and else 1, the text itself */
+    size_t   max_bytes;
+    double   degree;            /* in z, of what the last MLP reads: 5 for each attention times k for each MLP before it */
+    double   terms_bound, bytes_bound;  /* at most: of all positions; for them and for looking them up           */
+    int64_t *count;             /* [2 layers,T] number of terms that norm1 of block 0 reads, then norm2, and so on */
+    tn_circuit_polynomial *x;   /* [T] the stream that the last MLP reads, of width dim; the first count[i,t] terms are what norm
+                                   i reads                                                                       */
+} tn_circuit_ratio;
+/* Makes it. Norms are RMSNorm before the blocks, or there are none; attention is squared or bilinear, without QK-norm,
+   head_norm and TN_ROW_SCALE_SUM; MLPs are bilinear, of any order. TN_ERR_ARG with the name of any other part, softcap and
+   x0_residual included. With e terms at position t, one more if there are biases, an attention adds C(e + 4, 5) terms and, for
+   each other position it sees, with e' terms, C(e + 1, 2) C(e' + 2, 3); an MLP of k encoders C(e + k - 1, k). These are the
+   numbers in one block whose variables are amplitudes; elsewhere equal terms are one, and there are at most as many. Making it
+   takes up to about three times the memory of the result for a while. */
+TN_API tn_status tn_circuit_ratio_of(const tn_circuit_frozen *frozen, const tn_circuit_ratio_desc *desc, tn_circuit_ratio *out);
+TN_API void      tn_circuit_ratio_destroy(tn_circuit_ratio *ratio);                /* frees what the result holds */
+/* Computes the logits at z [variables], NULL: zeros or ones, as above. -> [T,vocab], an arena tensor, and so is *symbols
+   [symbols]: z and all scales there (symbols may be NULL). With `held` the scales are those of the frozen network at any z. */
+TN_API tn_tensor *tn_circuit_ratio_logits(const tn_circuit_ratio *ratio, const tn_tensor *z, bool held, tn_tensor **symbols);
+
+typedef struct tn_circuit_terms {
+    const tn_circuit_ratio *ratio;      /* must live as long as this struct                                      */
+    tn_circuit_polynomial list;         /* of width 2: coefficient, and value of the term at z; the largest values first */
+    double whole;                       /* sum of the values                                                     */
+} tn_circuit_terms;
+/* Multiplies out the terms of a target, whose sum at z is the target there, the last norm's scale included (of
+   TN_CIRCUIT_AIM_LOSS with the softmax of the frozen network's logits); or, if target is NULL, those of 1/scale^2 of the norm
+   whose scale is `symbol`, >= variables. z as above. The number of terms is checked against the ratio's max_bytes first. */
+TN_API tn_status tn_circuit_ratio_terms(const tn_circuit_ratio *ratio, const tn_circuit_target *target, int64_t symbol,
+                                        const tn_tensor *z, tn_circuit_terms *out);
+TN_API void      tn_circuit_terms_destroy(tn_circuit_terms *terms);                /* frees what the result holds */
+/* Writes the name of term i, such as "z0^3 z1^2 0.norm1@0^3 0.norm1@1^2 norm@1", powers of variables and scales. Returns the
+   length without the final zero that the whole name needs; -1 if there is no such term. */
+TN_API int64_t   tn_circuit_term_name(const tn_circuit_terms *terms, int64_t i, char *dst, size_t bytes);
 
 /* ---- paths of the linear form, best first -------------------------------- >>circuits-search */
 enum { TN_CIRCUIT_MLP = -1, TN_CIRCUIT_SOURCE = -2, TN_CIRCUIT_TARGET = -3 };     /* instead of the number of a head */

@@ -395,6 +395,50 @@ tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids
     return tni_analysis_status(ctx);
 }
 
+/* sum [2 layers + 1,T] += factor * what the norms of one text multiply by; taps: `count` that read them into x */
+static bool tni_norm_scales_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, const tn_tap *taps, tn_tensor **x,
+                               int64_t count, double factor, double *sum, double *one)
+{
+    const int64_t T = ids ? ids->shape[1] : 0;
+    if (!ids || !tn_transformer_run(ctx, m, ids, taps, count)) return false;
+    for (int64_t i = 0; i < count; i++) {
+        if (tn_read(x[i], TN_F64, one, T) != TN_OK) return false;
+        for (int64_t t = 0; t < T; t++) sum[i * T + t] += factor * one[t];
+    }
+    return true;
+}
+
+tn_tensor *tn_circuit_norm_scales(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
+{
+    if (!tni_model_given(ctx, m, ids, "ids", "circuit_norm_scales")) return NULL;
+    const int64_t N = ids->shape[0], T = ids->shape[1], rows = 2 * m->desc.layers + 1;
+    const int64_t count = m->desc.no_norm ? 0 : rows - (m->desc.norm_place == TN_PLACE_POST);
+    if (N < 1 || T < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "circuit_norm_scales: ids are %s, expected [texts,tokens], at least one of each",
+                        TNI_SHAPE(ids)), (tn_tensor *)NULL;
+    tni_scratch     w = tni_scratch_begin(ctx, "circuit_norm_scales");
+    tn_tensor     **x = (tn_tensor **)tni_take(&w, rows, sizeof *x), *t = NULL;
+    tn_tap         *taps = (tn_tap *)tni_take(&w, rows, sizeof *taps);
+    tni_point_name *names = (tni_point_name *)tni_take(&w, rows, sizeof *names);
+    double         *sum = tni_take_zeros(&w, rows, T), *one = tni_take_f64(&w, 1, T);
+    bool            done = !w.failed;
+    for (int64_t i = 0; done && i < rows; i++) {
+        names[i] = tni_point_named(i + 1 < rows ? i / 2 : -1, i + 1 == rows ? "norm" : i % 2 ? "norm2" : "norm1", ".scale");
+        taps[i].points = names[i].s;
+        taps[i].fn = tn_tap_read;
+        taps[i].user = &x[i];
+    }
+    for (int64_t k = 0; done && k < N && count > 0; k++) {
+        const tni_scope scope = tni_scope_begin(ctx);
+        done = tni_norm_scales_of(ctx, m, tn_slice(ids, 0, k, k + 1), taps, x, count, 1 / (double)N, sum, one);
+        tni_scope_end(ctx, scope);
+    }
+    for (int64_t i = count * T; done && i < rows * T; i++) sum[i] = 1;
+    if (done) t = tni_owned_from(ctx, 2, TNI_DIMS(rows, T), sum);
+    tni_scratch_release(&w, NULL);
+    return t;
+}
+
 void tn_circuit_frozen_destroy(tn_circuit_frozen *f)
 {
     if (!f || !f->ctx) return;

@@ -56,6 +56,7 @@ TNI_FN bool tni_frozen_set(tn_tensor **slot, tn_tensor *t);
 TNI_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op);
 TNI_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
                                       double *whole);
+TNI_FN tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op);
 TNI_FN double tni_values_sum(const tn_tensor *t);
 TNI_PRINTF(2, 3) TNI_FN void tni_text_print(tni_text *t, const char *fmt, ...);
 TNI_FN const char *tni_source_name(const tn_circuit_frozen *f, int64_t s);

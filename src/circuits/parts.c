@@ -187,7 +187,7 @@ TNI_COLD_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
 }
 
 /* weights [1,vocab] of the logits, and their covector [n+1] on the last residual stream at the target's position */
-static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op)
+TNI_COLD_FN tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op)
 {
     const int64_t V = f->u->shape[0];
     const bool    two = target->aim == TN_CIRCUIT_AIM_DIFFERENCE;

@@ -210,6 +210,9 @@ typedef struct tn_coefficients {
    (the default) they are entries of the interaction matrices with i <= j <= .., and their bound is the mean of those of the
    permutations; `unsymmetrised` takes B as its factors give it. O(out n^2 h). Any order. */
 TN_API tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out);
+/* Finds the k tuples of inputs that interact most over all outputs: the largest |B[:,i,j]| = sqrt(sum_o B[o,i,j]^2), where each
+   index has inputs only, [count,inputs]. Otherwise as above; O(min(out, h) n^2 h). */
+TN_API tn_status tn_cp_top_inputs(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out);
 TN_API void      tn_coefficients_destroy(tn_coefficients *c);                  /* frees the tensors of the result */
 
 /* Computes E[f(x) g(x)^T], [out_a,out_b], exactly for Gaussian inputs with second moment s = E[x x^T] [in,in], as for

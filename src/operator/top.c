@@ -8,7 +8,9 @@
 /* ---- largest coefficients ----------------------------------------------- >>cp-top-impl
    One output after the other, and within it one tuple of the leading inputs after the other (for order 2 there are none):
    d = P[o] * F_0[:,i_0] * .., then blocks of (diag(d) F_left)^T F_right, the sum over permutations of the inputs if
-   symmetrised, each with its bound |d * F_left[:,i]| |F_right[:,j]|. What is known is a heap, see >>tensor-select. */
+   symmetrised, each with its bound |d * F_left[:,i]| |F_right[:,j]|. What is known is a heap, see >>tensor-select.
+   For the norms over all outputs P[o] is replaced by the lengths of P's columns in d and in the bounds; the numbers of a
+   block are then roots of sums over o of squares, with d times the columns of length 1. */
 enum { TNI_TOP_BLOCK = 128 };
 
 typedef struct tni_top {
@@ -16,9 +18,10 @@ typedef struct tni_top {
     int64_t   blocks, skipped;              /* of products                                    */
     int64_t   left, right, lead;            /* extents; tuples of leading inputs              */
     int       groups, slot[721][TN_CP_MAX_ORDER];       /* at most 720 permutations, and the next one */
-    bool      symmetric;
+    bool      symmetric, joined;            /* joined: norms over all outputs                 */
     tni_heap  heap;
     double   *d, *scaled, *rows, *columns, *block;
+    double   *lengths, *squares;            /* of columns of P, which have length 1 then; or NULL */
     tni_terms t;
     tni_host  host;
 } tni_top;
@@ -31,15 +34,15 @@ static double tni_top_most(const double *norms, int64_t n)
     return most;
 }
 
-/* d [groups,terms] of output o and the leading inputs; rows [groups,left]: |d * F_left[:,i]| */
-static void tni_top_lead(tni_top *t, int64_t o, const int64_t *index)
+/* d [groups,terms] of a row of P and the leading inputs; rows [groups,left]: |d * F_left[:,i]| */
+static void tni_top_lead(tni_top *t, const double *p, const int64_t *index)
 {
     const tn_cp *cp = t->cp;
     int64_t h = cp->terms;
     for (int g = 0; g < t->groups; g++) {
         double *d = t->d + g * h, *rows = t->rows + g * t->left;
         const double *f = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
-        memcpy(d, t->t.p + o * h, sizeof *d * (size_t)h);
+        memcpy(d, p, sizeof *d * (size_t)h);
         for (int s = 0; s + 2 < cp->order; s++) {
             int64_t n = cp->in[t->slot[g][s]];
             for (int64_t i = 0; i < h; i++) d[i] *= t->t.f[t->slot[g][s]][i * n + index[s]];
@@ -54,12 +57,39 @@ static void tni_top_lead(tni_top *t, int64_t o, const int64_t *index)
     }
 }
 
+/* block [m,n]: coefficients of d, whose columns F_left are scaled anew unless `ready`; with `factor` [terms], of d times it. */
+static void tni_top_product(const tni_top *t, int64_t at, int64_t m, int64_t to, int64_t n, bool ready, const double *factor)
+{
+    const tn_cp  *cp = t->cp;
+    const int64_t h = cp->terms;
+    for (int g = 0; g < t->groups; g++) {
+        const double *left = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
+        double       *right = t->t.f[t->slot[g][cp->order - 1]], *scaled = t->scaled + g * h * TNI_TOP_BLOCK;
+        for (int64_t i = 0; i < h && !ready; i++) {
+            const double d = t->d[g * h + i] * (factor ? factor[i] : 1);
+            for (int64_t j = 0; j < m; j++) scaled[i * m + j] = d * (left ? left[i * t->left + at + j] : 1);
+        }
+        t->host.by->gemm(&t->host, m, n, h, 1.0 / t->groups, tni_transposed(tni_rows(scaled, m)),
+                         tni_rows(right + to, t->right), g > 0 ? 1 : 0, tni_rows(t->block, n));
+    }
+}
+
+/* block [m,n]: norms over all outputs */
+static void tni_top_norms(const tni_top *t, int64_t at, int64_t m, int64_t to, int64_t n)
+{
+    memset(t->squares, 0, sizeof(double) * (size_t)(m * n));
+    for (int64_t o = 0; o < t->cp->out; o++) {
+        tni_top_product(t, at, m, to, n, false, t->t.p + o * t->cp->terms);
+        for (int64_t i = 0; i < m * n; i++) t->squares[i] += t->block[i] * t->block[i];
+    }
+    for (int64_t i = 0; i < m * n; i++) t->block[i] = sqrt(t->squares[i]);
+}
+
 /* All blocks of one matrix [left,right], whose first coefficient has the number `base`; least: smallest i if symmetrised. */
 static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
 {
     const tn_cp *cp = t->cp;
     const double weight = 1.0 / t->groups, slack = 1e-150 * (double)cp->terms;       /* squares of less are lost in bounds */
-    int64_t h = cp->terms;
     for (int64_t at = 0; at < t->left; at += TNI_TOP_BLOCK) {
         bool    ready = false;
         int64_t m = tni_min(TNI_TOP_BLOCK, t->left - at);
@@ -77,14 +107,8 @@ static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
                 t->skipped++;
                 continue;
             }
-            for (int g = 0; g < t->groups; g++) {
-                const double *left = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
-                double       *right = t->t.f[t->slot[g][cp->order - 1]], *scaled = t->scaled + g * h * TNI_TOP_BLOCK;
-                for (int64_t i = 0; i < h && !ready; i++)
-                    for (int64_t j = 0; j < m; j++) scaled[i * m + j] = t->d[g * h + i] * (left ? left[i * t->left + at + j] : 1);
-                t->host.by->gemm(&t->host, m, n, h, weight, tni_transposed(tni_rows(scaled, m)), tni_rows(right + to, t->right),
-                                 g > 0 ? 1 : 0, tni_rows(t->block, n));
-            }
+            if (t->joined) tni_top_norms(t, at, m, to, n);
+            else tni_top_product(t, at, m, to, n, ready, NULL);
             ready = true;
             for (int64_t i = 0; i < m; i++)
                 for (int64_t j = 0; j < n; j++)
@@ -99,13 +123,13 @@ static void tni_top_search(tni_top *t)
     const tn_cp *cp = t->cp;
     int64_t      rest, index[TN_CP_MAX_ORDER];
     int     k;
-    for (int64_t o = 0; o < cp->out; o++)
+    for (int64_t o = 0; o < (t->joined ? tni_min(cp->out, 1) : cp->out); o++)
         for (int64_t lead = 0; lead < t->lead; lead++) {
             bool ascending = true;
             for (rest = lead, k = cp->order - 3; k >= 0; k--) { index[k] = rest % cp->in[k]; rest /= cp->in[k]; }
             for (k = 1; k + 2 < cp->order; k++) ascending = ascending && index[k - 1] <= index[k];
             if (t->symmetric && !ascending) continue;
-            tni_top_lead(t, o, index);
+            tni_top_lead(t, t->joined ? t->lengths : t->t.p + o * cp->terms, index);
             tni_top_matrix(t, (o * t->lead + lead) * t->left * t->right, cp->order > 2 ? index[cp->order - 3] : 0);
         }
 }
@@ -131,18 +155,29 @@ TNI_COLD_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int ax
     return tni_scratch_end(&w, out->index ? TN_OK : tn_ctx_status(ctx));
 }
 
-static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
+/* Makes the columns of P have length 1. */
+static void tni_top_lengths(tni_top *t)
+{
+    const int64_t h = t->cp->terms, out = t->cp->out;
+    memset(t->lengths, 0, sizeof(double) * (size_t)h);
+    for (int64_t i = 0; i < out * h; i++) t->lengths[i % h] += t->t.p[i] * t->t.p[i];
+    for (int64_t i = 0; i < h; i++) t->lengths[i] = sqrt(t->lengths[i]);
+    for (int64_t i = 0; i < out * h; i++) t->t.p[i] /= t->lengths[i % h] > 0 ? t->lengths[i % h] : 1;
+}
+
+static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out, const char *op)
 {
     const tn_cp *cp = t->cp;
     tn_ctx      *ctx = cp->ctx;
     int64_t      h = cp->terms, shape[TN_CP_MAX_ORDER + 1];
-    tni_scratch  w = tni_scratch_begin(ctx, "top");
+    tni_scratch  w = tni_scratch_begin(ctx, op);
     int          k;
     t->d = tni_take_f64(&w, t->groups, h);
     t->scaled = tni_take_f64(&w, tni_area(t->groups, h), TNI_TOP_BLOCK);
     t->rows = tni_take_f64(&w, t->groups, t->left);
     t->columns = tni_take_zeros(&w, cp->order, t->right);
     t->block = tni_take_f64(&w, TNI_TOP_BLOCK, TNI_TOP_BLOCK);
+    if (t->joined) { t->lengths = tni_take_f64(&w, 1, h); t->squares = tni_take_f64(&w, TNI_TOP_BLOCK, TNI_TOP_BLOCK); }
     t->host = tni_take_host(&w, tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right)));
     tn_status s = tni_terms_begin(&t->t, &w, cp, tni_max(1, h));
     t->heap = tni_take_heap(&w, TN_ORDER_MAGNITUDE, count);
@@ -154,32 +189,34 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
                 for (int64_t j = 0; j < t->right; j++)
                     t->columns[k * t->right + j] += t->t.f[k][i * t->right + j] * t->t.f[k][i * t->right + j];
         for (int64_t i = 0; i < cp->order * t->right; i++) t->columns[i] = sqrt(t->columns[i]);
+        if (t->joined && h > 0) tni_top_lengths(t);
         tni_top_search(t);
         for (shape[0] = cp->out, k = 0; k < cp->order; k++) shape[k + 1] = cp->in[k];
-        s = tni_coefficients_store(ctx, &t->heap, cp->order + 1, shape, t->t.shift, out, "top");
+        s = tni_coefficients_store(ctx, &t->heap, cp->order + !t->joined, shape + t->joined, t->t.shift, out, op);
         out->visited = t->blocks > 0 ? (double)(t->blocks - t->skipped) / (double)t->blocks : 0;
     }
     return tni_scratch_end(&w, s);
 }
 
-tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
+static tn_status tni_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, bool joined, tn_coefficients *out, const char *op)
 {
     int i;
     if (out) memset(out, 0, sizeof *out);
     if (!cp) return TN_ERR_ARG;
-    if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "top: out is NULL, expected a place for the result");
-    if (!tni_within(cp->ctx, "top", "k", k, 0, INT64_MAX)) return TN_ERR_ARG;
-    if (!unsymmetrised && !tni_cp_one_input(cp, "top")) return TN_ERR_SHAPE;
-    size_t all = (size_t)cp->out;
+    if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
+    if (!tni_within(cp->ctx, op, "k", k, 0, INT64_MAX)) return TN_ERR_ARG;
+    if (!unsymmetrised && !tni_cp_one_input(cp, op)) return TN_ERR_SHAPE;
+    size_t all = joined ? (size_t)tni_min(cp->out, 1) : (size_t)cp->out;
     for (i = 0; i < cp->order; i++)
         if (cp->in[i] > INT32_MAX || cp->out > INT32_MAX || !tni_mul_size(all, (size_t)cp->in[i], &all)
             || (uint64_t)all > INT64_MAX)
-            return tni_fail(cp->ctx, TN_ERR_SHAPE, "top: the tensor has too many coefficients, expected less than 2^63");
-    tni_scratch w = tni_scratch_begin(cp->ctx, "top");
+            return tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the tensor has too many coefficients, expected less than 2^63", op);
+    tni_scratch w = tni_scratch_begin(cp->ctx, op);
     tni_top    *t = (tni_top *)tni_take_zeroed(&w, 1, sizeof *t);
     if (!t) return TN_ERR_MEMORY;
     t->cp = cp;
     t->symmetric = !unsymmetrised;
+    t->joined = joined;
     t->right = cp->in[cp->order - 1];
     t->left = cp->order > 1 ? cp->in[cp->order - 2] : 1;
     for (t->lead = 1, i = 0; i + 2 < cp->order; i++) t->lead *= cp->in[i];
@@ -188,8 +225,30 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
         memcpy(t->slot[t->groups], t->slot[t->groups - 1], sizeof t->slot[0]);
         if (!tni_next_permutation(cp->order, t->slot[t->groups])) break;
     }
-    tn_status s = tni_scratch_end(&w, tni_top_run(t, tni_min(k, (int64_t)all), out));
+    tn_status s = tni_scratch_end(&w, tni_top_run(t, tni_min(k, (int64_t)all), out, op));
     if (s != TN_OK) tn_coefficients_destroy(out);
+    return s;
+}
+
+tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
+{
+    return tni_cp_top(cp, k, unsymmetrised, false, out, "top");
+}
+
+/* With P = Q R the norms are those of R, which has at most `terms` rows. */
+tn_status tn_cp_top_inputs(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
+{
+    tn_qr_result qr = TNI_ZERO;
+    tn_cp        least;
+    if (cp && cp->out > cp->terms && cp->terms > 0) {
+        least = *cp;
+        if (out) memset(out, 0, sizeof *out);
+        if (tn_qr(cp->ctx, cp->p, NULL, &qr) != TN_OK) return tn_ctx_status(cp->ctx);
+        least.p = qr.r;
+        least.out = cp->terms;
+    }
+    tn_status s = tni_cp_top(qr.r ? &least : cp, k, unsymmetrised, true, out, "top_inputs");
+    tn_qr_destroy(&qr);
     return s;
 }
 

@@ -58,7 +58,8 @@ typedef struct tni_bpe_merge { int32_t left, right, id; } tni_bpe_merge;
 
 struct tn_tokenizer {
     tni_owned   owned;
-    bool        bytes;                  /* ids 0 ... 255 are bytes; of the fields below only names is used     */
+    int         bytes;                  /* ids 0 ... bytes - 1 are bytes: 256, 128 of ASCII, or 0. Not 0: of the fields below
+                                           only names is used                                                  */
     int64_t     bos, eos, unk;
     bool        bos_first;              /* the file has a template that puts bos first                         */
     int64_t     longest;                /* letters of a word that is not [UNK]                                 */

@@ -646,7 +646,8 @@ tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
     tni_writer w;
     if (!t) return TN_ERR_ARG;
     tn_ctx *ctx = t->owned.ctx;
-    if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: it is the one of bytes, expected a vocabulary to write");
+    if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: it is the one of %s, expected a vocabulary to write",
+                                  t->bytes == 256 ? "bytes" : "ASCII");
     tni_pretty p = TNI_ZERO;
     tni_pretty_any(&p, t);                                   /* once to measure it */
     size_t      bytes = p.t.length + 1;

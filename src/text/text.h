@@ -6,7 +6,7 @@
 /* ======================================================================
    >>text     tokens of text: WordPiece, byte-level BPE, bytes, shards
    A tokenizer converts UTF-8 to ids and back. There are three kinds.
-   Bytes need no vocabulary.
+   Bytes, and the characters of ASCII, need no vocabulary.
    WordPiece as in Hugging Face's tokenizers for the published TinyStories models: NFD, accents stripped, lower case; each
    punctuation mark and each digit is a word. A word is split into the longest pieces that the vocabulary has, from its
    start; pieces inside a word begin with ##. A word that cannot be split in this way, or of more than 100 letters, is one
@@ -24,6 +24,9 @@ typedef struct tn_tokenizer tn_tokenizer;
 /* Creates a tokenizer of 258 ids: one per byte, then [BOS] and [EOS]. Tokens are named <0x00> ... <0xFF>. NULL: out of
    memory. */
 TN_API tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx);
+/* Creates a tokenizer of 131 ids: the characters of ASCII, then [BOS], [EOS] and [UNK], which each other byte becomes and which
+   prints a question mark. Tokens are named a, b, ..., and <0x0A> where a character is not visible. NULL: out of memory. */
+TN_API tn_tokenizer *tn_tokenizer_create_ascii(tn_ctx *ctx);
 /* Reads a tokenizer.json of one of the kinds above; anything else is an error that names the difference. Ids must be
    0 ... n-1, each once. post_processor: none, or one special token before the text; pairs of texts are not encoded. BPE:
    pre_tokenizer ByteLevel, alone or after Split by the regular expression of GPT-2, Llama 3 or Qwen2, or after Digits;
@@ -31,7 +34,7 @@ TN_API tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx);
    tokenizer is freed by _destroy or with the context. NULL on error. */
 TN_API tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source);
 /* Writes a tokenizer.json, byte for byte as Hugging Face does (but WordPiece's template for pairs is always the default).
-   TN_ERR_ARG for a tokenizer of bytes, which has no file. */
+   TN_ERR_ARG for a tokenizer of bytes or of ASCII, which has no file. */
 TN_API tn_status     tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink);
 #ifndef TN_NO_STDIO
 TN_API tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path);             /* reads a file            */

@@ -93,30 +93,36 @@ TNI_FN void tni_tokenizer_finish(tn_tokenizer *t)
     t->eos = tn_tokenizer_id(t, "[EOS]");
 }
 
-tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx)
+/* The bytes below `bytes`, 256 or 128, then [BOS], [EOS] and, if there are other bytes, [UNK]. */
+static tn_tokenizer *tni_tokenizer_of_bytes(tn_ctx *ctx, int bytes)
 {
+    static const char special[3][6] = {"[BOS]", "[EOS]", "[UNK]"}, hex[] = "0123456789ABCDEF";
     tn_tokenizer *t = ctx ? tni_tokenizer_new(ctx) : NULL;
     bool          ok = t != NULL;
-    for (int64_t id = 0; ok && id < 258; id++) {
-        static const char hex[] = "0123456789ABCDEF";
+    for (int id = 0; ok && id < bytes + 2 + (bytes < 256); id++) {
         char name[8] = "<0x00>";
         name[3] = hex[id >> 4 & 15];
         name[4] = hex[id & 15];
-        if (id >= 256) memcpy(name, id == 256 ? "[BOS]" : "[EOS]", 6);
+        if (id >= bytes) memcpy(name, special[id - bytes], 6);
+        else if (bytes < 256 && id > ' ' && id < 127) { name[0] = (char)id; name[1] = 0; }
         ok = tni_names_grow(t) && tni_token_set(t, id, name, strlen(name));
     }
     if (!ok) return tn_tokenizer_destroy(t), (tn_tokenizer *)NULL;
-    t->bytes = true;
-    t->bos = 256;
-    t->eos = 257;
+    t->bytes = bytes;
+    t->bos = bytes;
+    t->eos = bytes + 1;
+    if (bytes < 256) t->unk = bytes + 2;
     return t;
 }
+
+tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx) { return tni_tokenizer_of_bytes(ctx, 256); }
+tn_tokenizer *tn_tokenizer_create_ascii(tn_ctx *ctx) { return tni_tokenizer_of_bytes(ctx, 128); }
 
 int64_t tn_tokenizer_count(const tn_tokenizer *t)    { return t ? (int64_t)t->names.count : 0; }
 int64_t tn_tokenizer_bos(const tn_tokenizer *t)      { return t ? t->bos : -1; }
 int64_t tn_tokenizer_eos(const tn_tokenizer *t)      { return t ? t->eos : -1; }
 int64_t tn_tokenizer_unk(const tn_tokenizer *t)      { return t ? t->unk : -1; }
-bool    tn_tokenizer_is_bytes(const tn_tokenizer *t) { return t && t->bytes; }
+bool    tn_tokenizer_is_bytes(const tn_tokenizer *t) { return t && t->bytes == 256; }
 
 const char *tn_tokenizer_token(const tn_tokenizer *t, int64_t id)
 {

@@ -65,7 +65,10 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
     if (bos == TN_BOS_FIRST) tni_encode_put(&e, t->bos, 0, 0);
     if (t->bpe.is) { if (!tni_bpe_encode(t, text, 0, bytes, 0, &e)) return -1; }
     else if (!t->bytes) tni_encode_text(t, text, bytes, &e);
-    else for (size_t i = 0; i < bytes; i++) tni_encode_put(&e, (unsigned char)text[i], i, i + 1);
+    else for (size_t i = 0; i < bytes; i++) {
+        const int byte = (unsigned char)text[i];
+        tni_encode_put(&e, byte < t->bytes ? byte : t->unk, i, i + 1);
+    }
     return e.n;
 }
 
@@ -153,6 +156,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
             return tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %lld is %d, expected 0 to %lld", (long long)i, ids[i],
                             (long long)tn_tokenizer_count(t) - 1), -1;
         if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
+        else if (t->bytes && ids[i] == t->unk) tni_text_add(&v.out, "?", 1);
         else if (t->bytes) { char byte = (char)ids[i]; tni_text_add(&v.out, &byte, 1); }
         else if (t->bpe.is) tni_bpe_print(&v.out, tn_tokenizer_token(t, ids[i]));
         else tni_speak(&v, tn_tokenizer_token(t, ids[i]));

@@ -36,6 +36,15 @@ whenFilled({
         check("network: the picture is one of the data", one("#live").textContent.includes("picture 0 of the data, labelled 0"),
             one("#live").textContent.slice(0, 200));
     },
+    /* The nearest input with another answer is as far as the page says. */
+    nearest_input() {
+        tn.page.sections.find(section => section.id === "spoke").examples.forEach((example, i) => {
+            const input = tn.array(example.input), length = Math.hypot(...tn.array(example.nearest).map((v, k) => v - input[k]));
+            all("#spoke .example")[i].click();
+            close(`network: distance ${i}`, Number(one("#spoke .nearest .num").dataset.value), length);
+        });
+        all("#spoke .example")[0].click();
+    },
     /* What it has learnt has no pattern that chance alone would give, until a reader asks for it. */
     within_the_null() {
         const groups = tn.page.sections.find(section => section.id === "spectra").groups;

@@ -589,11 +589,49 @@ static void linear_section(page *p, const seen *s)
     free(v);
 }
 
+/* Of the pictures that are shown, the nearest inputs with another answer: zeros where that would take more than some seconds. */
+static tn_radius nearest_inputs(const seen *s, const pictures *data, const int64_t *at, int64_t count)
+{
+    const tn_cp  *cp = s->whole;
+    const double  size = (double)(cp->in[0] < 2 * cp->terms ? cp->in[0] : 2 * cp->terms);
+    tn_radius     r;
+    memset(&r, 0, sizeof r);
+    if (cp->order != 2 || cp->out < 2 || count == 0 || (double)cp->out * (double)(cp->out - 1) / 2 * size * size * size > 2.5e10)
+        return r;
+    tn_mark    mark = tn_arena_mark(cp->ctx);
+    tn_tensor *ids = tn_tensor_1d(cp->ctx, TN_I32, count);
+    int32_t   *rows = (int32_t *)allocate((size_t)count, sizeof *rows);
+    for (int64_t k = 0; k < count; k++) rows[k] = (int32_t)at[k];
+    if (ids) tn_write(ids, TN_I32, rows, count);
+    free(rows);
+    tn_cp_radius(1, &cp, tn_embed(cp->ctx, data->x, ids), &r);
+    check_ctx(cp->ctx, "the nearest inputs");
+    tn_arena_release(cp->ctx, mark);
+    return r;
+}
+
+/* What the section says about the nearest input of picture k. radii: [count,outputs] */
+static void put_nearest(page *p, const seen *s, const tn_radius *r, const double *radii, int64_t k)
+{
+    const int64_t n = r->nearest->shape[1];
+    double *rival = numbers_in(r->rival), *nearest = numbers_in(tn_slice(r->nearest, 0, k, k + 1));
+    const int64_t to = (int64_t)rival[k];
+    if (isfinite(radii[k * s->all + to])) {
+        page_number(p, "radius", radii[k * s->all + to]);
+        page_text(p, "rival", s->every[to]);
+        page_vector(p, "nearest", ARRAY_F32, n, nearest);
+    }
+    free(rival);
+    free(nearest);
+}
+
 static void spoke_section(page *p, const seen *s, const pictures *data)
 {
     const int64_t n = s->quadratic->in[0], outputs = s->quadratic->out;
     int64_t       count, *at = chosen_pictures(data, s->all, &count);
     double       *logits = (double *)allocate((size_t)(count * outputs), sizeof *logits);
+    tn_radius     r = nearest_inputs(s, data, at, count);
+    double       *radii = r.radius ? numbers_in(r.radius) : NULL;
     page_section(p, "spoke", "spoke", "Contributions to a score", "For an input, each eigenvector contributes its eigenvalue "
                  "times the square of its match, the inner product with the input. The sum over all of them, and a linear part "
                  "if there is one, is the score.");
@@ -607,6 +645,7 @@ static void spoke_section(page *p, const seen *s, const pictures *data)
         page_vector(p, "input", ARRAY_F32, n, x);
         if (data->label && data->label[at[k]] >= 0 && data->label[at[k]] < s->all && outputs == s->all)
             page_text(p, "label", s->names[data->label[at[k]]]);
+        if (radii) put_nearest(p, s, &r, radii, k);
         page_close(p, '}');
         for (int64_t o = 0; o < outputs; o++) logits[k * outputs + o] = y[s->at[o]];
         free(x);
@@ -617,6 +656,8 @@ static void spoke_section(page *p, const seen *s, const pictures *data)
     int64_t shape[2] = {count, outputs};
     page_numbers(p, "logits", ARRAY_F64, 2, shape, logits);
     page_close(p, '}');
+    tn_radius_destroy(&r);
+    free(radii);
     free(logits);
     free(at);
 }

@@ -260,6 +260,7 @@ static void functions(void *at)
     OF(tn_status) = tn_cp_hosvd(OF(const tn_cp *), OF(const tn_cp_hosvd_desc *), OF(tn_cp_hosvd_result *));
     tn_cp_hosvd_destroy(OF(tn_cp_hosvd_result *));
     OF(tn_status) = tn_cp_top(OF(const tn_cp *), OF(int64_t), OF(bool), OF(tn_coefficients *));
+    OF(tn_status) = tn_cp_top_inputs(OF(const tn_cp *), OF(int64_t), OF(bool), OF(tn_coefficients *));
     tn_coefficients_destroy(OF(tn_coefficients *));
     OF(tn_tensor *) = tn_cp_gaussian_moment(OF(const tn_cp *), OF(const tn_cp *), OF(const tn_tensor *));
     OF(tn_status) = tn_cp_stack_inner(OF(const tn_cp * const *), OF(const tn_cp * const *), OF(int), OF(const tn_cp_stack_desc
@@ -269,9 +270,13 @@ static void functions(void *at)
     OF(tn_cp *) = tn_cp_null(OF(const tn_cp *), OF(const tn_signal_desc *), OF(int64_t));
     OF(tn_status) = tn_cp_certify(OF(const tn_cp *), OF(double), OF(double), OF(const tn_tensor *), OF(tn_certificate *));
     tn_certificate_destroy(OF(tn_certificate *));
+    OF(tn_status) = tn_cp_radius(OF(int), OF(const tn_cp * const *), OF(const tn_tensor *), OF(tn_radius *));
+    tn_radius_destroy(OF(tn_radius *));
     OF(tn_tensor *) = tn_cp_feature_interactions(OF(const tn_cp *), OF(const tn_tensor *), OF(const tn_tensor *), OF(const
         tn_tensor *));
     OF(tn_tensor *) = tn_feature_modification(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *), OF(tn_tensor *));
+    OF(tn_tensor *) = tn_feature_basis(OF(tn_ctx *), OF(const tn_tensor *), OF(const tn_tensor *), OF(int64_t), OF(bool));
+    OF(tn_tensor *) = tn_feature_correlations(OF(tn_ctx *), OF(const tn_tensor *), OF(const tn_tensor *));
     OF(tn_tensor *) = tn_mlp_modifier(OF(tn_ctx *), OF(const tn_mlp *), OF(tn_tensor *), OF(tn_tensor **));
     OF(tn_tensor *) = tn_mixed_difference(OF(tn_ctx *), OF(tn_map_fn), OF(const void *), OF(tn_tensor *), OF(int), OF(tn_tensor
         * const *));
@@ -377,6 +382,7 @@ static void functions(void *at)
     OF(tn_tensor *) = tn_idx_read(OF(tn_ctx *), OF(tn_source), OF(double));
     OF(tn_tensor *) = tn_idx_load(OF(tn_ctx *), OF(const char *), OF(double));
     OF(tn_tokenizer *) = tn_tokenizer_create_bytes(OF(tn_ctx *));
+    OF(tn_tokenizer *) = tn_tokenizer_create_ascii(OF(tn_ctx *));
     OF(tn_tokenizer *) = tn_tokenizer_read(OF(tn_ctx *), OF(tn_source));
     OF(tn_status) = tn_tokenizer_write(OF(const tn_tokenizer *), OF(tn_sink));
     OF(tn_tokenizer *) = tn_tokenizer_load(OF(tn_ctx *), OF(const char *));
@@ -477,11 +483,20 @@ static void functions(void *at)
     OF(tn_status) = tn_circuit_freeze(OF(tn_ctx *), OF(const tn_transformer *), OF(tn_tensor *), OF(tn_circuit_frozen *));
     OF(tn_status) = tn_circuit_frozen_update(OF(tn_circuit_frozen *));
     tn_circuit_frozen_destroy(OF(tn_circuit_frozen *));
+    OF(tn_tensor *) = tn_circuit_norm_scales(OF(tn_ctx *), OF(const tn_transformer *), OF(tn_tensor *));
     OF(tn_status) = tn_circuit_parts_of(OF(const tn_circuit_frozen *), OF(const tn_circuit_target *), OF(const
         tn_circuit_parts_desc *), OF(tn_circuit_parts *));
     tn_circuit_parts_destroy(OF(tn_circuit_parts *));
     OF(int64_t) = tn_circuit_part_name(OF(const tn_circuit_parts *), OF(int64_t), OF(char *), OF(size_t));
     OF(double) = tn_circuit_path_count(OF(const tn_circuit_frozen *), OF(bool));
+    OF(tn_status) = tn_circuit_ratio_of(OF(const tn_circuit_frozen *), OF(const tn_circuit_ratio_desc *), OF(tn_circuit_ratio
+        *));
+    tn_circuit_ratio_destroy(OF(tn_circuit_ratio *));
+    OF(tn_tensor *) = tn_circuit_ratio_logits(OF(const tn_circuit_ratio *), OF(const tn_tensor *), OF(bool), OF(tn_tensor **));
+    OF(tn_status) = tn_circuit_ratio_terms(OF(const tn_circuit_ratio *), OF(const tn_circuit_target *), OF(int64_t), OF(const
+        tn_tensor *), OF(tn_circuit_terms *));
+    tn_circuit_terms_destroy(OF(tn_circuit_terms *));
+    OF(int64_t) = tn_circuit_term_name(OF(const tn_circuit_terms *), OF(int64_t), OF(char *), OF(size_t));
     OF(tn_status) = tn_circuit_paths_find(OF(const tn_circuit_frozen *), OF(const tn_circuit_target *), OF(const
         tn_circuit_paths_desc *), OF(tn_circuit_paths *));
     tn_circuit_paths_destroy(OF(tn_circuit_paths *));
@@ -502,6 +517,9 @@ static void functions(void *at)
     OF(tn_status) = tn_circuit_align(OF(tn_ctx *), OF(const tn_transformer *), OF(const tn_transformer *), OF(int64_t),
         OF(bool), OF(tn_circuit_alignment *));
     tn_circuit_alignment_destroy(OF(tn_circuit_alignment *));
+    OF(tn_status) = tn_transformer_same(OF(const tn_transformer *), OF(const tn_transformer *), OF(const
+        tn_transformer_same_desc *), OF(tn_transformer_same_result *));
+    tn_transformer_same_destroy(OF(tn_transformer_same_result *));
     OF(tn_image *) = tn_image_create(OF(tn_ctx *), OF(int64_t), OF(int64_t));
     tn_image_destroy(OF(tn_image *));
     OF(tn_status) = tn_image_write_png(OF(const tn_image *), OF(tn_sink));
@@ -664,7 +682,10 @@ static void fields(void *at)
         OF(tn_tensor *) = s->null_values; OF(tn_tensor *) = s->edge; OF(tn_tensor *) = s->signal; }
     { tn_certificate *s = (tn_certificate *)at; OF(tn_cp *) = s->cp; OF(tn_tensor *) = s->rank; OF(tn_tensor *) = s->error;
         OF(tn_tensor *) = s->bound; OF(tn_tensor *) = s->mean; }
-    { tn_cp_refit_desc *s = (tn_cp_refit_desc *)at; s->terms = OF(int64_t); s->sweeps = OF(int64_t); s->tol = OF(double); }
+    { tn_radius *s = (tn_radius *)at; OF(tn_tensor *) = s->radius; OF(tn_tensor *) = s->answer; OF(tn_tensor *) = s->rival;
+        OF(tn_tensor *) = s->nearest; }
+    { tn_cp_refit_desc *s = (tn_cp_refit_desc *)at; s->terms = OF(int64_t); s->sweeps = OF(int64_t); s->tol = OF(double);
+        s->sparsity = OF(double); s->starts = OF(int64_t); s->seed = OF(uint64_t); }
     { tn_net_node *s = (tn_net_node *)at; OF(tn_tensor *) = s->tensor; (void)s->label[0]; }
     { tn_net_leg *s = (tn_net_leg *)at; OF(int) = s->label; OF(int) = s->input; OF(int64_t) = s->extent; }
     { tn_net *s = (tn_net *)at; OF(tn_ctx *) = s->ctx; OF(int) = s->nodes; OF(int) = s->outs; OF(int) = s->legs; OF(int) =
@@ -773,6 +794,16 @@ static void fields(void *at)
         OF(int64_t); }
     { tn_circuit_parts *s = (tn_circuit_parts *)at; OF(tn_circuit_by) = s->by; OF(bool) = s->patterns; OF(int64_t) = s->count;
         OF(const tn_circuit_frozen *) = s->frozen; OF(tn_tensor *) = s->values; OF(double) = s->whole; OF(double) = s->error; }
+    { tn_circuit_polynomial *s = (tn_circuit_polynomial *)at; OF(tn_ctx *) = s->ctx; OF(int64_t) = s->symbols; OF(int64_t) =
+        s->width; OF(int64_t) = s->count; OF(uint16_t *) = s->power; OF(double *) = s->value; OF(int64_t) = s->room; OF(int64_t
+        *) = s->slot; }
+    { tn_circuit_ratio_desc *s = (tn_circuit_ratio_desc *)at; s->directions = OF(const tn_tensor *); s->base = OF(const
+        tn_tensor *); s->max_bytes = OF(size_t); s->size_only = OF(bool); }
+    { tn_circuit_ratio *s = (tn_circuit_ratio *)at; OF(const tn_circuit_frozen *) = s->frozen; OF(int64_t) = s->variables;
+        OF(int64_t) = s->symbols; OF(bool) = s->moved; OF(size_t) = s->max_bytes; OF(double) = s->degree; OF(double) =
+        s->terms_bound; OF(double) = s->bytes_bound; OF(int64_t *) = s->count; OF(tn_circuit_polynomial *) = s->x; }
+    { tn_circuit_terms *s = (tn_circuit_terms *)at; OF(const tn_circuit_ratio *) = s->ratio; OF(tn_circuit_polynomial) =
+        s->list; OF(double) = s->whole; }
     { tn_circuit_node *s = (tn_circuit_node *)at; OF(double) = s->value; OF(int64_t) = s->next; OF(int64_t) = s->position;
         OF(int32_t) = s->block; OF(int32_t) = s->head; }
     { tn_circuit_paths_desc *s = (tn_circuit_paths_desc *)at; s->budget = OF(int64_t); s->least = OF(double); }
@@ -794,6 +825,11 @@ static void fields(void *at)
         = s->measured; OF(tn_tensor *) = s->frozen; OF(tn_tensor *) = s->parts; OF(double) = s->rest; }
     { tn_circuit_alignment *s = (tn_circuit_alignment *)at; OF(tn_cp *) = s->a; OF(tn_cp *) = s->b; OF(tn_tensor *) =
         s->cosines; OF(double) = s->cosine; OF(tn_tensor *) = s->heads; }
+    { tn_transformer_same_desc *s = (tn_transformer_same_desc *)at; s->tokens = OF(int64_t); s->points = OF(int64_t); s->seed =
+        OF(uint64_t); }
+    { tn_transformer_same_result *s = (tn_transformer_same_result *)at; OF(bool) = s->equal; OF(int64_t) = s->points; OF(double)
+        = s->degree; OF(double) = s->chance; OF(tn_tensor *) = s->text; OF(int64_t) = s->position; OF(int64_t) = s->token;
+        OF(uint64_t) = s->prime; OF(uint64_t) = s->residue; }
     { tn_image *s = (tn_image *)at; OF(tn_ctx *) = s->ctx; OF(int64_t) = s->width; OF(int64_t) = s->height; OF(uint8_t *) =
         s->pixels; }
     { tn_image_matrix_desc *s = (tn_image_matrix_desc *)at; s->title = OF(const char *); s->caption = OF(const char *);
@@ -818,8 +854,8 @@ static void fields(void *at)
 
 static const double constants[] = {
     TN_VERSION_MAJOR, TN_VERSION_MINOR, TN_VERSION_PATCH, TN_MAX_RANK, TN_WHY, TN_CP_MAX_ORDER, TN_SCALE_DEPTH, TN_MAX_CYCLE,
-        TN_NET_ALL, TN_MPS_FIRST, TN_CIRCUIT_MLP, TN_CIRCUIT_SOURCE, TN_CIRCUIT_TARGET, TN_OK, TN_ERR_ARG, TN_ERR_SHAPE,
-        TN_ERR_DTYPE, TN_ERR_MEMORY, TN_ERR_FILE, TN_ERR_FORMAT, TN_ERR_BACKEND, TN_ERR_DATA, TN_ERR_NONFINITE,
+        TN_RADIUS_MAX_LAYERS, TN_NET_ALL, TN_MPS_FIRST, TN_CIRCUIT_MLP, TN_CIRCUIT_SOURCE, TN_CIRCUIT_TARGET, TN_OK, TN_ERR_ARG,
+        TN_ERR_SHAPE, TN_ERR_DTYPE, TN_ERR_MEMORY, TN_ERR_FILE, TN_ERR_FORMAT, TN_ERR_BACKEND, TN_ERR_DATA, TN_ERR_NONFINITE,
         TN_ERR_CONVERGENCE, TN_ERR_COMM, TN_REAL, TN_F32, TN_F64, TN_BF16, TN_I32, TN_SIMD_AUTO, TN_SIMD_PLAIN, TN_SIMD_AVX2,
         TN_SIMD_AVX512, TN_SIMD_NEON, TN_GEMM_F32, TN_GEMM_BF16, TN_GEMM_BF16X3, TN_GEMM_BF16X6, TN_GEMM_TF32, TN_LOG_INFO,
         TN_LOG_WARN, TN_LOG_ERROR, TN_WEIGHT_F32, TN_WEIGHT_BF16, TN_WEIGHT_INT8, TN_ORDER_LARGEST, TN_ORDER_SMALLEST,

@@ -16,8 +16,8 @@ if lib.tn_version().decode() != version:
     raise ImportError(f"the library is version {lib.tn_version().decode()}, this package is made for {version}")
 
 NUMBERS = {"bool": ctypes.c_bool, "int": ctypes.c_int, "float": ctypes.c_float, "double": ctypes.c_double,
-           "size_t": ctypes.c_size_t, "uint8_t": ctypes.c_uint8, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32,
-           "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64}
+           "size_t": ctypes.c_size_t, "uint8_t": ctypes.c_uint8, "uint16_t": ctypes.c_uint16, "int32_t": ctypes.c_int32,
+           "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64}
 
 
 def prefix(names):

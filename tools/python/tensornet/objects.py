@@ -21,7 +21,7 @@ Status, Dtype = enums["tn_status"], enums["tn_dtype"]
 OWNED, PARAM = 1, 8                                 # of tn_tensor.flags
 # Pointers to arrays of structs or objects inside of structs: the field that counts them.
 COUNTED = {("tn_transformer", "blocks"): "desc.layers", ("tn_deep", "layer"): "desc.layers", ("tn_tt", "core"): "count",
-           ("tn_circuit_frozen", "block"): "layers"}
+           ("tn_circuit_frozen", "block"): "layers", ("tn_circuit_ratio", "x"): "frozen.tokens"}
 # Fields that programs may change; what does it for others.
 WRITABLE = {("tn_param", "lr_scale"), ("tn_param", "decay_scale"), ("tn_param", "adamw")}
 SET_BY = {("tn_param", "frozen"): "params.freeze(pattern) does that"}

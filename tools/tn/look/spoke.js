@@ -17,13 +17,26 @@ const table = (parts, name, rest, exact) => {
                 : [tn.h("span", { class: "soft", text: " · the model itself: " }), tn.number(exact, 6)])];
 };
 
+/* The nearest input with another answer, and what makes it different from this one. */
+const nearest = (one, input, width, height) => {
+    const to = tn.array(one.nearest), change = to.map((v, i) => v - input[i]);
+    const length = Math.sqrt(input.reduce((sum, v) => sum + v * v, 0));
+    const picture = (values, name, sequential) => tn.h("span", { class: "near" },
+        tn.picture(values, width, height, { label: name, sequential }), tn.h("span", { text: name }));
+    return tn.h("div", { class: "nearest" }, tn.h("h4", { text: "The nearest input with another answer" }),
+        tn.h("div", { class: "examples" }, picture(to, "nearest", input.every(v => v >= 0)), picture(change, "change", false)),
+        tn.h("p", { class: "soft small" }, "There ", tn.token(one.rival), " scores as high as this input's answer. It is ",
+            tn.number(one.radius, 3), " away; this input has length ", tn.number(length, 3),
+            ". No nearer input has another answer: the distance is exact."));
+};
+
 tn.sections.spoke = (section, box) => {
     const eigen = tn.page.sections.find(other => other.type === "eigen" && (!section.eigen || other.id === section.eigen));
     if (!eigen || !tn.page.pixels) { box.append(tn.h("p",
         { class: "soft", text: "This needs the eigenvectors as pictures, which this page does not have." })); return; }
     const { width, height } = tn.page.pixels, logits = section.logits && tn.array(section.logits);
     let example = 0, output = 0;
-    const place = tn.h("div", {}), scores = tn.h("div", { class: "scores" });
+    const place = tn.h("div", {}), scores = tn.h("div", { class: "scores" }), other = tn.h("div", {});
     const inputs = section.examples.map(one => tn.array(one.input));
     /* What eigenvectors do not say: a linear part and a constant. */
     const restOf = o => { const rest = section.examples[example].rest; return rest ? tn.array(rest)[o] : 0; };
@@ -49,6 +62,8 @@ tn.sections.spoke = (section, box) => {
             tn.bars(all.map((value, k) => ({ label: eigen.outputs[k].name, value, text: tn.fixed(value), class: k === best ? "best" : "" }))),
             label === undefined ? "" : tn.h("p", { class: "soft small" }, "the example is a ", tn.token(label),
                 "; largest sum: ", tn.token(eigen.outputs[best].name)));
+        const one = section.examples[example];
+        other.replaceChildren(one.nearest ? nearest(one, inputs[example], width, height) : "");
         return best;
     };
     const pick = (i, first) => {
@@ -68,7 +83,7 @@ tn.sections.spoke = (section, box) => {
         pick(to);
         pictures[to].focus();
     } }, pictures);
-    box.append(row, tn.h("div", { class: "two" }, scores, tn.h("div", {}, tn.h("div", { class: "tools" }, outputs.element),
+    box.append(row, tn.h("div", { class: "two" }, tn.h("div", {}, scores, other), tn.h("div", {}, tn.h("div", { class: "tools" }, outputs.element),
         place)));
     if (inputs.length) pick(0, true);
 };
