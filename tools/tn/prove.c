@@ -4,7 +4,7 @@
 #include <string.h>
 
 static struct {
-    int64_t tokens, points, seed, threads;
+    int64_t tokens, points, seed;
 } settings = { .tokens = 4, .points = 3 };
 
 static option options[] = {
@@ -12,7 +12,6 @@ static option options[] = {
     COUNT_ROW("points", &settings.points, "random points, each modulo a prime of its own", 1, 1000, NEVER),
     COUNT_ROW("seed", &settings.seed, "of the primes and points; chosen after the models, it makes the chance a probability", 0,
               1e15, NEVER),
-    AUTO_COUNT_ROW("threads", &settings.threads, "number of threads; auto: one per core", 1, 1024, NEVER),
 };
 
 const usage prove_usage = {
@@ -27,7 +26,7 @@ const usage prove_usage = {
 };
 
 /* The first text for which the models differ, and the logit. */
-static void print_text(const model *m, const tn_transformer_same_result *r)
+static void print_difference(const model *m, const tn_transformer_same_result *r)
 {
     int32_t *ids;
     if (!r->text) {
@@ -52,11 +51,10 @@ int prove_main(int argc, char **argv)
     const int arguments = read_options(&prove_usage, argc, argv);
     if (arguments < 1 || strcmp(argv[0], "same"))
         usage_error("what is to be proved is \"%s\", expected same", arguments < 1 ? "" : argv[0]);
-    if (arguments < 3) usage_error("%d models are given, expected two", arguments - 1);
+    if (arguments < 3) usage_error("%s is given, expected two models", arguments == 1 ? "none" : "one");
     memset(&desc, 0, sizeof desc);
     memset(&how, 0, sizeof how);
     desc.dtype = TN_F64;
-    desc.threads = (int)settings.threads;
     how.tokens = settings.tokens;
     how.points = settings.points;
     how.seed = (uint64_t)settings.seed;
@@ -69,9 +67,9 @@ int prove_main(int argc, char **argv)
         fail("%s and %s cannot be compared: %s", argv[1], argv[2], why);
     }
     print("same: %s\ntokens: %lld\npoints: %lld\n", r.equal ? "yes" : "no", (long long)settings.tokens, (long long)r.points);
-    print("degree: %.4g\nchance: %.3g\nprime: %llu\nresidue: %llu\n", r.degree, r.equal ? r.chance : 0, (unsigned long long)r.prime,
-          (unsigned long long)r.residue);
-    if (!r.equal) print_text(&a, &r);
+    if (r.equal) print("chance: %.3g\n", r.chance);
+    print("degree: %.4g\nprime: %llu\nresidue: %llu\n", r.degree, (unsigned long long)r.prime, (unsigned long long)r.residue);
+    if (!r.equal) print_difference(&a, &r);
     print("seconds: %.1f\n", now() - start);
     const int status = r.equal ? 0 : EXIT_ERROR;
     tn_transformer_same_destroy(&r);
