@@ -28,6 +28,7 @@ static const command commands[] = {
     {&info_usage, info_main},
     {&cache_usage, cache_main},
     {&circuits_usage, circuits_main},
+    {&prove_usage, prove_main},
     {&decompose_usage, decompose_main},
     {&draw_usage, draw_main},
     {&look_usage, look_main},

@@ -26,7 +26,7 @@
 
        dry.c                      a step that computes nothing, to learn what memory it needs
        plan.c                     what a training costs on a number of GPUs, for tn info
-       tokenizer.c clean.c synthetic.c generate.c eval.c info.c cache.c      one subcommand each
+       tokenizer.c clean.c synthetic.c generate.c eval.c info.c cache.c prove.c   one subcommand each
        exchange.c                 tn import, tn export
        decompose.c                tn decompose
        draw.c                     tn draw
@@ -273,7 +273,7 @@ typedef struct usage {
 
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
                    import_usage, export_usage, synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage,
-                   decompose_usage, draw_usage, einsum_usage, cache_usage, circuits_usage, look_usage, demo_usage;
+                   decompose_usage, draw_usage, einsum_usage, cache_usage, circuits_usage, look_usage, demo_usage, prove_usage;
 
 /* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
    front of argv, and counted. --help prints the help and ends the program. */
@@ -581,6 +581,7 @@ int decompose_main(int argc, char **argv);
 int draw_main(int argc, char **argv);
 int look_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
+int prove_main(int argc, char **argv);
 int einsum_main(int argc, char **argv);
 int import_main(int argc, char **argv);
 int export_main(int argc, char **argv);

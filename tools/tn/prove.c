@@ -1,0 +1,77 @@
+/* prove.c - tn prove: what can be proved of models from their weights alone */
+#include "tn.h"
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    int64_t tokens, points, seed;
+} settings = { .tokens = 4, .points = 3 };
+
+static option options[] = {
+    COUNT_ROW("tokens", &settings.tokens, "length of the texts; what holds for it holds for shorter ones", 1, 1024, NEVER),
+    COUNT_ROW("points", &settings.points, "random points, each modulo a prime of its own", 1, 1000, NEVER),
+    COUNT_ROW("seed", &settings.seed, "of the primes and points; chosen after the models, it makes the chance a probability", 0,
+              1e15, NEVER),
+};
+
+const usage prove_usage = {
+    "prove", "same RUN|CHECKPOINT RUN|CHECKPOINT", "whether two models are the same function",
+    "Decides whether two models without norms, with squared or bilinear attention and bilinear MLPs, give the same logits "
+    "for every text: as polynomials they are evaluated in whole numbers, modulo random primes, at random points. No number is "
+    "rounded, so that hidden units in another order, or a factor moved from one matrix to another, change nothing, and one "
+    "unit in the last place of one weight does.",
+    "With rotary positions the models are compared for all angles at once. Where they differ, a text that shows it is "
+    "printed. The exit status is 0 if they are the same function, and 1 otherwise.",
+    options, sizeof options / sizeof *options, 3, NULL
+};
+
+/* The first text for which the models differ, and the logit. */
+static void print_difference(const model *m, const tn_transformer_same_result *r)
+{
+    int32_t *ids;
+    if (!r->text) {
+        print("They agree on 64 random texts, and differ for mixtures of tokens or for other angles of RoPE.\n");
+        return;
+    }
+    ids = (int32_t *)allocate((size_t)tn_tensor_count(r->text), sizeof *ids);
+    tn_read(r->text, TN_I32, ids, tn_tensor_count(r->text));
+    check_ctx(m->ctx, "the text");
+    print("text:");
+    for (int64_t t = 0; t < tn_tensor_count(r->text); t++) print(" %d", (int)ids[t]);
+    print("\nposition: %lld\ntoken: %lld\n", (long long)r->position, (long long)r->token);
+    free(ids);
+}
+
+int prove_main(int argc, char **argv)
+{
+    model                      a, b;
+    tn_desc                    desc;
+    tn_transformer_same_desc   how;
+    tn_transformer_same_result r;
+    const int arguments = read_options(&prove_usage, argc, argv);
+    if (arguments < 1 || strcmp(argv[0], "same"))
+        usage_error("what is to be proved is \"%s\", expected same", arguments < 1 ? "" : argv[0]);
+    if (arguments < 3) usage_error("%s is given, expected two models", arguments == 1 ? "none" : "one");
+    memset(&desc, 0, sizeof desc);
+    memset(&how, 0, sizeof how);
+    desc.dtype = TN_F64;
+    how.tokens = settings.tokens;
+    how.points = settings.points;
+    how.seed = (uint64_t)settings.seed;
+    const double start = now();
+    open_model(&a, argv[1], NULL, &desc, NULL);
+    open_model_in(a.ctx, &b, argv[2], NULL, NULL);
+    if (a.tokenizer && b.tokenizer) check_same_tokens(a.tokenizer, argv[1], b.tokenizer, argv[2]);
+    if (tn_transformer_same(&a.net, &b.net, &how, &r) != TN_OK) {
+        char *why = taken_error(a.ctx);
+        fail("%s and %s cannot be compared: %s", argv[1], argv[2], why);
+    }
+    print("same: %s\ntokens: %lld\npoints: %lld\n", r.equal ? "yes" : "no", (long long)settings.tokens, (long long)r.points);
+    if (r.equal) print("chance: %.3g\n", r.chance);
+    print("degree: %.4g\nprime: %llu\nresidue: %llu\n", r.degree, (unsigned long long)r.prime, (unsigned long long)r.residue);
+    if (!r.equal) print_difference(&a, &r);
+    print("seconds: %.1f\n", now() - start);
+    const int status = r.equal ? 0 : EXIT_ERROR;
+    tn_transformer_same_destroy(&r);
+    return status;
+}
