@@ -2353,8 +2353,9 @@ TN_API tn_tensor *tn_net_apply_each(tn_ctx *ctx, const tn_net *net, tn_tensor *c
 
 typedef enum tn_net_form {
     TN_NET_SYMMETRIC = 0,       /* T replaced by its mean over all permutations of the legs of each input, which is the
-                                   same function: equal functions have equal tensors. One of two nets is permuted,
-                                   k! contractions for an input of k legs; TN_ERR_ARG above 40,320 of them       */
+                                   same function: equal functions have equal tensors. Orders of the legs in which equal
+                                   tensors meet in the same way are one contraction; TN_ERR_ARG above 40,320
+                                   different ones                                                                */
     TN_NET_AS_GIVEN             /* T as it is: one contraction. It depends on how the function is written       */
 } tn_net_form;
 /* Computes the inner product of two tensors, by contracting the networks with each other: no tensor is formed.
@@ -2362,6 +2363,14 @@ typedef enum tn_net_form {
 TN_API tn_status tn_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner);
 TN_API tn_status tn_net_norm(const tn_net *a, tn_net_form form, double *norm);      /* the Frobenius norm      */
 TN_API tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, double *cosine); /* NaN if one is 0 */
+
+/* Computes E[<f(x),g(x)>], the sum over outputs, exactly for inputs that are independent Gaussian vectors with this covariance
+   [n,n] and mean [n] (NULL: 0): the sum over all ways to pair the legs of each input, or to leave them to the mean, where
+   equal ones are one contraction. The orders of a and b may differ, so that E|f - g|^2 and cosines of sums of nets, such as a
+   residual stream x + attention(x), are sums of such numbers. With `constant` n is without the one. TN_ERR_SHAPE if outputs,
+   lengths of legs or `constant` differ, TN_ERR_ARG above 40,320 different contractions. Isserlis 1918; docs/math.md 20 */
+TN_API tn_status tn_net_gaussian(const tn_net *a, const tn_net *b, const tn_tensor *covariance, const tn_tensor *mean,
+                                 double *moment);
 
 /* Returns the interaction matrix of output direction u (the shape of the outputs; NULL without any), [in_0,in_1]: of
    sum_o u[o] T[o,..], for nets with two input legs (fix the others). Symmetrised if both legs are of one input. */
@@ -34484,6 +34493,23 @@ typedef struct tni_net_box {
     tn_net          net;
 } tni_net_box;
 
+/* A node of an inner product: `same` is equal for equal tensors, `form` for equal shapes, and `axis` for axes between which
+   the tensor is symmetric. */
+typedef struct tni_net_part { tn_tensor *tensor; uint64_t form; int same; uint8_t axis[TN_MAX_RANK]; } tni_net_part;
+
+/* Two nets joined at legs, with colours of nodes and labels, see >>net-permutations. */
+typedef struct tni_net_joined {
+    int           nodes, labels, (*label)[TN_MAX_RANK];
+    tni_net_part *part;
+    uint64_t     *color, *edge, *next, *seed;                       /* [nodes]; the others [labels] */
+} tni_net_joined;
+
+typedef struct tni_net_mapping {
+    const tni_net_joined *from, *to;
+    int                  *node, *label, *back, steps;               /* [nodes], [labels], [labels]: the inverse of label */
+    bool                 *used, shapes;                             /* [nodes] */
+} tni_net_mapping;
+
 /* ======================================================================
    >>network-impl  multilinear functions as networks of tensors
    Functions that return a net only put nodes and labels together. Those that return numbers make a net for the question,
@@ -35247,100 +35273,476 @@ tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
     return y;
 }
 
-/* ---- inner products ------------------------------------------------------------- >>net-comparing */
+/* ---- permutations that give the same contraction --------------------------------- >>net-permutations
+   <Sym A, B> is a mean over the orders in which the legs of a meet those of b. Two orders give the same number if the joined
+   networks are isomorphic: nodes are mapped to nodes with equal tensors and labels to labels. So orders are counted by class:
+   while leg after leg of b meets one of a, legs of a are alternatives only if no automorphism of what is joined so far maps
+   one to the other, and of finished networks one of each class is kept. Networks whose nodes only have equal shapes share a
+   plan in the same way.
+   Colours of nodes and labels are refined by those of their neighbours (Weisfeiler & Leman 1968) and narrow the search for a
+   map, which decides. Where this gives up after some steps for each node, two orders count as different, which costs time alone.
+   Before that, groups of nodes that carry two or more legs of one input are contracted and symmetrised if they are small:
+   permutations of these legs are automorphisms then. */
 
-enum { TNI_NET_PLANS = 32 };             /* most plans that are kept for one inner product */
+enum { TNI_NET_ROUNDS = 8, TNI_NET_STEPS = 4, TNI_NET_MATCHED = 512, TNI_NET_DENSE = 1 << 18 };
 
-typedef struct tni_net_pairing {
-    const tn_net *a, *b;
-    const char   *op;
-    int          *order, *map;          /* leg order[k] of a meets leg k of b; labels of b as labels of the product */
-    double        sum;
-    int64_t       count;
-    int           plans;                /* that were made so far, and the nets for which */
-    tn_plan      *plan[TNI_NET_PLANS];
-    tn_net       *net[TNI_NET_PLANS];
-} tni_net_pairing;
-
-/* A plan for q: an earlier one, if q has a node with the labels and the shape of each of its operands. q's nodes are then in
-   the order of these. */
-static tn_plan *tni_net_plan_of(const tni_net_pairing *p, tn_net *q)
+static uint64_t tni_net_mix(uint64_t x)                              /* the finaliser of splitmix64 */
 {
-    int i, j;
-    for (int k = 0; k < p->plans; k++) {
-        const tn_net *known = p->net[k];
-        for (i = 0; i < q->nodes && known->nodes == q->nodes; i++) {
-            const tn_net_node *to = &known->node[i], was = q->node[i];
-            const size_t       rank = (size_t)to->tensor->rank;
-            for (j = i; j < q->nodes; j++) {
-                const tn_tensor *t = q->node[j].tensor;
-                if (t->rank == to->tensor->rank && memcmp(q->node[j].label, to->label, rank * sizeof(int)) == 0
-                    && memcmp(t->shape, to->tensor->shape, rank * sizeof *t->shape) == 0) break;
-            }
-            if (j == q->nodes) break;
-            q->node[i] = q->node[j];
-            q->node[j] = was;
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* The hash of what makes nodes equal: the shape and classes of axes, and with numbers also these. */
+TNI_COLD_FN uint64_t tni_net_hash(const tni_net_part *n, const double *numbers)
+{
+    uint64_t      h = 0;
+    const int64_t count = numbers ? tn_tensor_count(n->tensor) : 0;
+    for (int a = 0; a < n->tensor->rank; a++) h = tni_net_mix(h + (uint64_t)n->tensor->shape[a] * 64 + n->axis[a] + 1);
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t bits;
+        memcpy(&bits, numbers + i, sizeof bits);
+        h = tni_net_mix(h ^ bits);
+    }
+    return h;
+}
+
+/* Colours by the tensors themselves, or by their shapes; the labels' seeds are in `seed`. Returns the hash of the whole. */
+TNI_COLD_FN uint64_t tni_net_refine(tni_net_joined *g, bool shapes)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < g->nodes; i++) g->color[i] = tni_net_mix(shapes ? g->part[i].form : (uint64_t)g->part[i].same + 1);
+    memcpy(g->edge, g->seed, sizeof *g->edge * (size_t)g->labels);
+    for (int round = 0; round < TNI_NET_ROUNDS; round++) {
+        for (int l = 0; l < g->labels; l++) g->next[l] = tni_net_mix(g->edge[l]);
+        for (int i = 0; i < g->nodes; i++)
+            for (int a = 0; a < g->part[i].tensor->rank; a++)
+                g->next[g->label[i][a]] += tni_net_mix(g->color[i] + g->part[i].axis[a] + 1);
+        memcpy(g->edge, g->next, sizeof *g->edge * (size_t)g->labels);
+        for (int i = 0; i < g->nodes; i++) {
+            uint64_t sum = g->color[i];
+            for (int a = 0; a < g->part[i].tensor->rank; a++)
+                sum += tni_net_mix(g->edge[g->label[i][a]] ^ (uint64_t)(g->part[i].axis[a] + 1));
+            g->color[i] = tni_net_mix(sum);
         }
-        if (i == q->nodes && known->nodes == q->nodes) return p->plan[k];
     }
-    return NULL;
+    for (int i = 0; i < g->nodes; i++) hash += tni_net_mix(g->color[i]);
+    return hash;
 }
 
-/* The full contraction of a with b in one order of legs. */
-static tn_status tni_net_pair(tni_net_pairing *p)
+TNI_COLD_FN bool tni_net_alike(const tni_net_part *p, const tni_net_part *q)
 {
-    const tn_net *a = p->a, *b = p->b;
-    tn_net       *q = tni_net_make(a->ctx, a->nodes + b->nodes, 0, 0);
-    tn_plan_desc  d = tni_net_plan_desc(a->ctx);
-    double        value = 0;
-    tn_mark       mark = tn_arena_mark(a->ctx);
-    if (!q) return TN_ERR_MEMORY;
-    tni_net_take_all(q, 0, a, 0);
-    tni_net_take_all(q, a->nodes, b, 0);
-    for (int i = 0; i < b->labels; i++) p->map[i] = a->labels + i;
-    for (int k = 0; k < b->outs; k++) p->map[b->out[k].label] = a->out[k].label;
-    for (int k = 0; k < b->legs; k++) p->map[b->in[k].label] = a->in[p->order[k]].label;
-    for (int i = a->nodes; i < q->nodes; i++)
-        for (int k = 0; k < q->node[i].tensor->rank; k++) q->node[i].label[k] = p->map[q->node[i].label[k]];
-    q->labels = a->labels + b->labels;
-    tn_plan *plan = tni_net_plan_of(p, q);
-    if (!plan && p->plans < TNI_NET_PLANS && (plan = tni_net_plan(q, &d, p->op)) != NULL) {
-        p->plan[p->plans] = plan;
-        p->net[p->plans++] = q;
-    }
-    tn_tensor *t = plan || p->plans == TNI_NET_PLANS ? tni_net_run(q, plan, p->op) : NULL;
-    tn_status  s = t ? tn_read(t, TN_F64, &value, 1) : tn_ctx_status(a->ctx);
-    if (p->plans == 0 || p->net[p->plans - 1] != q) tn_net_destroy(q);
-    if (!a->ctx->tape) tn_arena_release(a->ctx, mark);
-    p->sum += value;
-    p->count++;
-    return s;
+    const size_t rank = (size_t)p->tensor->rank;
+    return p->form == q->form && p->tensor->rank == q->tensor->rank && memcmp(p->axis, q->axis, rank) == 0
+           && memcmp(p->tensor->shape, q->tensor->shape, rank * sizeof *p->tensor->shape) == 0;
 }
 
-/* All orders that give leg k and the legs after it legs of the same input. */
-static tn_status tni_net_pairs(tni_net_pairing *p, int k)
+static bool tni_net_map_node(tni_net_mapping *m);
+
+/* Maps axis a of node i and what follows, in all ways that the classes of axes allow. `taken` are axes of its image. */
+static bool tni_net_map_axis(tni_net_mapping *m, int i, int a, unsigned taken)
+{
+    const tni_net_joined *f = m->from, *t = m->to;
+    const int             j = m->node[i];
+    if (a == f->part[i].tensor->rank) return tni_net_map_node(m);
+    for (int b = 0; b < t->part[j].tensor->rank; b++) {
+        const int  x = f->label[i][a], y = t->label[j][b];
+        const bool set = m->label[x] < 0;
+        if (taken >> b & 1 || f->part[i].axis[a] != t->part[j].axis[b] || f->edge[x] != t->edge[y]) continue;
+        if (set ? m->back[y] >= 0 : m->label[x] != y) continue;
+        m->label[x] = y;
+        m->back[y] = x;
+        if (tni_net_map_axis(m, i, a + 1, taken | 1u << b)) return true;
+        if (set) m->label[x] = m->back[y] = -1;
+    }
+    return false;
+}
+
+/* Maps the nodes that are left: next one that shares labels with those that are mapped, so that mistakes show soon. */
+static bool tni_net_map_node(tni_net_mapping *m)
+{
+    const tni_net_joined *f = m->from, *t = m->to;
+    int                   i = -1, most = -1;
+    for (int k = 0; k < f->nodes; k++) {
+        int known = 0;
+        if (m->node[k] >= 0) continue;
+        for (int a = 0; a < f->part[k].tensor->rank; a++) known += m->label[f->label[k][a]] >= 0;
+        if (known > most) most = known, i = k;
+    }
+    if (i < 0) return true;
+    if (++m->steps > TNI_NET_STEPS * f->nodes) return false;
+    for (int j = 0; j < t->nodes; j++) {
+        const tni_net_part *p = &f->part[i], *q = &t->part[j];
+        if (m->used[j] || f->color[i] != t->color[j]) continue;
+        if (m->shapes ? !tni_net_alike(p, q) : p->same != q->same) continue;
+        m->node[i] = j;
+        m->used[j] = true;
+        if (tni_net_map_axis(m, i, 0, 0)) return true;
+        m->used[j] = false;
+    }
+    m->node[i] = -1;
+    return false;
+}
+
+/* Whether a map takes `from` to `to`, and label x to y (-1: any); m->node[i] is then the image of node i. */
+TNI_COLD_FN bool tni_net_maps(tni_net_mapping *m, const tni_net_joined *from, const tni_net_joined *to, bool shapes, int x, int y)
+{
+    if (from->nodes != to->nodes || from->labels != to->labels || from->nodes > TNI_NET_MATCHED) return false;
+    m->from = from;
+    m->to = to;
+    m->shapes = shapes;
+    m->steps = 0;
+    memset(m->used, 0, sizeof *m->used * (size_t)to->nodes);
+    for (int i = 0; i < from->nodes; i++) m->node[i] = -1;
+    for (int l = 0; l < from->labels; l++) m->label[l] = m->back[l] = -1;
+    if (x >= 0) m->label[x] = y, m->back[y] = x;
+    return tni_net_map_node(m);
+}
+
+/* ---- small groups of nodes as one ------------------------------------------------ >>net-merging */
+
+/* The axis of T of label l as a leg: its input, or -1 if it is none. */
+static int tni_net_input_of(const tn_net *net, int l)
+{
+    for (int k = 0; k < net->legs; k++) if (net->in[k].label == l) return net->in[k].input;
+    return -1;
+}
+
+/* Whether label l is one of the result of the nodes in the group: nodes outside or legs have it. */
+static bool tni_net_outside(const tn_net *net, const bool *in, int l)
+{
+    for (int k = 0; k < net->outs + net->legs; k++) if (net->out[k].label == l) return true;       /* in follows out */
+    for (int i = 0; i < net->nodes; i++)
+        for (int a = 0; a < net->node[i].tensor->rank && !in[i]; a++) if (net->node[i].label[a] == l) return true;
+    return false;
+}
+
+/* Contracts the nodes in the group to one that is symmetric in the legs of each input. False if it would be large, or has no
+   two legs of an input that are not symmetric yet. */
+static bool tni_net_merge(tn_net *net, tni_net_part *part, const bool *in, tn_status *s)
+{
+    tn_tensor *t, *tensor[TN_MAX_RANK];
+    const int *label[TN_MAX_RANK];
+    int        out[TN_MAX_RANK], input[TN_MAX_RANK], of[TN_MAX_RANK], rank = 0, n = 0, k, to, first = -1;
+    int64_t    count = 1;
+    bool       worth = false;
+    for (int i = 0; i < net->nodes; i++) {
+        if (!in[i]) continue;
+        if (n == TN_MAX_RANK) return false;
+        if (first < 0) first = i;
+        tensor[n] = net->node[i].tensor;
+        label[n++] = net->node[i].label;
+        for (int a = 0; a < net->node[i].tensor->rank; a++) {
+            const int l = net->node[i].label[a];
+            for (k = 0; k < rank && out[k] != l; k++) continue;
+            if (k < rank || !tni_net_outside(net, in, l)) continue;
+            count *= net->node[i].tensor->shape[a];
+            if (rank == TN_MAX_RANK || count > TNI_NET_DENSE) return false;
+            out[rank] = l;
+            of[rank] = i * TN_MAX_RANK + part[i].axis[a];
+            input[rank++] = tni_net_input_of(net, l);
+            for (k = 0; k < rank - 1; k++)
+                worth = worth || (input[k] >= 0 && input[k] == input[rank - 1] && of[k] != of[rank - 1]);
+        }
+    }
+    if (!worth) return false;
+    t = tn_einsum_labels(net->ctx, n, tensor, label, rank, out);
+    for (k = 0; k < rank && t; k++) {               /* the mean over axis k at its own place and at those of the ones before */
+        tn_tensor *sum = t;
+        int        places = 1;
+        for (int j = 0; j < k && sum; j++)
+            if (input[k] >= 0 && input[j] == input[k]) sum = tn_add(net->ctx, sum, tn_transpose(t, j, k)), places++;
+        t = places > 1 && sum ? tn_scale(net->ctx, sum, 1.0 / places) : sum;
+    }
+    if (!t) return *s = tn_ctx_status(net->ctx), false;
+    for (to = 0, n = 0; n < net->nodes; n++) {
+        if (in[n] && n != first) continue;
+        net->node[to] = net->node[n];
+        part[to] = part[n];
+        if (n == first) {
+            net->node[to].tensor = part[to].tensor = t;
+            memcpy(net->node[to].label, out, sizeof *out * (size_t)rank);
+            for (k = 0; k < rank; k++)
+                for (part[to].axis[k] = 0; part[to].axis[k] < k; part[to].axis[k]++)
+                    if (input[k] >= 0 && input[part[to].axis[k]] == input[k]) break;
+        }
+        to++;
+    }
+    net->nodes = to;
+    return true;
+}
+
+/* Merges what can be: single nodes, and nodes that share a label. `in` has place for all nodes. */
+TNI_COLD_FN tn_status tni_net_merge_all(tn_net *net, tni_net_part *part, bool *in)
 {
     tn_status s = TN_OK;
-    int       j;
-    if (k == p->b->legs) return tni_net_pair(p);
-    for (int leg = 0; leg < p->a->legs && s == TN_OK; leg++) {
-        for (j = 0; j < k && p->order[j] != leg; j++) continue;
-        if (j < k || p->a->in[leg].input != p->b->in[k].input) continue;
-        p->order[k] = leg;
-        s = tni_net_pairs(p, k + 1);
+    for (int l = -net->nodes; l < net->labels && s == TN_OK; l++) {
+        bool any = false;
+        if (net->nodes > TNI_NET_MATCHED) break;
+        for (int i = 0; i < net->nodes; i++) {
+            in[i] = l == -1 - i;
+            for (int a = 0; a < net->node[i].tensor->rank; a++) in[i] = in[i] || net->node[i].label[a] == l;
+            any = any || in[i];
+        }
+        if (any && tni_net_merge(net, part, in, &s)) l = -1 - net->nodes;          /* begins again */
     }
     return s;
 }
 
-static bool tni_net_comparable(const tn_net *a, const tn_net *b, const char *op)
+/* ---- inner products ------------------------------------------------------------- >>net-comparing */
+
+enum { TNI_NET_OPEN = -1, TNI_NET_LONE = -2,             /* a leg without a partner yet, and one that is left to the mean */
+       TNI_NET_PLANS = 512, TNI_NET_CLASSES = 40320,    /* most plans that are kept, most different contractions         */
+       TNI_NET_ORDERS = 1 << 20, TNI_NET_FEW = 24 };    /* most orders that are looked at; so few need no merged nodes   */
+
+/* A plan and the joined network it was made for. */
+typedef struct tni_net_known { tn_plan *plan; uint64_t hash; tni_net_joined of; } tni_net_known;
+
+typedef struct tni_net_pairing {
+    tn_ctx        *ctx;
+    const char    *op;
+    tni_scratch   *w;
+    const tn_net  *a, *b;
+    tni_net_joined now, kept;           /* of the order at hand, and of one that it is compared with           */
+    tni_net_mapping    map;
+    tni_net_part  *moment;              /* the covariance and the mean; NULL: an inner product                 */
+    bool           has_mean;
+    int           *order, *to;          /* leg order[k] of a meets leg k of b; labels of b as labels of both   */
+    int            wide;                /* of an order: b's legs; with a covariance a's and b's, see tni_net_wick */
+    int           *choice;              /* [wide][wide] at each leg the classes of its partners, and their sizes */
+    double        *size, all;           /* all: the number of orders                                           */
+    int            classes, room, slots, orders, *list, *table;      /* list [room][wide] an order of each class */
+    double        *weight;              /* [room] number of orders                                             */
+    uint64_t      *hash;                /* [room]                                                              */
+    int            plans, *rank;        /* arguments of a plan, [nodes] each                                   */
+    const int    **label;
+    const int64_t **shape;
+    tn_tensor    **tensor;
+    tni_net_known *known;               /* [plans that are kept]                                               */
+} tni_net_pairing;
+
+/* Arrays for a joined network, in memory of w. */
+static bool tni_net_joined_take(tni_scratch *w, tni_net_joined *g, int nodes, int labels)
+{
+    g->nodes = nodes;
+    g->labels = labels;
+    g->part = (tni_net_part *)tni_take(w, nodes, sizeof *g->part);
+    g->label = (int (*)[TN_MAX_RANK])tni_take(w, nodes, sizeof *g->label);
+    g->color = (uint64_t *)tni_take(w, nodes, sizeof *g->color);
+    g->edge = (uint64_t *)tni_take(w, labels, sizeof *g->edge);
+    g->next = (uint64_t *)tni_take(w, labels, sizeof *g->next);
+    g->seed = (uint64_t *)tni_take(w, labels, sizeof *g->seed);
+    return !w->failed;
+}
+
+/* Leg k of a, or after these of b, and its label in both. */
+static const tn_net_leg *tni_net_leg_of(const tni_net_pairing *p, int k, int *label)
+{
+    const tn_net_leg *leg = k < p->a->legs ? &p->a->in[k] : &p->b->in[k - p->a->legs];
+    *label = k < p->a->legs ? leg->label : p->a->labels + leg->label;
+    return leg;
+}
+
+/* Adds the covariance between legs that are paired, and the mean at those that are left to it. */
+static void tni_net_join_moments(const tni_net_pairing *p, tni_net_joined *g, const int *order, int n)
+{
+    for (int k = 0, l, m; k < p->wide; k++) {
+        const tn_net_leg *leg = tni_net_leg_of(p, k, &l);
+        const int         of = order[k];
+        if (of == TNI_NET_OPEN) g->seed[l] = 2 + 4 * (uint64_t)leg->input + (k == n ? UINT64_C(1) << 40 : 0);
+        if (of < k && of != TNI_NET_LONE) continue;                  /* open, or the second of a pair */
+        tni_net_leg_of(p, of < 0 ? k : of, &m);
+        g->part[g->nodes] = of == TNI_NET_LONE ? p->moment[1] : p->moment[0];
+        g->label[g->nodes][0] = l;
+        g->label[g->nodes++][1] = m;
+    }
+}
+
+/* The labels of both nets where the first n legs of b meet those of a that `order` says, and seeds of the legs that are open,
+   of which leg n of b is the next. With moments order[k] is the partner of leg k of both, see tni_net_wick. */
+static void tni_net_join(tni_net_pairing *p, tni_net_joined *g, const int *order, int n)
+{
+    const tn_net *a = p->a, *b = p->b;
+    g->nodes = a->nodes + b->nodes;
+    g->labels = a->labels + b->labels;
+    memset(g->seed, 0, sizeof *g->seed * (size_t)g->labels);
+    for (int l = 0; l < b->labels; l++) p->to[l] = a->labels + l;
+    for (int k = 0; k < b->outs; k++) p->to[b->out[k].label] = a->out[k].label;
+    for (int k = 0; k < a->legs && !p->moment; k++) g->seed[a->in[k].label] = 2 + 4 * (uint64_t)a->in[k].input;
+    for (int k = 0; k < b->legs && !p->moment; k++)
+        if (k < n) g->seed[p->to[b->in[k].label] = a->in[order[k]].label] = 0;
+        else g->seed[p->to[b->in[k].label]] = 3 + 4 * (uint64_t)b->in[k].input + (k == n ? UINT64_C(1) << 40 : 0);
+    for (int i = 0; i < g->nodes; i++)
+        for (int k = 0; k < g->part[i].tensor->rank; k++)
+            g->label[i][k] = i < a->nodes ? a->node[i].label[k] : p->to[b->node[i - a->nodes].label[k]];
+    if (p->moment) tni_net_join_moments(p, g, order, n);
+}
+
+/* Counts `weight` orders with this class. */
+static tn_status tni_net_count(tni_net_pairing *p, double weight)
+{
+    const int wide = p->wide;
+    int       at, c;
+    tni_net_join(p, &p->now, p->order, wide);
+    const uint64_t hash = tni_net_refine(&p->now, false);
+    p->orders++;
+    for (at = (int)(hash % (uint64_t)p->slots); (c = p->table[at] - 1) >= 0; at = (at + 1) % p->slots) {
+        if (p->hash[c] != hash) continue;
+        tni_net_join(p, &p->kept, p->list + (int64_t)c * wide, wide);
+        tni_net_refine(&p->kept, false);
+        if (p->orders > TNI_NET_ORDERS || !tni_net_maps(&p->map, &p->now, &p->kept, false, -1, -1)) continue;
+        p->weight[c] += weight;
+        return TN_OK;
+    }
+    if (p->classes == p->room || p->orders > TNI_NET_ORDERS)
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the %g %s of the %d input legs are more than %d different contractions: freeze "
+                        "some legs%s", p->op, p->all, p->moment ? "pairings" : "permutations", wide, TNI_NET_CLASSES,
+                        p->moment ? "" : ", or use TN_NET_AS_GIVEN");
+    memcpy(p->list + (int64_t)p->classes * wide, p->order, sizeof *p->order * (size_t)wide);
+    p->hash[p->classes] = hash;
+    p->weight[p->classes] = weight;
+    p->table[at] = ++p->classes;
+    return TN_OK;
+}
+
+/* All orders that give leg k and the legs after it legs of the same input, `weight` times. plain: no two legs are known to
+   be alternatives. */
+static tn_status tni_net_orders(tni_net_pairing *p, int k, double weight, bool plain)
+{
+    const tn_net   *a = p->a;
+    const uint64_t *edge = p->now.edge;
+    int            *choice = p->choice + (int64_t)k * a->legs, n = 0, i, c;
+    double         *size = p->size + (int64_t)k * a->legs;
+    bool            distinct = true;
+    tn_status       s = TN_OK;
+    if (k == a->legs) return tni_net_count(p, weight);
+    if (!plain) tni_net_join(p, &p->now, p->order, k);
+    if (!plain) tni_net_refine(&p->now, false);
+    for (int leg = 0; leg < a->legs; leg++) {
+        for (i = 0; i < k && p->order[i] != leg; i++) continue;
+        if (i < k || a->in[leg].input != p->b->in[k].input) continue;
+        for (c = 0; c < n && !plain; c++) {
+            const int x = a->in[choice[c]].label, y = a->in[leg].label;
+            if (edge[x] == edge[y] && tni_net_maps(&p->map, &p->now, &p->now, false, x, y)) break;
+        }
+        if (plain || c == n) choice[c = n++] = leg, size[c] = 0;
+        size[c]++;
+    }
+    for (i = 0; i < a->legs && !plain; i++)
+        for (c = 0; c < i; c++)
+            distinct = distinct && (p->now.seed[a->in[i].label] == 0 || edge[a->in[i].label] != edge[a->in[c].label]);
+    for (c = 0; c < n && s == TN_OK; c++) {
+        p->order[k] = choice[c];
+        s = tni_net_orders(p, k + 1, weight * size[c], plain || distinct);
+    }
+    return s;
+}
+
+/* All ways to pair the legs that are open or to leave them to the mean, `weight` times (Isserlis 1918, Wick 1950). */
+static tn_status tni_net_wick(tni_net_pairing *p, double weight)
+{
+    const uint64_t *edge = p->now.edge;
+    int             k = 0, n = 0, c, x, y;
+    tn_status       s = TN_OK;
+    while (k < p->wide && p->order[k] != TNI_NET_OPEN) k++;
+    if (k == p->wide) return tni_net_count(p, weight);
+    int    *choice = p->choice + (int64_t)k * p->wide;
+    double *size = p->size + (int64_t)k * p->wide;
+    const tn_net_leg *leg = tni_net_leg_of(p, k, &x);
+    tni_net_join(p, &p->now, p->order, k);
+    tni_net_refine(&p->now, false);
+    for (int j = k + 1; j < p->wide; j++) {
+        if (p->order[j] != TNI_NET_OPEN || tni_net_leg_of(p, j, &y)->input != leg->input) continue;
+        for (c = 0; c < n; c++) {
+            tni_net_leg_of(p, choice[c], &x);
+            if (edge[x] == edge[y] && tni_net_maps(&p->map, &p->now, &p->now, false, x, y)) break;
+        }
+        if (c == n) choice[n] = j, size[n++] = 0;
+        size[c]++;
+    }
+    for (c = 0; c < n && s == TN_OK; c++) {
+        p->order[p->order[k] = choice[c]] = k;
+        s = tni_net_wick(p, weight * size[c]);
+        p->order[choice[c]] = TNI_NET_OPEN;
+    }
+    p->order[k] = TNI_NET_LONE;
+    if (s == TN_OK && p->has_mean) s = tni_net_wick(p, weight);
+    p->order[k] = TNI_NET_OPEN;
+    return s;
+}
+
+/* The contraction of the joined network by a plan that is kept for all networks of its shapes. */
+static tn_tensor *tni_net_joined_run(tni_net_pairing *p)
+{
+    tni_net_joined *g = &p->now;
+    tn_plan_desc    d = tni_net_plan_desc(p->ctx);
+    tn_plan        *plan = NULL;
+    const uint64_t  hash = tni_net_refine(g, true);
+    int             k;
+    for (k = 0; k < p->plans && !plan; k++)
+        if (p->known[k].hash == hash && tni_net_maps(&p->map, &p->known[k].of, g, true, -1, -1)) plan = p->known[k].plan;
+    if (plan) {
+        for (int i = 0; i < g->nodes; i++) p->tensor[i] = g->part[p->map.node[i]].tensor;
+        return tni_plan_run(plan, g->nodes, p->tensor, p->op);
+    }
+    for (int i = 0; i < g->nodes; i++) {
+        p->tensor[i] = g->part[i].tensor;
+        p->shape[i] = g->part[i].tensor->shape;
+        p->label[i] = g->label[i];
+        p->rank[i] = g->part[i].tensor->rank;
+    }
+    plan = tni_plan_create(p->ctx, p->op, NULL, g->nodes, p->rank, p->shape, p->label, 0, NULL, &d);
+    tn_tensor *t = plan ? tni_plan_run(plan, g->nodes, p->tensor, p->op) : NULL;
+    if (!plan || p->plans == tni_min(p->room, TNI_NET_PLANS)) {
+        tn_plan_destroy(plan);
+        return t;
+    }
+    tni_net_joined *of = &p->known[p->plans].of;
+    if (!tni_net_joined_take(p->w, of, g->nodes, g->labels)) {
+        tn_plan_destroy(plan);
+        return NULL;
+    }
+    memcpy(of->part, g->part, sizeof *g->part * (size_t)g->nodes);
+    memcpy(of->label, g->label, sizeof *g->label * (size_t)g->nodes);
+    memcpy(of->color, g->color, sizeof *g->color * (size_t)g->nodes);
+    memcpy(of->edge, g->edge, sizeof *g->edge * (size_t)g->labels);
+    p->known[p->plans].hash = hash;
+    p->known[p->plans++].plan = plan;
+    return t;
+}
+
+/* The mean over all orders, or the order as given; with moments the sum over all pairings. */
+static tn_status tni_net_mean(tni_net_pairing *p, bool symmetric, double *mean)
+{
+    tn_status s = TN_OK;
+    p->classes = p->orders = 0;
+    memset(p->table, 0, sizeof *p->table * (size_t)p->slots);
+    for (int k = 0; k < p->wide; k++) p->order[k] = p->moment ? TNI_NET_OPEN : k;
+    s = p->moment ? tni_net_wick(p, 1) : symmetric ? tni_net_orders(p, 0, 1, false) : tni_net_count(p, 1);
+    *mean = 0;
+    for (int c = 0; c < p->classes && s == TN_OK; c++) {
+        double  value = 0;
+        tn_mark mark = tn_arena_mark(p->ctx);
+        tni_net_join(p, &p->now, p->list + (int64_t)c * p->wide, p->wide);
+        tn_tensor *t = tni_net_joined_run(p);
+        s = t ? tn_read(t, TN_F64, &value, 1) : tn_ctx_status(p->ctx);
+        if (!p->ctx->tape) tn_arena_release(p->ctx, mark);
+        *mean += p->weight[c] * value;
+    }
+    if (symmetric && !p->moment) *mean /= p->all;
+    return s;
+}
+
+/* legs: whether the input legs have to be the same, too. */
+static bool tni_net_comparable(const tn_net *a, const tn_net *b, bool legs, const char *op)
 {
     if (!a) return false;
     if (!b) return tni_fail(a->ctx, TN_ERR_ARG, "%s: the second net is NULL", op), false;
     if (a->ctx != b->ctx) return tni_fail(a->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op), false;
-    if (a->outs != b->outs || a->legs != b->legs)
+    if (a->outs != b->outs || (legs && a->legs != b->legs))
         return tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the nets have %d and %d output legs, %d and %d input legs, expected the same",
                         op, a->outs, b->outs, a->legs, b->legs), false;
-    for (int k = 0; k < a->outs + a->legs; k++) {                    /* in follows out */
+    for (int k = 0; k < a->outs + (legs ? a->legs : 0); k++) {                    /* in follows out */
         const bool out = k < a->outs;
         const tn_net_leg *l = out ? &a->out[k] : &a->in[k - a->outs], *m = out ? &b->out[k] : &b->in[k - a->outs];
         if (l->extent != m->extent || (!out && l->input != m->input))
@@ -35369,9 +35771,13 @@ static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *expon
    are added to *exponent. The tensors are in the arena. Nodes that share a tensor still do. NULL on error. */
 static tn_net *tni_net_moderate(const tn_net *net, const char *op, int64_t *exponent)
 {
-    tn_net *to = tni_net_like(net, 0, -1);
+    tn_net *to = tni_net_make(net->ctx, net->nodes, net->outs, net->legs);
     int     j, e;
-    for (int i = 0; to && i < net->nodes; i++) {
+    if (!to) return NULL;
+    memcpy(to->node, net->node, sizeof *net->node * (size_t)net->nodes);
+    memcpy(to->out, net->out, sizeof *net->out * (size_t)(net->outs + net->legs));      /* in follows out */
+    to->labels = net->labels;
+    for (int i = 0; i < net->nodes; i++) {
         tn_tensor *const from = net->node[i].tensor;
         tn_tensor       *t = from;
         for (j = 0; net->node[j].tensor != from; j++) continue;
@@ -35386,11 +35792,45 @@ static tn_net *tni_net_moderate(const tn_net *net, const char *op, int64_t *expo
                 to->node[j].tensor = t;
                 *exponent += e;
             }
-        if (t) continue;
-        tn_net_destroy(to);
-        to = NULL;
+        if (!t) return tn_net_destroy(to), (tn_net *)NULL;
     }
     return to;
+}
+
+/* The parts of a net, which is changed where groups of nodes can be merged. */
+static tn_status tni_net_parts(tni_scratch *w, tn_net *net, bool merge, tni_net_part *part)
+{
+    bool     *in = (bool *)tni_take(w, net->nodes, sizeof *in);
+    tn_status s = in ? TN_OK : TN_ERR_MEMORY;
+    for (int i = 0; i < net->nodes; i++) {
+        part[i].tensor = net->node[i].tensor;
+        for (int k = 0; k < TN_MAX_RANK; k++) part[i].axis[k] = (uint8_t)k;
+    }
+    if (s == TN_OK && merge) s = tni_net_merge_all(net, part, in);
+    for (int i = 0; i < net->nodes; i++) part[i].form = tni_net_hash(&part[i], NULL);
+    return s;
+}
+
+/* Numbers the parts: equal ones, bit by bit, have one number. */
+static tn_status tni_net_number(tn_ctx *ctx, const char *op, tni_net_part *part, int n)
+{
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    uint64_t   *hash = (uint64_t *)tni_take(&w, n, sizeof *hash);
+    for (int i = 0; i < n && !w.failed; i++) {
+        const tni_taken *mark = w.newest;
+        const size_t     count = (size_t)tn_tensor_count(part[i].tensor);
+        const double    *numbers = tni_take_numbers(&w, part[i].tensor), *others;
+        hash[i] = numbers ? tni_net_hash(&part[i], numbers) : 0;
+        part[i].same = i;
+        for (int j = 0; j < i && numbers && part[i].same == i; j++) {
+            if (part[j].tensor == part[i].tensor) part[i].same = part[j].same;
+            if (part[j].same != j || hash[j] != hash[i] || !tni_net_alike(&part[i], &part[j])) continue;
+            others = tni_take_numbers(&w, part[j].tensor);
+            if (others && memcmp(others, numbers, count * sizeof *numbers) == 0) part[i].same = j;
+        }
+        tni_scratch_release(&w, mark);
+    }
+    return tni_scratch_end(&w, w.failed ? TN_ERR_MEMORY : TN_OK);
 }
 
 /* Multiplies *x, which is named `what`, by 2^exponent. */
@@ -35401,55 +35841,162 @@ static tn_status tni_net_scaled(tn_ctx *ctx, double *x, int64_t exponent, const 
     return tni_fail(ctx, TN_ERR_NONFINITE, "%s: the %s is %g, expected a finite number", op, what, *x);
 }
 
-/* v[0] = <a,b>, v[1] = <a,a> and v[2] = <b,b>, those that bits of `which` ask for, of a / 2^exponent[0] and
-   b / 2^exponent[1]. */
-static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form form, unsigned which, double v[3],
-                                  int64_t exponent[2], const char *op)
+/* Arrays for nets with these numbers of nodes and labels in both. */
+static tn_status tni_net_pairing_take(tni_net_pairing *p, int nodes, int labels, bool symmetric)
 {
-    tn_status s = TN_OK;
-    tn_net   *to[2];
-    int64_t   orders = 1;
-    exponent[0] = exponent[1] = 0;
-    if (!tni_net_comparable(a, b, op)) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
-    if ((unsigned)form > TN_NET_AS_GIVEN)
-        return tni_fail(a->ctx, TN_ERR_ARG, "%s: form is %d, not a valid tn_net_form", op, (int)form);
-    for (int k = 0; k < a->legs && form == TN_NET_SYMMETRIC; k++) {
-        int64_t of_input = 1;
-        for (int j = 0; j < k; j++) of_input += a->in[j].input == a->in[k].input;
-        if ((orders *= of_input) > 40320)
-            return tni_fail(a->ctx, TN_ERR_ARG, "%s: the %d input legs have more than 40320 permutations: freeze some, or "
-                            "use TN_NET_AS_GIVEN", op, a->legs);
+    tni_scratch *w = p->w;
+    const int    legs = p->wide;
+    p->room = !symmetric ? 1 : p->moment || p->all > TNI_NET_CLASSES ? TNI_NET_CLASSES : (int)p->all;
+    p->slots = 2 * p->room + 1;
+    tni_net_joined_take(w, &p->now, nodes, labels);
+    tni_net_joined_take(w, &p->kept, nodes, labels);
+    p->map.node = (int *)tni_take(w, nodes, sizeof *p->map.node);
+    p->map.used = (bool *)tni_take(w, nodes, sizeof *p->map.used);
+    p->map.label = (int *)tni_take(w, labels, sizeof *p->map.label);
+    p->map.back = (int *)tni_take(w, labels, sizeof *p->map.back);
+    p->order = (int *)tni_take(w, legs, sizeof *p->order);
+    p->to = (int *)tni_take(w, labels, sizeof *p->to);
+    p->choice = (int *)tni_take(w, tni_area(legs, legs), sizeof *p->choice);
+    p->size = tni_take_f64(w, legs, legs);
+    p->list = (int *)tni_take(w, tni_area(p->room, legs), sizeof *p->list);
+    p->table = (int *)tni_take(w, p->slots, sizeof *p->table);
+    p->weight = tni_take_f64(w, p->room, 1);
+    p->known = (tni_net_known *)tni_take(w, tni_min(p->room, TNI_NET_PLANS), sizeof *p->known);
+    p->hash = (uint64_t *)tni_take(w, p->room, sizeof *p->hash);
+    p->rank = (int *)tni_take(w, nodes, sizeof *p->rank);
+    p->label = (const int **)tni_take(w, nodes, sizeof *p->label);
+    p->shape = (const int64_t **)tni_take(w, nodes, sizeof *p->shape);
+    p->tensor = (tn_tensor **)tni_take(w, nodes, sizeof *p->tensor);
+    return w->failed ? TN_ERR_MEMORY : TN_OK;
+}
+
+/* v[0] = <a,b>, v[1] = <a,a> and v[2] = <b,b>, those that bits of `which` ask for, of the nets to[0] and to[1]. */
+static tn_status tni_net_products_of(tni_net_pairing *p, tn_net *const *to, bool symmetric, unsigned which, double v[3])
+{
+    const int      most = to[0]->nodes > to[1]->nodes ? to[0]->nodes : to[1]->nodes;
+    const int      labels = to[0]->labels > to[1]->labels ? to[0]->labels : to[1]->labels;
+    tni_net_part  *part = (tni_net_part *)tni_take_zeroed(p->w, tni_plus(most, most), sizeof *part), *of_b;
+    tn_status      s = TN_ERR_MEMORY;
+    const bool     merge = symmetric && p->all > TNI_NET_FEW;
+    if (part && tni_plus(labels, labels) < INT_MAX) s = tni_net_pairing_take(p, 2 * most + p->wide, 2 * labels, symmetric);
+    if (s == TN_OK) s = tni_net_parts(p->w, to[0], merge, part);
+    of_b = part + to[0]->nodes;                                       /* a's may have become fewer */
+    if (s == TN_OK && to[1] != to[0]) s = tni_net_parts(p->w, to[1], merge, of_b);
+    if (s == TN_OK && (p->all > 1 || p->moment))
+        s = tni_net_number(p->ctx, p->op, part, to[0]->nodes + (to[1] != to[0] ? to[1]->nodes : 0));
+    for (int j = 0; j < 3 && s == TN_OK; j++) {
+        if (!(which >> j & 1)) continue;
+        p->a = to[j == 2];
+        p->b = to[j != 1];
+        memcpy(p->now.part, p->a == to[0] ? part : of_b, sizeof *part * (size_t)p->a->nodes);
+        memcpy(p->now.part + p->a->nodes, p->b == to[0] ? part : of_b, sizeof *part * (size_t)p->b->nodes);
+        memcpy(p->kept.part, p->now.part, sizeof *part * (size_t)(p->a->nodes + p->b->nodes));
+        s = tni_net_mean(p, symmetric, &v[j]);
+        if (s == TN_OK) s = tni_net_scaled(p->ctx, &v[j], 0, "inner product", p->op);
     }
-    tni_net_pairing p = TNI_ZERO;
-    p.op = op;
+    return s;
+}
+
+/* The same of a / 2^exponent[0] and b / 2^exponent[1], by a pairing that has the number of orders, and moments. */
+static tn_status tni_net_products_by(tni_net_pairing *p, const tn_net *a, const tn_net *b, bool symmetric, unsigned which,
+                                     double v[3], int64_t exponent[2], const char *op)
+{
     tni_scratch w = tni_scratch_begin(a->ctx, op);
-    p.order = (int *)tni_take(&w, a->legs, sizeof *p.order);
-    p.map = (int *)tni_take(&w, tni_plus(a->labels, b->labels), sizeof *p.map);
-    if (w.failed) return tni_scratch_end(&w, TN_ERR_MEMORY);
-    tni_scope scope = tni_scope_begin(a->ctx);
+    tn_net     *to[2];
+    p->ctx = a->ctx;
+    p->op = op;
+    p->w = &w;
+    exponent[0] = exponent[1] = 0;
     to[0] = tni_net_moderate(a, op, &exponent[0]);
     to[1] = to[0] && a != b ? tni_net_moderate(b, op, &exponent[1]) : to[0];
     if (a == b) exponent[1] = exponent[0];
-    if (!to[1]) s = tn_ctx_status(a->ctx);
-    for (int j = 0; j < 3 && s == TN_OK; j++) {
-        if (!(which >> j & 1)) continue;
-        p.a = to[j == 2];
-        p.b = to[j != 1];
-        p.sum = 0;
-        p.count = 0;
-        for (int k = 0; k < a->legs; k++) p.order[k] = k;
-        s = form == TN_NET_SYMMETRIC ? tni_net_pairs(&p, 0) : tni_net_pair(&p);
-        v[j] = p.sum / (double)p.count;
-        if (s == TN_OK) s = tni_net_scaled(a->ctx, &v[j], 0, "inner product", op);
-    }
-    for (int k = 0; k < p.plans; k++) {
-        tn_plan_destroy(p.plan[k]);
-        tn_net_destroy(p.net[k]);
-    }
+    tn_status s = to[1] ? tni_net_products_of(p, to, symmetric, which, v) : tn_ctx_status(a->ctx);
+    for (int k = 0; k < p->plans; k++) tn_plan_destroy(p->known[k].plan);
     if (a != b) tn_net_destroy(to[1]);
     tn_net_destroy(to[0]);
-    tni_scope_end(a->ctx, scope);
     return tni_scratch_end(&w, s);
+}
+
+static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form form, unsigned which, double v[3],
+                                  int64_t exponent[2], const char *op)
+{
+    tni_net_pairing p = TNI_ZERO;
+    if (!tni_net_comparable(a, b, true, op)) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
+    if ((unsigned)form > TN_NET_AS_GIVEN)
+        return tni_fail(a->ctx, TN_ERR_ARG, "%s: form is %d, not a valid tn_net_form", op, (int)form);
+    p.all = 1;
+    p.wide = a->legs;
+    for (int k = 0; k < a->legs && form == TN_NET_SYMMETRIC; k++) {
+        int of_input = 1;
+        for (int j = 0; j < k; j++) of_input += a->in[j].input == a->in[k].input;
+        p.all *= of_input;
+    }
+    tni_scope scope = tni_scope_begin(a->ctx);
+    tn_status s = tni_net_products_by(&p, a, b, form == TN_NET_SYMMETRIC, which, v, exponent, op);
+    tni_scope_end(a->ctx, scope);
+    return s;
+}
+
+/* The covariance and the mean as parts, with a zero row and column and with a one where the nets have a constant input. */
+static bool tni_net_moments(const tn_net *a, const tn_tensor *covariance, const tn_tensor *mean, tni_net_part moment[2])
+{
+    const int64_t n = covariance->shape[0], wide = n + a->constant;
+    tni_scratch   w = tni_scratch_begin(a->ctx, "net_gaussian");
+    double       *c = tni_take_numbers(&w, covariance), *m = mean ? tni_take_numbers(&w, mean) : NULL;
+    double       *all = tni_take_zeros(&w, wide, wide), *one = tni_take_zeros(&w, wide, 1);
+    for (int64_t i = 0; i < n && !w.failed; i++) {
+        for (int64_t j = 0; j < n; j++) all[i * wide + j] = (c[i * n + j] + c[j * n + i]) / 2;
+        if (m) one[i] = m[i];
+    }
+    if (a->constant && !w.failed) one[n] = 1;
+    memset(moment, 0, 2 * sizeof *moment);
+    for (int k = 0; k < 2 && !w.failed; k++) {
+        moment[k].tensor = tn_tensor_from(a->ctx, k ? 1 : 2, TNI_DIMS(wide, wide), TN_F64, k ? one : all);
+        moment[k].same = -2 - k;                                      /* unlike those of nodes; the axes are one class */
+        if (moment[k].tensor) moment[k].form = tni_net_hash(&moment[k], NULL);
+    }
+    return tni_scratch_end(&w, moment[0].tensor && moment[1].tensor ? TN_OK : TN_ERR_MEMORY) == TN_OK;
+}
+
+tn_status tn_net_gaussian(const tn_net *a, const tn_net *b, const tn_tensor *covariance, const tn_tensor *mean, double *moment)
+{
+    static const char op[] = "net_gaussian";
+    tni_net_pairing   p = TNI_ZERO;
+    tni_net_part      moments[2];
+    int64_t           e[2];
+    double            v[3] = {0, 0, 0};
+    tn_status         s;
+    int               label;
+    if (!moment) return TN_ERR_ARG;
+    *moment = (double)NAN;
+    if (!tni_net_comparable(a, b, false, op)) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
+    const int64_t n = covariance ? covariance->shape[0] : 0;
+    if (!tni_is_matrix(a->ctx, covariance, op, "covariance")) return tn_ctx_status(a->ctx);
+    if (covariance->shape[1] != n)
+        return tni_fail(a->ctx, TN_ERR_SHAPE, "%s: covariance is %s, expected a square matrix", op, TNI_SHAPE(covariance));
+    if (mean && !tni_is_vector(a->ctx, mean, n, op, "mean")) return tn_ctx_status(a->ctx);
+    p.a = a;
+    p.b = b;
+    p.wide = a->legs + b->legs;
+    p.has_mean = mean || a->constant;
+    p.all = 1;
+    for (int k = 0; k < p.wide; k++) {                                /* of all legs, as if they were of one input */
+        const tn_net_leg *leg = tni_net_leg_of(&p, k, &label);
+        if (leg->extent != n + a->constant)
+            return tni_fail(a->ctx, TN_ERR_SHAPE, "%s: input leg %d of the %s net has %lld elements, covariance is %s, expected "
+                            "%lld%s", op, k < a->legs ? k : k - a->legs, k < a->legs ? "first" : "second",
+                            (long long)leg->extent, TNI_SHAPE(covariance), (long long)leg->extent - a->constant,
+                            a->constant ? ", without the one" : "");
+        if (k % 2) p.all *= k;
+    }
+    tni_scope scope = tni_scope_begin(a->ctx);
+    p.moment = moments;
+    s = tni_net_moments(a, covariance, mean, moments) ? TN_OK : tn_ctx_status(a->ctx);
+    if (s == TN_OK) s = tni_net_products_by(&p, a, b, true, 1, v, e, op);
+    tni_scope_end(a->ctx, scope);
+    if (s == TN_OK) s = tni_net_scaled(a->ctx, v, e[0] + e[1], "moment", op);
+    if (s == TN_OK) *moment = v[0];
+    return s;
 }
 
 tn_status tn_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner)
