@@ -26,7 +26,14 @@ static option options[] = {
     COUNT_ROW("top", OURS(top), "most rows of a table; 0, the default: a number that suits it", 0, 1e9, NEVER),
     FLAG_ROW("within-null", OURS(within_null), "pairs: list pairs that chance alone would give, too", NEVER),
     FLAG_ROW("mean", OURS(mean), "ablate: replace a part by its mean instead of zero", NEVER),
-    COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history: tokens of held-out text", 1, 1e9, NEVER),
+    COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history, polynomial: tokens of held-out text, for polynomial also of the text "
+              "to fit to", 1, 1e9, NEVER),
+    COUNT_ROW("degree", OURS(degree), "polynomial: the degree in the model that is compared, and written by --out", 1,
+              POLYNOMIAL_MOST, NEVER),
+    FLAG_ROW("shared", OURS(shared), "polynomial: one polynomial for all hidden units of an MLP, instead of one for each", NEVER),
+    WORDS_ROW("norms", OURS(norms), "keep|factor|map", "polynomial: what becomes of the norms in that model: a constant factor, or a "
+              "linear map", NEVER),
+    TEXT_ROW("out", OURS(out), "RUN2", "polynomial: the folder to write that model to, which every command accepts", NEVER),
     TEXT_ROW("text", OURS(text), "TEXT", "diff: a text to compare the logits on, instead of held-out text", NEVER),
     AUTO_COUNT_ROW("length", OURS(length), "most tokens of a text; auto: the model's context", 1, 1e9, NEVER),
     FLAG_ROW("json", OURS(json), "print one object of JSON instead of tables", NEVER),
@@ -38,15 +45,16 @@ static option options[] = {
 #undef OURS
 
 /* What can be asked, as bits: an option may be of some of them only. */
-enum { HEADS = 1, PAIRS = 2, BIGRAMS = 4, PATHS = 8, ATTRIBUTE = 16, ABLATE = 32, DIFF = 64, HISTORY = 128 };
+enum { HEADS = 1, PAIRS = 2, BIGRAMS = 4, PATHS = 8, ATTRIBUTE = 16, ABLATE = 32, DIFF = 64, HISTORY = 128, POLYNOMIAL = 256 };
 static const limited_option limited[] = {
     {"token", PATHS | ATTRIBUTE}, {"against", PATHS | ATTRIBUTE}, {"loss", PATHS | ATTRIBUTE},
     {"position", PATHS | ATTRIBUTE}, {"budget", PATHS}, {"by", PATHS}, {"patterns", PATHS}, {"delete", PATHS},
     {"block", PAIRS}, {"within-null", PAIRS}, {"common", PAIRS | BIGRAMS}, {"top", PAIRS | BIGRAMS | PATHS | ATTRIBUTE | ABLATE}, {"mean", ABLATE},
-    {"tokens", ABLATE | DIFF | HISTORY}, {"text", DIFF}, {"length", PATHS | ATTRIBUTE | ABLATE | DIFF}, {NULL, 0}
+    {"tokens", ABLATE | DIFF | HISTORY | POLYNOMIAL}, {"text", DIFF}, {"length", PATHS | ATTRIBUTE | ABLATE | DIFF | POLYNOMIAL},
+    {"degree", POLYNOMIAL}, {"shared", POLYNOMIAL}, {"norms", POLYNOMIAL}, {"out", POLYNOMIAL}, {NULL, 0}
 };
 
-#define WHAT_WORDS "heads|pairs|bigrams|paths|attribute|ablate|diff|history"
+#define WHAT_WORDS "heads|pairs|bigrams|paths|attribute|ablate|diff|history|polynomial"
 
 const usage circuits_usage = {
     "circuits", "RUN|CHECKPOINT " WHAT_WORDS " [TOKEN|TEXT|RUN2]", "what a trained model does, read from its weights",
@@ -54,7 +62,8 @@ const usage circuits_usage = {
     "turns into the logit of TOKEN. bigrams [TOKEN]: what follows a token by the weights, and in the text. paths "
     "TEXT: the logit of the next token as a sum over paths. attribute TEXT: the same as a sum over the tokens of "
     "TEXT, and over heads and MLPs. ablate [TEXT]: the loss without each head and MLP. diff RUN2: how similar two "
-    "models are. history: the heads at earlier steps of the training (tn train --weights-every N).",
+    "models are. history: the heads at earlier steps of the training (tn train --weights-every N). polynomial [TEXT]: the loss with "
+    "polynomials for softmax and activations and linear maps for norms; --out writes that model, of which paths are exact.",
     "A token is given as its text or its number, which is #7 where 7 is a token, too. Numbers are computed in F64. "
     "Examples: tn circuits RUN heads. tn circuits RUN pairs dog --common 1000. tn circuits RUN paths \"once upon a\" "
     "--token time --delete 20. tn circuits RUN attribute \"once upon a time\" --loss.",
@@ -80,6 +89,7 @@ static const task tasks[] = {
     {ABLATE, "ablate", "TEXT", false, true, ablate_report},
     {DIFF, "diff", "RUN2", true, true, diff_report},
     {HISTORY, "history", NULL, false, true, run_history},
+    {POLYNOMIAL, "polynomial", "TEXT", false, true, polynomial_report},
 };
 
 static const task *find_task(const char *name)

@@ -1,5 +1,5 @@
-/* circuits.h - what the files of `tn circuits` share: report.c, subject.c, heads.c, pairs.c, paths.c, ablate.c, diff.c and
-   circuits.c, which has the options. tn.h says which of them calls which. */
+/* circuits.h - what the files of `tn circuits` share: report.c, subject.c, heads.c, pairs.c, paths.c, ablate.c, diff.c,
+   polynomial.c, replaced.c and circuits.c, which has the options. tn.h says which of them calls which. */
 #ifndef TN_CIRCUITS_H
 #define TN_CIRCUITS_H
 
@@ -28,10 +28,10 @@ void report_end(void);
 /* ---- subject.c ------------------------------------------------------------------------------------------------------ */
 
 typedef struct circuit_options {
-    const char *token, *against, *text, *tokenizer;
-    int64_t     block, top, position, budget, remove, tokens, common, length, threads;
-    int         by;
-    bool        json, f32, mean, no_data, patterns, loss, within_null;
+    const char *token, *against, *text, *tokenizer, *out;
+    int64_t     block, top, position, budget, remove, tokens, common, length, threads, degree;
+    int         by, norms;
+    bool        json, f32, mean, no_data, patterns, loss, within_null, shared;
 } circuit_options;
 extern circuit_options circuit_settings;
 
@@ -128,6 +128,25 @@ mlp_numbers compare_mlps(const subject *s, const model *b, int64_t block);
 /* Fails if a token is another one in the other model. */
 void check_names(const subject *s, const model *b, const char *other);
 
+/* ---- polynomial.c ----------------------------------------------------------------------------------------------------- */
+
+enum { POLYNOMIAL_MOST = 8 };                   /* degree */
+/* The polynomials of the activations of a model's MLPs, and of its softmax. */
+typedef struct fitted fitted;
+bool fitted_gates(const fitted *f);             /* whether the MLPs have activations to replace */
+/* Fits all polynomials in the run of a text, with further taps. */
+void fit_functions(fitted *f, const samples *x, const tn_tap *more, int64_t count);
+/* The polynomials of a block's activation, a new list: one for each hidden unit or, with --shared, one. */
+tn_polynomial *gate_polynomials(const fitted *f, int64_t block, int degree, int64_t *count);
+/* The loss on a text with polynomials of a degree for the activations, for softmax with its number of a kind of denominator, or
+   -1, and with further taps. */
+double loss_with(fitted *f, const samples *x, int degree, bool gates, int softmax, const tn_tap *more, int64_t count);
+
+/* ---- replaced.c ------------------------------------------------------------------------------------------------------- */
+
+/* Norms as linear maps, and the model of polynomials; whole: the loss of the model as it is. */
+void replaced_report(subject *s, fitted *f, const samples *x, const samples *fit, double whole);
+
 /* ---- what is asked ----------------------------------------------------------------------------------------------------- */
 
 void heads_report(subject *s);
@@ -138,5 +157,6 @@ void paths_report(subject *s, const char *text);
 void attribute_report(subject *s, const char *text);
 void ablate_report(subject *s, const char *text);
 void diff_report(subject *s, const char *other);
+void polynomial_report(subject *s, const char *text);
 
 #endif
