@@ -26,13 +26,14 @@ static option options[] = {
     COUNT_ROW("top", OURS(top), "most rows of a table; 0, the default: a number that suits it", 0, 1e9, NEVER),
     FLAG_ROW("within-null", OURS(within_null), "pairs: list pairs that chance alone would give, too", NEVER),
     FLAG_ROW("mean", OURS(mean), "ablate: replace a part by its mean instead of zero", NEVER),
-    COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history, polynomial: tokens of held-out text, for polynomial also of the text "
-              "to fit to", 1, 1e9, NEVER),
+    COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history, polynomial: tokens of held-out text, for polynomial also of the "
+              "text to fit to", 1, 1e9, NEVER),
     COUNT_ROW("degree", OURS(degree), "polynomial: the degree in the model that is compared, and written by --out", 1,
               POLYNOMIAL_MOST, NEVER),
-    FLAG_ROW("shared", OURS(shared), "polynomial: one polynomial for all hidden units of an MLP, instead of one for each", NEVER),
-    WORDS_ROW("norms", OURS(norms), "keep|factor|map", "polynomial: what becomes of the norms in that model: a constant factor, or a "
-              "linear map", NEVER),
+    FLAG_ROW("shared", OURS(shared), "polynomial: one polynomial for all hidden units of an MLP, instead of one for each",
+             NEVER),
+    WORDS_ROW("norms", OURS(norms), "keep|factor|map", "polynomial: what becomes of the norms in that model: a constant "
+              "factor, or a linear map", NEVER),
     TEXT_ROW("out", OURS(out), "RUN2", "polynomial: the folder to write that model to, which every command accepts", NEVER),
     TEXT_ROW("text", OURS(text), "TEXT", "diff: a text to compare the logits on, instead of held-out text", NEVER),
     AUTO_COUNT_ROW("length", OURS(length), "most tokens of a text; auto: the model's context", 1, 1e9, NEVER),
@@ -62,8 +63,9 @@ const usage circuits_usage = {
     "turns into the logit of TOKEN. bigrams [TOKEN]: what follows a token by the weights, and in the text. paths "
     "TEXT: the logit of the next token as a sum over paths. attribute TEXT: the same as a sum over the tokens of "
     "TEXT, and over heads and MLPs. ablate [TEXT]: the loss without each head and MLP. diff RUN2: how similar two "
-    "models are. history: the heads at earlier steps of the training (tn train --weights-every N). polynomial [TEXT]: the loss with "
-    "polynomials for softmax and activations and linear maps for norms; --out writes that model, of which paths are exact.",
+    "models are. history: the heads at earlier steps of the training (tn train --weights-every N). polynomial "
+    "[TEXT]: the loss with polynomials for softmax and activations and linear maps for norms; --out writes such a model, whose "
+    "paths have no modifiers to hold constant.",
     "A token is given as its text or its number, which is #7 where 7 is a token, too. Numbers are computed in F64. "
     "Examples: tn circuits RUN heads. tn circuits RUN pairs dog --common 1000. tn circuits RUN paths \"once upon a\" "
     "--token time --delete 20. tn circuits RUN attribute \"once upon a time\" --loss.",

@@ -11,7 +11,8 @@ typedef struct approx { double low, high, centre; tn_polynomial_fit fit; tn_poly
 
 enum { BY_SUM, BY_COUNT, DENOMINATORS };        /* of a softmax: the sum of its row; the number of keys, times a constant */
 
-typedef struct block_functions { approx *unit, *all, *head[DENOMINATORS]; } block_functions;   /* [hidden] [1] [heads]; NULL: absent */
+/* [hidden], [1], [heads]; NULL: absent */
+typedef struct block_functions { approx *unit, *all, *head[DENOMINATORS]; } block_functions;
 
 struct fitted {
     const subject *s;
@@ -231,7 +232,7 @@ static tn_polynomial constant_of(double x, double y)
     return p;
 }
 
-/* about_0: the range is widened to -M to M, so that powers are those of the argument itself and paths read no further constant. */
+/* about_0: the range is widened to -M to M: powers are then those of the argument itself, and paths read no further constant. */
 static void begin_approx(tn_ctx *ctx, approx *c, bool about_0, const char *name)
 {
     const double most = fabs(c->low) > fabs(c->high) ? fabs(c->low) : fabs(c->high);
@@ -363,7 +364,8 @@ static void report_fits(const fitted *f)
         double              v[4];
         for (int64_t h = 0; b->head[0] && h < s->m.desc.heads; h++) {
             const approx *c = &b->head[BY_SUM][h];
-            report_row(columns, head_name(l, h, name), c->low, c->high, c->p[2].share, c->p[4].share, c->p[6].share, c->p[8].share);
+            report_row(columns, head_name(l, h, name), c->low, c->high, c->p[2].share, c->p[4].share, c->p[6].share,
+                       c->p[8].share);
         }
         if (!b->unit) continue;
         for (int i = 0; i < 4; i++)
@@ -390,8 +392,8 @@ static void report_losses(fitted *f, const samples *x, double whole)
     report_row(columns, NAN, f->gates ? whole : NAN, f->softmax ? whole : NAN, f->softmax ? whole : NAN,
                f->gates && f->softmax ? whole : NAN);
     if (f->softmax)
-        report_note("softmax: exp(s) is p(s), divided by the sum over the row's keys; softmax/n: softmax(s) is p(s) divided by the "
-                    "number of keys. Each head has a polynomial of its own.");
+        report_note("softmax: exp(s) is p(s), divided by the sum over the row's keys; softmax/n: softmax(s) is p(s) divided by "
+                    "the number of keys. Each head has a polynomial of its own.");
     if (f->gates)
         report_note(circuit_settings.shared ? "activation: the units of an MLP share a polynomial." :
                     "activation: each hidden unit of an MLP has a polynomial of its own.");
@@ -406,7 +408,8 @@ static samples fitting_samples(const subject *s, const samples *x)
     const int64_t n = fit.length + 1, all = s->run.train_count / n;
     fit.count = (circuit_settings.tokens + fit.length - 1) / fit.length;
     if (fit.count > all) fit.count = all;
-    if (!fit.count) fail("the training text has %lld tokens, expected at least %lld", (long long)s->run.train_count, (long long)n);
+    if (!fit.count)
+        fail("the training text has %lld tokens, expected at least %lld", (long long)s->run.train_count, (long long)n);
     int32_t *ids = (int32_t *)allocate((size_t)(fit.count * n), sizeof *ids);
     fit.ids = ids;
     fit.start = (int64_t *)allocate((size_t)fit.count, sizeof *fit.start);

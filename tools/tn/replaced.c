@@ -233,8 +233,8 @@ static void report_norms(const subject *s, fitted *f, const samples *x, const sa
         v[order[i] - 1][1] = loss_of_places(f, x, p, count) - whole;
     }
     report_row(columns, "all together", NAN, v[0][1], NAN, v[1][1]);
-    report_note("Norms of the embedding, of queries and keys and of heads are not among them. All together: each is fitted to the "
-                "norm's own result, from the stream that the maps before it leave.");
+    report_note("Norms of the embedding, of queries and keys and of heads are not among them. All together: each is fitted to "
+                "the norm's own result, from the stream that the maps before it leave.");
     for (int64_t k = 0; k < count; k++) {
         if (circuit_settings.norms == KEEP) drop_map(&p[k]);
         free(y[k]);
@@ -244,7 +244,11 @@ static void report_norms(const subject *s, fitted *f, const samples *x, const sa
 
 /* ---- the model that is left ---------------------------------------------------------------------------------------------- */
 
-static int order_of(const subject *s) { return (int)circuit_settings.degree + tn_mlp_encoders(s->m.net.blocks[0].mlp.desc.kind) - 1; }
+/* The order of the MLPs of polynomials. */
+static int order_of(const subject *s)
+{
+    return (int)circuit_settings.degree + tn_mlp_encoders(s->m.net.blocks[0].mlp.desc.kind) - 1;
+}
 
 /* Why there is no such model, a new string; NULL: there is one. */
 static char *obstacle(const subject *s, const fitted *f)
@@ -253,8 +257,8 @@ static char *obstacle(const subject *s, const fitted *f)
     if (!fitted_gates(f) && circuit_settings.norms == KEEP) return copy_text("nothing of it is replaced in the weights");
     if (fitted_gates(f) && d->mlp_count > 0) return copy_text("its blocks have MLPs of several kinds, expected one");
     if (fitted_gates(f) && order_of(s) > TN_CP_MAX_ORDER)
-        return format_text("degree %lld makes MLPs of order %d, expected at most %d", (long long)circuit_settings.degree, order_of(s),
-                           TN_CP_MAX_ORDER);
+        return format_text("degree %lld makes MLPs of order %d, expected at most %d", (long long)circuit_settings.degree,
+                           order_of(s), TN_CP_MAX_ORDER);
     if (circuit_settings.norms != KEEP && d->embed_norm && d->positions == TN_POSITIONS_LEARNED)
         return copy_text("the norm of the embedding reads tokens and positions together");
     return NULL;
@@ -552,8 +556,8 @@ static void report_readings(const subject *s, const model *m, const samples *x)
     for (int i = 0; i < 2; i++)
         report_row(columns, i ? "heads and MLPs" : "tokens", rank[i].sum / rank[i].count, top[i].sum / top[i].count);
     report_note("Of the token that follows the first %lld tokens of %.0f windows and the likeliest other one: Spearman's rank "
-                "correlation of what they are attributed to, and the share of the %d largest that both have.", (long long)T, texts.count,
-                COMPARED_TOP);
+                "correlation of what they are attributed to, and the share of the %d largest that both have.", (long long)T,
+                texts.count, COMPARED_TOP);
     report_value("same_sign", "%.4f", texts.sum / texts.count);
 }
 
