@@ -1898,6 +1898,9 @@ is "a model is equal to itself" "$(awk '/^  [01]\.head[01] / { print $4, $6 } /^
 expect 0 "largest_difference: " circuits seen diff seen/weights-00000004.safetensors --text "the cat and the dog"
 holds "and differs from an earlier one" below "$(number mean_ov_cosine)" 0.99999
 expect 0 "steps: 4" circuits seen history
+is "steps" "$(awk '/^ +[0-9]+ / && NF > 7 && $2 !~ /^[01]\.head[01]$/ { printf "%d ", $1 }' said)" "0 4 8 12 "
+is "the last one is the model's" "$("$tn" circuits seen heads | awk '$1 == "1.1" { print $5, $6, $7, $9 }')" \
+    "$(awk '$1 == 12 && $2 == "1.1" { print $5, $7, $8, $9 }' said)"
 # Polynomials: what is written computes the loss that the table has, and its paths are exact.
 expect 2 "--degree is 0, expected 1 <= degree <= 8" circuits seen polynomial --degree 0
 expect 2 "--degree is 9, expected 1 <= degree <= 8" circuits seen polynomial --degree 9
@@ -1933,10 +1936,7 @@ for model in gelu gated; do
 done
 expect 0 "\"per_norm\"" circuits poly-gelu polynomial --tokens 64 --shared --norms factor --json
 expect 0 "text: as given, also for the fit" circuits poly-gelu polynomial "the cat and the dog"
-is "steps" "$(awk '/^ +[0-9]+ / && NF > 7 && $2 !~ /^[01]\.head[01]$/ { printf "%d ", $1 }' said)" "0 4 8 12 "
-is "the last one is the model's" "$("$tn" circuits seen heads | awk '$1 == "1.1" { print $5, $6, $7, $9 }')" \
-    "$(awk '$1 == 12 && $2 == "1.1" { print $5, $7, $8, $9 }' said)"
-for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history; do
+for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history "polynomial --tokens 48"; do
     if "$tn" circuits seen $asked --json > said 2>&1 && head -n 1 said | grep -qx '{' && tail -n 1 said | grep -qx '}'; then pass
     else fail "circuits seen $asked --json"; fi
     if command -v python3 > /dev/null 2>&1; then holds "JSON of $asked" python3 -m json.tool said /dev/null; fi

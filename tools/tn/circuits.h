@@ -133,7 +133,10 @@ void check_names(const subject *s, const model *b, const char *other);
 enum { POLYNOMIAL_MOST = 8 };                   /* degree */
 /* The polynomials of the activations of a model's MLPs, and of its softmax. */
 typedef struct fitted fitted;
-bool fitted_gates(const fitted *f);             /* whether the MLPs have activations to replace */
+fitted *list_functions(const subject *s);       /* those that there are to fit; free_fitted frees them */
+void    free_fitted(fitted *f);
+bool    fitted_gates(const fitted *f);          /* whether MLPs have activations to replace; attention a softmax */
+bool    fitted_softmax(const fitted *f);
 /* Fits all polynomials in the run of a text, with further taps. */
 void fit_functions(fitted *f, const samples *x, const tn_tap *more, int64_t count);
 /* The polynomials of a block's activation, a new list: one for each hidden unit or, with --shared, one. */
@@ -141,11 +144,8 @@ tn_polynomial *gate_polynomials(const fitted *f, int64_t block, int degree, int6
 /* The loss on a text with polynomials of a degree for the activations, for softmax with its number of a kind of denominator, or
    -1, and with further taps. */
 double loss_with(fitted *f, const samples *x, int degree, bool gates, int softmax, const tn_tap *more, int64_t count);
-
-/* ---- replaced.c ------------------------------------------------------------------------------------------------------- */
-
-/* Norms as linear maps, and the model of polynomials; whole: the loss of the model as it is. */
-void replaced_report(subject *s, fitted *f, const samples *x, const samples *fit, double whole);
+/* The tables of shares and of losses; whole: the loss of the model as it is. */
+void report_polynomials(fitted *f, const samples *x, double whole);
 
 /* ---- what is asked ----------------------------------------------------------------------------------------------------- */
 

@@ -295,7 +295,7 @@ void fit_functions(fitted *f, const samples *x, const tn_tap *more, int64_t coun
     visit_functions(f, true);
 }
 
-static fitted *list_functions(const subject *s)
+fitted *list_functions(const subject *s)
 {
     fitted *f = (fitted *)allocate(1, sizeof *f);
     f->s = s;
@@ -315,7 +315,7 @@ static fitted *list_functions(const subject *s)
     return f;
 }
 
-static void free_fitted(fitted *f)
+void free_fitted(fitted *f)
 {
     for (int64_t l = 0; l < f->s->m.desc.layers; l++) {
         free(f->block[l].unit);
@@ -326,7 +326,8 @@ static void free_fitted(fitted *f)
     free(f);
 }
 
-bool fitted_gates(const fitted *f) { return f->gates; }
+bool fitted_gates(const fitted *f)   { return f->gates; }
+bool fitted_softmax(const fitted *f) { return f->softmax; }
 
 tn_polynomial *gate_polynomials(const fitted *f, int64_t block, int degree, int64_t *count)
 {
@@ -375,7 +376,7 @@ static void report_fits(const fitted *f)
     }
 }
 
-static void report_losses(fitted *f, const samples *x, double whole)
+static void report_degrees(fitted *f, const samples *x, double whole)
 {
     static const column columns[] = {
         {"degree", NULL, 8, "%.0f"}, {"activation", NULL, 10, "%.4f"}, {"softmax", NULL, 10, "%.4f"},
@@ -400,64 +401,9 @@ static void report_losses(fitted *f, const samples *x, double whole)
     report_note("The last row is the model as it is. Losses are nats per token.");
 }
 
-/* Windows of the run's training text, about as many tokens as held-out ones; of a TEXT the same. */
-static samples fitting_samples(const subject *s, const samples *x)
+void report_polynomials(fitted *f, const samples *x, double whole)
 {
-    samples fit = *x;
-    if (!x->held) return fit;
-    const int64_t n = fit.length + 1, all = s->run.train_count / n;
-    fit.count = (circuit_settings.tokens + fit.length - 1) / fit.length;
-    if (fit.count > all) fit.count = all;
-    if (!fit.count)
-        fail("the training text has %lld tokens, expected at least %lld", (long long)s->run.train_count, (long long)n);
-    int32_t *ids = (int32_t *)allocate((size_t)(fit.count * n), sizeof *ids);
-    fit.ids = ids;
-    fit.start = (int64_t *)allocate((size_t)fit.count, sizeof *fit.start);
-    for (int64_t k = 0; k < fit.count; k++) {
-        fit.start[k] = k * n;
-        copy_tokens(&s->run.train, k * (s->run.train_count / fit.count), n, ids + k * n);
-    }
-    fit.held = false;
-    return fit;
-}
-
-static void check_something(const subject *s, const fitted *f)
-{
-    if (!f->gates && !f->softmax && s->m.desc.no_norm)
-        fail("%s has nothing to replace: its MLPs are bilinear, its attention is %s, and it has no norms", s->path,
-             tn_attention_kind_name(s->m.net.blocks[0].attn.desc.kind));
-    if (s->m.desc.no_norm && circuit_settings.norms)
-        usage_error("--norms is given, expected none: the model has no norms");
-    if (circuit_settings.out && !f->gates && !circuit_settings.norms)
-        fail("%s has bilinear MLPs, which need no polynomials: expected --norms with --out, or no --out", s->path);
-    if (!f->gates) report_note("The MLPs are bilinear: nothing is replaced in them.");
-    if (!f->softmax)
-        report_note("Attention is %s: its patterns stay as they are.",
-                    tn_attention_kind_name(s->m.net.blocks[0].attn.desc.kind));
-}
-
-void polynomial_report(subject *s, const char *text)
-{
-    if (circuit_settings.out) check_new_folder("--out", circuit_settings.out);
-    fitted *f = list_functions(s);
-    check_something(s, f);
-    samples x = text_samples(s, text, s->m.desc.context, circuit_settings.tokens), fit = fitting_samples(s, &x);
-    const int64_t n = fit.count * fit.length;
-    if (n <= POLYNOMIAL_MOST)
-        fail("the text to fit to has %lld tokens, expected more than %d, the highest degree", (long long)n, POLYNOMIAL_MOST);
-    fit_functions(f, &fit, NULL, 0);
-    const double whole = loss_with(f, &x, 0, false, -1, NULL, 0);
-    if (!isfinite(whole)) fail("the loss of the text is %g, expected a finite number", whole);
-    if (f->gates || f->softmax) {
-        report_fits(f);
-        report_losses(f, &x, whole);
-    }
-    replaced_report(s, f, &x, &fit, whole);
-    report_value("loss", "%.6f", whole);
-    report_value("tokens", "%.0f", (double)(x.count * x.length));
-    report_value("fitted_to", "%.0f", (double)n);
-    report_text("text", x.held ? "the end of the run's text, which was held out" : "as given, also for the fit");
-    if (x.held) free_samples(&fit);
-    free_samples(&x);
-    free_fitted(f);
+    if (!f->gates && !f->softmax) return;
+    report_fits(f);
+    report_degrees(f, x, whole);
 }

@@ -561,7 +561,8 @@ static void report_readings(const subject *s, const model *m, const samples *x)
     report_value("same_sign", "%.4f", texts.sum / texts.count);
 }
 
-void replaced_report(subject *s, fitted *f, const samples *x, const samples *fit, double whole)
+/* Norms as linear maps, and the model of polynomials; whole: the loss of the model as it is. */
+static void report_replaced(const subject *s, fitted *f, const samples *x, const samples *fit, double whole)
 {
     const bool places = !s->m.desc.no_norm && s->m.desc.norm_place == TN_PLACE_PRE;
     const int64_t tokens = fit->count * fit->length;
@@ -600,4 +601,65 @@ void replaced_report(subject *s, fitted *f, const samples *x, const samples *fit
     free(why);
     for (int64_t k = 0; k < count; k++) drop_map(&p[k]);
     free(p);
+}
+
+/* ---- the command ---------------------------------------------------------------------------------------------------------- */
+
+/* Windows of the run's training text, about as many tokens as held-out ones; of a TEXT the same. */
+static samples fitting_samples(const subject *s, const samples *x)
+{
+    samples fit = *x;
+    if (!x->held) return fit;
+    const int64_t n = fit.length + 1, all = s->run.train_count / n;
+    fit.count = (circuit_settings.tokens + fit.length - 1) / fit.length;
+    if (fit.count > all) fit.count = all;
+    if (!fit.count)
+        fail("the training text has %lld tokens, expected at least %lld", (long long)s->run.train_count, (long long)n);
+    int32_t *ids = (int32_t *)allocate((size_t)(fit.count * n), sizeof *ids);
+    fit.ids = ids;
+    fit.start = (int64_t *)allocate((size_t)fit.count, sizeof *fit.start);
+    for (int64_t k = 0; k < fit.count; k++) {
+        fit.start[k] = k * n;
+        copy_tokens(&s->run.train, k * (s->run.train_count / fit.count), n, ids + k * n);
+    }
+    fit.held = false;
+    return fit;
+}
+
+static void check_something(const subject *s, const fitted *f)
+{
+    if (!fitted_gates(f) && !fitted_softmax(f) && s->m.desc.no_norm)
+        fail("%s has nothing to replace: its MLPs are bilinear, its attention is %s, and it has no norms", s->path,
+             tn_attention_kind_name(s->m.net.blocks[0].attn.desc.kind));
+    if (s->m.desc.no_norm && circuit_settings.norms)
+        usage_error("--norms is given, expected none: the model has no norms");
+    if (circuit_settings.out && !fitted_gates(f) && !circuit_settings.norms)
+        fail("%s has bilinear MLPs, which need no polynomials: expected --norms with --out, or no --out", s->path);
+    if (!fitted_gates(f)) report_note("The MLPs are bilinear: nothing is replaced in them.");
+    if (!fitted_softmax(f))
+        report_note("Attention is %s: its patterns stay as they are.",
+                    tn_attention_kind_name(s->m.net.blocks[0].attn.desc.kind));
+}
+
+void polynomial_report(subject *s, const char *text)
+{
+    if (circuit_settings.out) check_new_folder("--out", circuit_settings.out);
+    fitted *f = list_functions(s);
+    check_something(s, f);
+    samples x = text_samples(s, text, s->m.desc.context, circuit_settings.tokens), fit = fitting_samples(s, &x);
+    const int64_t n = fit.count * fit.length;
+    if (n <= POLYNOMIAL_MOST)
+        fail("the text to fit to has %lld tokens, expected more than %d, the highest degree", (long long)n, POLYNOMIAL_MOST);
+    fit_functions(f, &fit, NULL, 0);
+    const double whole = loss_with(f, &x, 0, false, -1, NULL, 0);
+    if (!isfinite(whole)) fail("the loss of the text is %g, expected a finite number", whole);
+    report_polynomials(f, &x, whole);
+    report_replaced(s, f, &x, &fit, whole);
+    report_value("loss", "%.6f", whole);
+    report_value("tokens", "%.0f", (double)(x.count * x.length));
+    report_value("fitted_to", "%.0f", (double)n);
+    report_text("text", x.held ? "the end of the run's text, which was held out" : "as given, also for the fit");
+    if (x.held) free_samples(&fit);
+    free_samples(&x);
+    free_fitted(f);
 }
