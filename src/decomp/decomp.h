@@ -152,7 +152,8 @@ TN_API void      tn_lstsq_destroy(tn_lstsq_result *r);   /* frees the tensors of
 
 /* ---- polynomials fitted to samples --------------------------------------- >>polynomial
    Least squares under the distribution of the samples, which may come in any number of parts: what is kept of them does not
-   grow. For what is no polynomial in a model, such as the activation of an MLP, in the distribution of its inputs; docs/math.md 21.
+   grow. For what is no polynomial in a model, such as the activation of an MLP in the distribution of its inputs; docs/math.md
+   21.
 
        tn_polynomial_fit fit;
        tn_polynomial_fit_init(ctx, 4, -3, 3, &fit);
@@ -163,7 +164,7 @@ TN_API void      tn_lstsq_destroy(tn_lstsq_result *r);   /* frees the tensors of
 typedef struct tn_polynomial {
     int    degree;
     double centre, width;        /* p(x) = sum_k c[k] z^k,  z = (x - centre) / width: numbers of moderate size          */
-    double c[TN_POLYNOMIAL_MAX + 1];
+    double c[17];                /* [TN_POLYNOMIAL_MAX + 1], of which degree + 1 are used                                */
     double rms;                  /* of a fit: the root of the weighted mean of (p(x) - y)^2 over its samples            */
     double share;                /* 1 - rms^2 / weighted variance of y; NaN if y is constant                            */
 } tn_polynomial;
@@ -173,7 +174,7 @@ typedef struct tn_polynomial_fit {
     int     degree;              /* the highest that can be read                                                        */
     double  low, high;           /* as given                                                                            */
     int64_t samples;             /* so far, of a weight above 0                                                         */
-    double  r[TN_POLYNOMIAL_MAX + 2][TN_POLYNOMIAL_MAX + 2];     /* the factor R of their QR decomposition              */
+    double  r[324];              /* [TN_POLYNOMIAL_MAX + 2, the same]: the factor R of their QR decomposition           */
 } tn_polynomial_fit;
 
 /* Begins a fit of degrees 1 to `degree`, at most TN_POLYNOMIAL_MAX. low < high: the range of x, about; other x are possible,
