@@ -1363,5 +1363,5 @@ TEST(no_bound_of_what_is_wrong)
 
 TEST_MAIN(everything_adds_up, parts_are_those_of_plain_loops, paths_are_those_of_plain_loops, patterns_are_expanded,
           deleted_paths_are_measured, what_is_not_frozen_is_exact, bounds_hold_for_all_texts, bounds_are_attained,
-          bounds_see_small_differences, paths_have_names, constant_factors_take_nothing, means_are_frozen_as_given, what_is_wrong_is_named,
-          no_bound_of_what_is_wrong)
+          bounds_see_small_differences, paths_have_names, constant_factors_take_nothing, means_are_frozen_as_given,
+          what_is_wrong_is_named, no_bound_of_what_is_wrong)

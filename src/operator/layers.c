@@ -91,14 +91,14 @@ static int tni_polynomial_degree(tn_ctx *ctx, const tn_mlp *m, const tn_polynomi
                         "layer's hidden units", act ? "given" : "NULL", (long long)count, (long long)m->desc.hidden), 0;
     for (int64_t i = 0; i < count; i++) {
         if (act[i].degree < 0 || act[i].degree > most)
-            return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp_polynomial: polynomial %lld has degree %d, expected 0 to %d, the highest "
-                            "for a layer of kind %s (TN_CP_MAX_ORDER is %d)", (long long)i, act[i].degree, most,
+            return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp_polynomial: polynomial %lld has degree %d, expected 0 to %d, the "
+                            "highest for a layer of kind %s (TN_CP_MAX_ORDER is %d)", (long long)i, act[i].degree, most,
                             tn_mlp_kind_name(m->desc.kind), TN_CP_MAX_ORDER), 0;
         degree = act[i].degree > degree ? act[i].degree : degree;
         for (int k = 0; k <= act[i].degree; k++)
             if (!isfinite(act[i].c[k]) || !isfinite(act[i].centre) || !isfinite(1 / act[i].width))
-                return tni_fail(ctx, TN_ERR_NONFINITE, "cp_from_mlp_polynomial: polynomial %lld has coefficient %g, centre %g and "
-                                "width %g, expected finite numbers, and a width other than 0", (long long)i, act[i].c[k],
+                return tni_fail(ctx, TN_ERR_NONFINITE, "cp_from_mlp_polynomial: polynomial %lld has coefficient %g, centre %g "
+                                "and width %g, expected finite numbers, and a width other than 0", (long long)i, act[i].c[k],
                                 act[i].centre, act[i].width), 0;
     }
     return degree;
@@ -116,7 +116,8 @@ static tn_cp *tni_cp_of_powers(tn_ctx *ctx, const tn_mlp *m, const tn_polynomial
     for (int k = 0; k < order; k++) in[k] = n;
     tn_cp  *cp = tni_cp_make(ctx, order, d->out, terms, in, true);
     double *w = cp ? tni_take_numbers(&s, m->w) : NULL, *b = w && m->b ? tni_take_numbers(&s, m->b) : NULL;
-    double *p = w && m->p ? tni_take_numbers(&s, m->p) : NULL, *f = tni_take_f64(&s, terms, n), *q = tni_take_f64(&s, d->out, terms);
+    double *p = w && m->p ? tni_take_numbers(&s, m->p) : NULL;
+    double *f = tni_take_f64(&s, terms, n), *q = tni_take_f64(&s, d->out, terms);
     tn_status status = !w || !f || !q || (m->b && !b) || (m->p && !p) ? TN_ERR_MEMORY : TN_OK;
     for (int slot = 0; slot < order && status == TN_OK; slot++) {
         for (int64_t t = 0; t < terms; t++) {
