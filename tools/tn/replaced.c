@@ -584,7 +584,6 @@ static void report_replaced(const subject *s, fitted *f, const samples *x, const
         fit_functions(f, fit, taps, 2 * count);
         free(taps);
     }
-    if (why && circuit_settings.out) fail("the model cannot be written: %s", why);
     if (why) report_note("There is no model to compare with: %s.", why);
     else {
         model  m = replaced_model(s, f, p);
@@ -635,6 +634,8 @@ static void check_something(const subject *s, const fitted *f)
         usage_error("--norms is given, expected none: the model has no norms");
     if (circuit_settings.out && !fitted_gates(f) && !circuit_settings.norms)
         fail("%s has bilinear MLPs, which need no polynomials: expected --norms with --out, or no --out", s->path);
+    char *why = circuit_settings.out ? obstacle(s, f) : NULL;
+    if (why) fail("the model cannot be written: %s", why);
     if (!fitted_gates(f)) report_note("The MLPs are bilinear: nothing is replaced in them.");
     if (!fitted_softmax(f))
         report_note("Attention is %s: its patterns stay as they are.",
