@@ -701,6 +701,132 @@ TEST(modifier_refuses)
     CLOSE_CTX(ctx);
 }
 
+/* ---- activations as polynomials --------------------------------------------------------------------------------- */
+
+/* y = P (p(W x + b) * (V x + c)) + p, of a layer whose activation is a polynomial, in plain loops. */
+static double *plain_gated(const tn_mlp *m, const tn_polynomial *act, int64_t count, const double *x, int64_t rows)
+{
+    const tn_mlp_desc *d = &m->desc;
+    const int64_t      h = d->hidden, e = m->w->shape[0], n = m->w->shape[2];
+    double *w = host(m->w), *b = m->b ? host(m->b) : doubles(e * h), *y = doubles(rows * d->out), *one = doubles(n + 1);
+    double *p = m->p ? host(m->p) : NULL, *pb = m->pb ? host(m->pb) : doubles(d->out);
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(one, x + r * d->in, (size_t)d->in * sizeof *one);
+        one[d->in] = 1;
+        for (int64_t o = 0; o < d->out; o++)
+            y[r * d->out + o] = pb[o] + (d->augmented ? p[o * (h + 1) + h] : 0) + (d->residual ? one[o] : 0);
+        for (int64_t i = 0; i < h; i++) {
+            const tn_polynomial *q = &act[count > 1 ? i : 0];
+            double g = b[i], v = e > 1 ? b[h + i] : 1, sum = 0;
+            for (int64_t j = 0; j < n; j++) g += w[i * n + j] * one[j];
+            for (int64_t j = 0; e > 1 && j < n; j++) v += w[(h + i) * n + j] * one[j];
+            for (int k = 0; k <= q->degree; k++) sum += q->c[k] * pow((g - q->centre) / q->width, k);
+            for (int64_t o = 0; o < d->out; o++) y[r * d->out + o] += (p ? p[o * m->p->shape[1] + i] : o == i) * sum * v;
+        }
+    }
+    return y;
+}
+
+/* One random layer with random polynomials of degrees up to `degree`. */
+static double polynomial_identity(tn_ctx *ctx, int degree, bool gated, uint64_t *rng)
+{
+    tn_params    *ps = tn_params_create(ctx);
+    tn_mlp_desc   d = ZERO;
+    tn_mlp        layer;
+    tn_polynomial act[7];
+    const int     kind = (int)test_random_int(rng, 0, 5);
+    const int64_t rows = test_random_int(rng, 0, 4);
+    d.kind = gated ? TN_MLP_SWIGLU : TN_MLP_GELU;
+    d.in = test_random_int(rng, 1, 5);
+    d.hidden = test_random_int(rng, 1, 7);
+    d.residual = kind >= 4;
+    d.out = kind == 2 ? 0 : d.residual ? d.in : test_random_int(rng, 1, 5);
+    d.bias = kind == 1 || kind == 2 || kind == 5;
+    d.out_bias = kind == 1;
+    d.no_projection = kind == 2;
+    d.augmented = kind == 3;
+    CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_OK);
+    fill_params(ps, rng);
+    const int64_t count = test_random_int(rng, 0, 1) ? layer.desc.hidden : 1;
+    memset(act, 0, sizeof act);
+    for (int64_t i = 0; i < count; i++) {
+        act[i].degree = i ? (int)test_random_int(rng, 0, degree) : degree;
+        act[i].centre = test_random_real(rng);
+        act[i].width = 1.5 + test_random_real(rng);
+        for (int k = 0; k <= act[i].degree; k++) act[i].c[k] = test_random_real(rng);
+    }
+    tn_cp *cp = tn_cp_from_mlp_polynomial(ctx, &layer, act, count);
+    if (!CHECK(cp != NULL)) return HUGE_VAL;
+    CHECK(cp->order == degree + gated && cp->constant && cp->terms >= (degree + 1) * layer.desc.hidden);
+    double    *x = doubles(rows * d.in);
+    for (int64_t i = 0; i < rows * d.in; i++) x[i] = test_random_real(rng);
+    int64_t    shape[2] = {rows, d.in};
+    tn_tensor *y = tn_cp_apply(ctx, cp, tn_tensor_from(ctx, 2, shape, TN_F64, x));
+    double    *want = plain_gated(&layer, act, count, x, rows);
+    double     error = rows && CHECK(y != NULL) ? test_frobenius(host(y), want, rows * layer.desc.out) : 0;
+    tn_mlp     back;                                                    /* and as a trainable layer of that order */
+    if (rows && CHECK_STATUS(tn_mlp_from_cp(ps, "back", cp, &back), TN_OK)) {
+        y = tn_mlp_forward(ctx, &back, tn_tensor_from(ctx, 2, shape, TN_F64, x));
+        test_raise(&error, y ? test_frobenius(host(y), want, rows * layer.desc.out) : HUGE_VAL);
+    }
+    tn_cp_destroy(cp);
+    tn_params_destroy(ps);
+    return error;
+}
+
+TEST(polynomial_activations_are_tensors)
+{
+    uint64_t rng = 21;
+    double   worst[2] = {0, 0};
+    for (int f32 = 0; f32 < 2; f32++) {
+        tn_ctx *ctx = ctx_of(f32 ? TN_F32 : TN_F64);
+        for (int round = 0; round < 20; round++)
+            for (int degree = 1; degree <= TN_CP_MAX_ORDER; degree++)
+                for (int gated = 0; gated < (degree < TN_CP_MAX_ORDER ? 2 : 1); gated++) {
+                    tn_ctx_reset(ctx);
+                    test_raise(&worst[f32], polynomial_identity(ctx, degree, gated, &rng));
+                }
+        CLOSE_CTX(ctx);
+    }
+    printf("operators of polynomial activations: F64 %.1e, F32 %.1e\n", worst[0], worst[1]);
+    CHECK(worst[0] <= 1e-12 && worst[1] <= 1e-4);
+}
+
+TEST(polynomial_activations_refuse)
+{
+    tn_ctx       *ctx = ctx_of(TN_F64);
+    tn_params    *ps = tn_params_create(ctx);
+    tn_mlp_desc   d = ZERO;
+    tn_mlp        gated, plain, bilinear;
+    tn_polynomial p[4];
+    memset(p, 0, sizeof p);
+    for (int i = 0; i < 4; i++) p[i].degree = 2, p[i].width = 1, p[i].c[2] = 1;
+    d.in = 3;
+    d.hidden = 4;
+    CHECK_STATUS(tn_mlp_init(ps, "b", &d, &bilinear), TN_OK);
+    d.kind = TN_MLP_SWIGLU;
+    CHECK_STATUS(tn_mlp_init(ps, "g", &d, &gated), TN_OK);
+    d.kind = TN_MLP_GELU;
+    CHECK_STATUS(tn_mlp_init(ps, "p", &d, &plain), TN_OK);
+    REFUSED(ctx, tn_cp_from_mlp_polynomial(ctx, NULL, p, 1), TN_ERR_ARG, "cp_from_mlp_polynomial: mlp");
+    REFUSED(ctx, tn_cp_from_mlp_polynomial(ctx, &bilinear, p, 1), TN_ERR_ARG, "kind is bilinear, expected one with an activation");
+    REFUSED(ctx, tn_cp_from_mlp_polynomial(ctx, &gated, NULL, 1), TN_ERR_ARG, "act is NULL and count 1, expected 1 or 4");
+    REFUSED(ctx, tn_cp_from_mlp_polynomial(ctx, &gated, p, 3), TN_ERR_ARG, "act is given and count 3, expected 1 or 4");
+    p[1].degree = 6;
+    REFUSED(ctx, tn_cp_from_mlp_polynomial(ctx, &gated, p, 4), TN_ERR_ARG, "polynomial 1 has degree 6, expected 0 to 5");
+    p[1].degree = 7;
+    REFUSED(ctx, tn_cp_from_mlp_polynomial(ctx, &plain, p, 4), TN_ERR_ARG, "polynomial 1 has degree 7, expected 0 to 6");
+    p[1].degree = -1;
+    REFUSED(ctx, tn_cp_from_mlp_polynomial(ctx, &plain, p, 4), TN_ERR_ARG, "has degree -1, expected 0 to 6");
+    p[1].degree = 2;
+    p[1].width = 0;
+    REFUSED(ctx, tn_cp_from_mlp_polynomial(ctx, &plain, p, 4), TN_ERR_NONFINITE, "width 0, expected finite numbers, and a width other");
+    p[1].width = 1;
+    p[1].c[1] = (double)NAN;
+    REFUSED(ctx, tn_cp_from_mlp_polynomial(ctx, &plain, p, 4), TN_ERR_NONFINITE, "polynomial 1 has coefficient nan");
+    CLOSE_CTX(ctx);
+}
+
 /* ---- memory --------------------------------------------------------------------------------------------------------------- */
 
 /* All layers, their operators, and the way back; true if everything was made. */
@@ -712,7 +838,9 @@ static bool make_everything(tn_ctx *ctx, tn_params *ps)
     tn_mlp            product, back;
     tn_quadratic      whole, whole_back;
     tn_modifier       modifier;
-    tn_cp            *cp[3] = {NULL, NULL, NULL};
+    tn_cp            *cp[4] = {NULL, NULL, NULL, NULL};
+    tn_polynomial     square = {2, 0, 1, {1, 0, 1}, 0, 0};
+    tn_mlp            gated;
     pd.in = qd.in = md.in = 3;
     pd.hidden = md.hidden = 4;
     pd.out = qd.out = md.out = 2;
@@ -726,7 +854,9 @@ static bool make_everything(tn_ctx *ctx, tn_params *ps)
     made = made && tn_mlp_from_cp(ps, "pp", cp[0], &back) == TN_OK
         && tn_quadratic_from_cp(ps, "qq", cp[2], &whole_back) == TN_OK;
     made = made && tn_params_tie(ps, "tied", "q.t") == TN_OK;
-    for (int i = 0; i < 3; i++) tn_cp_destroy(cp[i]);
+    pd.kind = TN_MLP_SWIGLU;
+    made = made && tn_mlp_init(ps, "g", &pd, &gated) == TN_OK && (cp[3] = tn_cp_from_mlp_polynomial(ctx, &gated, &square, 1));
+    for (int i = 0; i < 4; i++) tn_cp_destroy(cp[i]);
     return made;
 }
 
@@ -759,4 +889,5 @@ TEST(failing_allocations_leave_nothing)
 
 TEST_MAIN(product_is_its_tensor, order_zero_is_two, product_backward_needs_no_division, product_refuses, product_begins_with_variance_one,
           whole_tensor_is_its_factors, from_a_full_tensor, conversions_refuse, both_forms_learn_a_tensor, quadratic_begins_with_variance_one,
-          modifier_is_its_tensor, modifier_begins_unmodified, modifier_rounds, modifier_refuses, failing_allocations_leave_nothing)
+          modifier_is_its_tensor, modifier_begins_unmodified, modifier_rounds, modifier_refuses,
+          polynomial_activations_are_tensors, polynomial_activations_refuse, failing_allocations_leave_nothing)

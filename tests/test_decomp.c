@@ -881,7 +881,128 @@ TEST(qr_of_wide_tensors)
     }
 }
 
+/* ---- polynomials fitted to samples ---------------------------------------- */
+
+/* sum_k c[k] x^k in powers of x itself, of a polynomial that is given in powers of z */
+static void plain_powers(const tn_polynomial *p, double *c)
+{
+    memset(c, 0, (TN_POLYNOMIAL_MAX + 1) * sizeof *c);
+    for (int k = p->degree; k >= 0; k--) {                  /* c = c (x - centre)/width + c_k */
+        for (int i = p->degree; i >= 0; i--) c[i] = ((i ? c[i - 1] : 0) - p->centre * c[i]) / p->width;
+        c[0] += p->c[k];
+    }
+}
+
+/* The coefficients of a polynomial that is given by its values are found, at every degree up to 8 and by any higher one. */
+TEST(polynomials_are_recovered)
+{
+    uint64_t rng = 5;
+    tn_ctx  *ctx = ctx_of(TN_F64);
+    double   worst = 0;
+    for (int degree = 1; degree <= 8; degree++)
+        for (int more = 0; more < 3; more++) {
+            const int64_t     n = degree + 1 + more + (more == 2 ? 500 : 0);
+            const double      shift = test_random_real(&rng), size = 1 + test_random_real(&rng) / 2;
+            double            c[9], got[TN_POLYNOMIAL_MAX + 1], *x = doubles(n), *y = doubles(n);
+            tn_polynomial_fit fit;
+            tn_polynomial     p;
+            for (int k = 0; k <= degree; k++) c[k] = test_random_real(&rng);
+            for (int64_t i = 0; i < n; i++) {
+                x[i] = shift + size * (more == 2 ? test_random_real(&rng) : cos(3.14159 * (double)(2 * i + 1) / (double)(2 * n)));
+                for (int k = degree; k >= 0; k--) y[i] = y[i] * x[i] + c[k];
+            }
+            CHECK_STATUS(tn_polynomial_fit_init(ctx, n > 16 ? 8 : degree, shift - size, shift + size, &fit), TN_OK);
+            CHECK_STATUS(tn_polynomial_fit_add(&fit, n, x, y, NULL), TN_OK);
+            for (int d = degree; d <= fit.degree; d++) {
+                CHECK_STATUS(tn_polynomial_fit_read(&fit, d, &p), TN_OK);
+                plain_powers(&p, got);
+                for (int k = 0; k <= d; k++) test_raise(&worst, fabs(got[k] - (k <= degree ? c[k] : 0)));
+                CHECK(p.degree == d && p.rms < 1e-12 && p.share > 1 - 1e-12);
+            }
+        }
+    printf("coefficients: %.1e\n", worst);
+    CHECK(worst <= 1e-10);
+    CLOSE_CTX(ctx);
+}
+
+/* What is fitted to is no polynomial: the error is orthogonal to all lower powers under the weights, and rms and share are those
+   of plain loops. In parts or at once, the same bits. A weight of 2 is two samples, one of 0 none. */
+TEST(polynomials_are_the_best)
+{
+    enum { N = 300 };
+    uint64_t          rng = 8;
+    tn_ctx           *ctx = ctx_of(TN_F32);
+    double            x[N], y[N], w[N];
+    tn_polynomial_fit fit, parts, twice;
+    tn_polynomial     p, q;
+    for (int i = 0; i < N; i++) {
+        x[i] = 4 * test_random_real(&rng) + test_random_real(&rng);
+        y[i] = exp(x[i] / 3);
+        w[i] = i % 3;
+    }
+    CHECK_STATUS(tn_polynomial_fit_init(ctx, 8, -5, 5, &fit), TN_OK);
+    parts = twice = fit;
+    CHECK_STATUS(tn_polynomial_fit_add(&fit, N, x, y, w), TN_OK);
+    for (int i = 0; i < N; i += 7) CHECK_STATUS(tn_polynomial_fit_add(&parts, i + 7 < N ? 7 : N - i, x + i, y + i, w + i), TN_OK);
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < i % 3; k++) CHECK_STATUS(tn_polynomial_fit_add(&twice, 1, x + i, y + i, NULL), TN_OK);
+    CHECK(memcmp(&fit, &parts, sizeof fit) == 0 && fit.samples == 200 && twice.samples == 300);
+    for (int d = 1; d <= 8; d++) {
+        double rest = 0, mean = 0, weight = 0, variance = 0, size[9] = {0}, product[9] = {0};
+        CHECK_STATUS(tn_polynomial_fit_read(&fit, d, &p), TN_OK);
+        CHECK_STATUS(tn_polynomial_fit_read(&twice, d, &q), TN_OK);
+        for (int k = 0; k <= d; k++) CHECK_NEAR(p.c[k], q.c[k], 1e-9);
+        for (int i = 0; i < N; i++) {
+            const double error = tn_polynomial_value(&p, x[i]) - y[i];
+            rest += w[i] * error * error;
+            weight += w[i];
+            mean += w[i] * y[i];
+            for (int k = 0; k <= d; k++) {
+                product[k] += w[i] * error * pow(x[i] / 5, k);
+                size[k] += w[i] * fabs(error) * fabs(pow(x[i] / 5, k));
+            }
+        }
+        for (int i = 0; i < N; i++) variance += w[i] * (y[i] - mean / weight) * (y[i] - mean / weight);
+        for (int k = 0; k <= d; k++) CHECK(fabs(product[k]) <= 1e-8 * size[k]);
+        CHECK_NEAR(p.rms, sqrt(rest / weight), 1e-12);
+        CHECK_NEAR(p.share, 1 - rest / variance, 1e-12);
+    }
+    CLOSE_CTX(ctx);
+}
+
+TEST(polynomials_refuse)
+{
+    static const double x[3] = {1, 2, 1}, y[3] = {3, (double)NAN, 5}, less[3] = {1, -1, 1};
+    tn_ctx             *ctx = ctx_of(TN_F64);
+    tn_polynomial_fit   fit;
+    tn_polynomial       p;
+    FAILS(ctx, tn_polynomial_fit_init(ctx, 0, 0, 1, &fit), TN_ERR_ARG, "degree is 0, expected 1 to 16");
+    FAILS(ctx, tn_polynomial_fit_init(ctx, 17, 0, 1, &fit), TN_ERR_ARG, "degree is 17, expected 1 to 16");
+    FAILS(ctx, tn_polynomial_fit_init(ctx, 2, 1, 1, &fit), TN_ERR_ARG, "the range is 1 to 1, expected two finite numbers");
+    FAILS(ctx, tn_polynomial_fit_init(ctx, 2, 0, HUGE_VAL, &fit), TN_ERR_ARG, "expected two finite numbers");
+    FAILS(ctx, tn_polynomial_fit_init(ctx, 2, 0, 1, NULL), TN_ERR_ARG, "fit is NULL");
+    CHECK_STATUS(tn_polynomial_fit_init(ctx, 3, 0, 1, &fit), TN_OK);
+    FAILS(ctx, tn_polynomial_fit_add(&fit, 3, x, y, NULL), TN_ERR_NONFINITE, "sample 1 has x 2, y nan and weight 1");
+    FAILS(ctx, tn_polynomial_fit_add(&fit, 3, x, x, less), TN_ERR_NONFINITE, "weight -1, expected finite numbers and a weight of");
+    FAILS(ctx, tn_polynomial_fit_add(&fit, 1, x, NULL, NULL), TN_ERR_ARG, "y is NULL");
+    CHECK(fit.samples == 0);
+    FAILS(ctx, tn_polynomial_fit_read(&fit, 1, &p), TN_ERR_ARG, "0 samples with a weight have 0 different x, expected at least 2");
+    CHECK_STATUS(tn_polynomial_fit_add(&fit, 0, NULL, NULL, NULL), TN_OK);
+    for (int i = 0; i < 50; i++) CHECK_STATUS(tn_polynomial_fit_add(&fit, 3, x, x, NULL), TN_OK);
+    FAILS(ctx, tn_polynomial_fit_read(&fit, 2, &p), TN_ERR_ARG, "150 samples with a weight have 2 different x, expected at least 3 "
+          "for degree 2");
+    FAILS(ctx, tn_polynomial_fit_read(&fit, 0, &p), TN_ERR_ARG, "degree is 0, expected 1 to 3");
+    FAILS(ctx, tn_polynomial_fit_read(&fit, 4, &p), TN_ERR_ARG, "degree is 4, expected 1 to 3");
+    FAILS(ctx, tn_polynomial_fit_read(&fit, 1, NULL), TN_ERR_ARG, "out is NULL");
+    CHECK_STATUS(tn_polynomial_fit_read(&fit, 1, &p), TN_OK);
+    CHECK_NEAR(tn_polynomial_value(&p, 7), 7, 1e-12);
+    CHECK(isnan(tn_polynomial_value(NULL, 0)));
+    CHECK_STATUS(tn_polynomial_fit_add(NULL, 0, NULL, NULL, NULL), TN_ERR_ARG);
+    CLOSE_CTX(ctx);
+}
+
 TEST_MAIN(eigh_random, eigh_hard, eigh_repeated, eigh_known, eigh_refuses, qr_random, qr_hard, qr_known, svd_random, svd_small_values,
           svd_with_one_large_value, svd_where_gram_is_singular, svd_hard, svd_rank_deficient, svd_known,
           gemm_of_hosts, same_bits_by_any_worker, eigh_of_tensors, views_give_the_same, qr_and_svd_of_tensors,
-          empty_tensors, mistakes_are_named, memory_runs_out, effective_rank, qr_of_wide_tensors)
+          empty_tensors, mistakes_are_named, memory_runs_out, effective_rank, qr_of_wide_tensors,
+          polynomials_are_recovered, polynomials_are_the_best, polynomials_refuse)

@@ -1134,6 +1134,63 @@ TEST(paths_have_names)
 }
 
 /* Patterns replaced by 1/n: everything adds up to the logits of that network, whose error is stated. */
+/* A factor that does not read the stream is no source of what it multiplies: an MLP of two encoders with two constant ones
+   between them, in other places for each hidden unit, is attributed as without these. */
+TEST(constant_factors_take_nothing)
+{
+    tn_transformer_desc d = option(1);
+    tn_transformer      m[2];
+    tn_circuit_frozen   f[2];
+    tn_circuit_target   target = {TN_CIRCUIT_AIM_DIFFERENCE, T - 1, 3, 5};
+    tn_circuit_attribution a[2];
+    tn_circuit_paths_desc  pd = {100000, 0};
+    tn_circuit_paths       q[2];
+    world               w;
+    REQUIRE(open_on(&w, TN_F64, 15, 1, NULL));
+    REQUIRE(make_as(&w, "a", d, &m[0]));
+    d.mlp_order = 4;
+    REQUIRE(make_as(&w, "b", d, &m[1]));
+    for (int64_t i = 0; i < tn_params_count(w.params); i++) {            /* what both have becomes equal */
+        char           name[64];
+        const tn_param *from = tn_params_at(w.params, i);
+        if (from->name[0] != 'a' || strstr(from->name, "mlp.w") || strstr(from->name, "mlp.b")) continue;
+        snprintf(name, sizeof name, "b%s", from->name + 1);
+        CHECK_STATUS(tn_assign(tn_params_find(w.params, name)->value, from->value), TN_OK);
+    }
+    for (int l = 0; l < 2; l++) {
+        double *w2 = host(m[0].blocks[l].mlp.w), *b2 = host(m[0].blocks[l].mlp.b);
+        double *w4 = doubles(4 * HIDDEN * DIM), *b4 = doubles(4 * HIDDEN);
+        memset(w2, 0, DIM * sizeof *w2);                                /* unit 0 reads nothing at all */
+        memset(w2 + HIDDEN * DIM, 0, DIM * sizeof *w2);
+        CHECK_STATUS(tn_write(m[0].blocks[l].mlp.w, TN_F64, w2, 2 * HIDDEN * DIM), TN_OK);
+        for (int i = 0; i < HIDDEN; i++) {
+            const int at[4] = {i % 4, (i + 2) % 4, (i + 1) % 4, (i + 3) % 4};       /* of both, and of the constants 4 and 1/4 */
+            for (int e = 0; e < 2; e++) {
+                memcpy(w4 + (at[e] * HIDDEN + i) * DIM, w2 + (e * HIDDEN + i) * DIM, DIM * sizeof *w4);
+                b4[at[e] * HIDDEN + i] = b2[e * HIDDEN + i];
+                b4[at[2 + e] * HIDDEN + i] = e ? 0.25 : 4;
+            }
+        }
+        CHECK_STATUS(tn_write(m[1].blocks[l].mlp.w, TN_F64, w4, 4 * HIDDEN * DIM), TN_OK);
+        CHECK_STATUS(tn_write(m[1].blocks[l].mlp.b, TN_F64, b4, 4 * HIDDEN), TN_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(tn_circuit_freeze(w.ctx, &m[i], ids_of(&w), &f[i]) == TN_OK);
+        REQUIRE(tn_circuit_attribute(&f[i], &target, &a[i]) == TN_OK);
+        REQUIRE(tn_circuit_paths_find(&f[i], &target, &pd, &q[i]) == TN_OK);
+    }
+    WORST("attribution with constant factors", test_frobenius(host(a[1].values), host(a[0].values), 2 * T), 1e-12);
+    CHECK(q[0].open == 0 && q[0].count == q[1].count);
+    for (int64_t i = 0; i < q[0].count && i < q[1].count; i++)
+        CHECK_NEAR(q[0].node[q[0].path[i]].value, q[1].node[q[1].path[i]].value, 1e-12);
+    for (int i = 0; i < 2; i++) {
+        tn_circuit_paths_destroy(&q[i]);
+        tn_circuit_attribution_destroy(&a[i]);
+        tn_circuit_frozen_destroy(&f[i]);
+    }
+    close_world(&w);
+}
+
 TEST(means_are_frozen_as_given)
 {
     tn_transformer_desc d = option(1);
@@ -1369,5 +1426,5 @@ TEST(no_bound_of_what_is_wrong)
 
 TEST_MAIN(everything_adds_up, parts_are_those_of_plain_loops, paths_are_those_of_plain_loops, patterns_are_expanded,
           deleted_paths_are_measured, what_is_not_frozen_is_exact, bounds_hold_for_all_texts, bounds_are_attained,
-          bounds_see_small_differences, paths_have_names, means_are_frozen_as_given, means_of_norms, what_is_wrong_is_named,
-          no_bound_of_what_is_wrong)
+          bounds_see_small_differences, paths_have_names, constant_factors_take_nothing, means_are_frozen_as_given, means_of_norms,
+          what_is_wrong_is_named, no_bound_of_what_is_wrong)

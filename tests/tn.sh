@@ -218,7 +218,7 @@ if command -v bash > /dev/null 2>&1; then
     completed "bash;zsh;fish;" completions ""
     completed "xor;digits;" demo ""
     completed "dir;" circuits d
-    completed "heads;pairs;bigrams;paths;attribute;ablate;diff;history;similarity;" circuits dir ""
+    completed "heads;pairs;bigrams;paths;attribute;ablate;diff;history;similarity;polynomial;" circuits dir ""
     completed "paths;" circuits paths pat
     completed "paths;" circuits dir --json pat
     completed "file;file 2;" circuits dir diff f
@@ -1810,7 +1810,7 @@ expect 0 "Done" train text --out seen $small --layers 2 --attention bilinear,sof
 is "weights that stay" "$(cd seen && echo weights-*)" "$(for step in 00 04 08 12; do printf 'weights-000000%s.safetensors ' $step; done | sed 's/ $//')"
 same "the last of them is the model" seen/weights-00000012.safetensors seen/model.safetensors
 expect 2 "no model is given, expected tn circuits RUN heads|pairs|" circuits
-expect 2 "expected one of heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity" circuits seen
+expect 2 "expected one of heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity|polynomial" circuits seen
 expect 2 "\"bigram\" is not known; did you mean bigrams?" circuits seen bigram
 expect 2 "no TOKEN is given, expected tn circuits RUN pairs TOKEN" circuits seen pairs
 expect 2 "no RUN2 is given, expected tn circuits RUN diff RUN2" circuits seen diff
@@ -1931,8 +1931,43 @@ END
     expect 0 "models: 2" circuits seen similarity two_times --tokens 32 --out two_times.svg
     is "twice the logits" "$(awk '$1 == "seen" && $2 == "two_times" && NF == 6 { print $3, $5 }' said)" "1.00000 0.20000"
 fi
+# Polynomials: what is written computes the loss that the table has, and its paths are exact.
+expect 2 "--degree is 0, expected 1 <= degree <= 8" circuits seen polynomial --degree 0
+expect 2 "--degree is 9, expected 1 <= degree <= 8" circuits seen polynomial --degree 9
+expect 2 "--norms is given, expected none with heads: it is for polynomial" circuits seen heads --norms map
+expect 1 "expected more than 8, the highest degree" circuits seen polynomial "the cat"
+expect 1 "seen has bilinear MLPs, which need no polynomials: expected --norms with --out" circuits seen polynomial --out poly-none
+expect 0 "The MLPs are bilinear: nothing is replaced in them." circuits seen polynomial --tokens 48
+expect 1 "expected more than 17 for maps of norms" circuits seen polynomial --tokens 16 --norms map
+expect 0 "written: poly-maps" circuits seen polynomial --tokens 64 --norms map --out poly-maps
+mapped=$(number loss_of_polynomials)
+holds "maps of norms: the table has the loss of what is written" \
+    near "$(awk -v whole="$(number loss)" '/^  all together/ { print whole + $NF }' said)" "$mapped" 6e-5
+expect 0 "loss: $mapped" circuits poly-maps ablate --tokens 64
+expect 0 "remainder: " circuits poly-maps paths "the cat and" --by degree
+holds "paths without norms: the remainder" below "$(number remainder)" 1e-12
+expect 0 "Done" train text --out poly-plain $small --attention squared --norm none
+expect 1 "poly-plain has nothing to replace: its MLPs are bilinear, its attention is squared, and it has no norms" circuits poly-plain polynomial
+expect 0 "Done" train text --out poly-gelu $small --mlp gelu --norm layer --bias --no-zero-init
+expect 0 "Done" train text --out poly-gated $small --mlp swiglu --attention squared --norm none --no-zero-init
+expect 2 "--norms is given, expected none: the model has no norms" circuits poly-gated polynomial --norms factor
+for model in gelu gated; do
+    expect 1 "degree 8 makes MLPs of order $([ $model = gelu ] && echo 8 || echo 9), expected at most 6" \
+        circuits poly-$model polynomial --tokens 64 --degree 8 --out poly-high
+    expect 0 "written: poly-$model-out" circuits poly-$model polynomial --tokens 64 --degree 5 --out poly-$model-out
+    replaced=$(number loss_of_polynomials)
+    holds "$model: the table has the loss of what is written" near "$(awk '$1 == 5 && NF == 5 { print $2 }' said)" "$replaced" 6e-5
+    is "$model: seven degrees and the model itself" "$(awk '/^ +degree +activation/ { on = 1; next } !NF { on = 0 } on' said | wc -l | tr -d ' ')" 8
+    expect 0 "loss: $replaced" circuits poly-$model-out ablate --tokens 64
+    expect 0 "remainder: " circuits poly-$model-out paths "the cat" --by degree
+    holds "$model: paths of polynomials: the remainder" below "$(number remainder)" 1e-12
+    expect 0 "remainder: " circuits poly-$model-out attribute "the cat"
+    holds "$model: attribution of polynomials: the remainder" below "$(number remainder)" 1e-12
+done
+expect 0 "\"per_norm\"" circuits poly-gelu polynomial --tokens 64 --shared --norms factor --json
+expect 0 "text: as given, also for the fit" circuits poly-gelu polynomial "the cat and the dog"
 for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history \
-    "similarity untrained --out asked.svg"; do
+    "similarity untrained --out asked.svg" "polynomial --tokens 48"; do
     if "$tn" circuits seen $asked --json > said 2>&1 && head -n 1 said | grep -qx '{' && tail -n 1 said | grep -qx '}'; then pass
     else fail "circuits seen $asked --json"; fi
     if command -v python3 > /dev/null 2>&1; then holds "JSON of $asked" python3 -m json.tool said /dev/null; fi

@@ -231,7 +231,8 @@ TN_API void        tn_circuit_sparsity_destroy(tn_circuit_sparsity *sparsity);  
 
    Learned positions are a source of their own, P@0. In the linear form each MLP is replaced by
    1/k P sum_e (product of the other encoders, frozen) * (F_e x + b_e), which is exact at its own input (for k = 2 half of
-   the Jacobian), so that a path passes each MLP once. docs/math.md 21 */
+   the Jacobian), so that a path passes each MLP once. With k > 2 the sum of a hidden unit is over those of its encoders that
+   read x, if any does, and k is their number: factors of the constant one alone take nothing. docs/math.md 21 */
 
 /* One block. T tokens, n = dim, h hidden units, k encoders (1 unless the MLP is bilinear). */
 typedef struct tn_circuit_frozen_block {

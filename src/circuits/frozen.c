@@ -275,6 +275,31 @@ TNI_COLD_FN bool tni_frozen_set(tn_tensor **slot, tn_tensor *t)
     return *slot != NULL;
 }
 
+/* 1/k [1,1,1]; or, for more than two encoders of which some are constant, [k,1,h+1]: a unit is divided among those that read
+   x, as a power among its factors that are not the one. Those of a unit that is constant keep 1/k. */
+static tn_tensor *tni_frozen_shares(tn_ctx *ctx, const tn_tensor *w)
+{
+    const int64_t k = w->shape[0], h = w->shape[1], n = w->shape[2] - 1;
+    tni_scratch   s = tni_scratch_begin(ctx, "circuit");
+    double       *v = k > 2 ? tni_take_numbers(&s, w) : NULL, *share = v ? tni_take_f64(&s, k, h) : NULL;
+    bool          some = false;
+    for (int64_t i = 0; share && i < h; i++) {
+        int64_t readers = 0;
+        for (int64_t e = 0; e < k; e++) {
+            const double *row = v + (e * h + i) * (n + 1);
+            share[e * h + i] = 0;
+            for (int64_t j = 0; j < n && share[e * h + i] == 0; j++) share[e * h + i] = row[j] != 0;
+            readers += share[e * h + i] != 0;
+        }
+        some = some || (readers > 0 && readers < k);
+        for (int64_t e = 0; e < k; e++) share[e * h + i] = readers ? share[e * h + i] / (double)readers : 1 / (double)k;
+    }
+    tn_tensor *t = k > 2 && !share ? NULL : some ? tn_tensor_from(ctx, 3, TNI_DIMS(k, 1, h), TN_F64, share)
+                                                 : tn_full(ctx, 3, TNI_DIMS(1, 1, 1), 1 / (double)k);
+    tni_scratch_release(&s, NULL);
+    return t;
+}
+
 /* gate[e] = m/k * product of the other encoders, and what the MLP adds */
 static bool tni_frozen_gates(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor *y)
 {
@@ -288,7 +313,8 @@ static bool tni_frozen_gates(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor 
             if (i != e) gate[e] = gate[e] ? tn_mul(ctx, gate[e], tni_layer_part(z, i)) : tni_layer_part(z, i);
         if (k == 1) gate[e] = tn_full(ctx, 2, z->shape + 1, 1);
     }
-    tn_tensor *all = z ? tn_scale(ctx, tn_stack(ctx, k, gate, 0), 1 / (double)k) : NULL;
+    tn_tensor *share = z ? tni_frozen_shares(ctx, b->w) : NULL;
+    tn_tensor *all = share ? tn_mul(ctx, tn_stack(ctx, k, gate, 0), share) : NULL;
     if (all && b->m) all = tn_mul(ctx, all, tni_frozen_with(ctx, b->m, 1));
     if (!all || !tni_frozen_set(&b->gate, all)) return false;
     return tni_frozen_set(&b->added, tni_frozen_added(ctx, b, tn_sum_axis(ctx, tn_mul(ctx, all, z), 0)));

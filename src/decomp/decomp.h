@@ -150,6 +150,45 @@ TN_API tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, c
                           tn_lstsq_result *out);
 TN_API void      tn_lstsq_destroy(tn_lstsq_result *r);   /* frees the tensors of the result */
 
+/* ---- polynomials fitted to samples --------------------------------------- >>polynomial
+   Least squares under the distribution of the samples, which may come in any number of parts: what is kept of them does not
+   grow. For what is no polynomial in a model, such as the activation of an MLP in the distribution of its inputs; docs/math.md
+   21.
+
+       tn_polynomial_fit fit;
+       tn_polynomial_fit_init(ctx, 4, -3, 3, &fit);
+       tn_polynomial_fit_add(&fit, n, x, y, NULL);
+       tn_polynomial_fit_read(&fit, 4, &p);                 ... tn_polynomial_value(&p, 0.5) */
+#define TN_POLYNOMIAL_MAX 16     /* highest degree */
+
+typedef struct tn_polynomial {
+    int    degree;
+    double centre, width;        /* p(x) = sum_k c[k] z^k,  z = (x - centre) / width: numbers of moderate size          */
+    double c[17];                /* [TN_POLYNOMIAL_MAX + 1], of which degree + 1 are used                                */
+    double rms;                  /* of a fit: the root of the weighted mean of (p(x) - y)^2 over its samples            */
+    double share;                /* 1 - rms^2 / weighted variance of y; NaN if y is constant                            */
+} tn_polynomial;
+
+typedef struct tn_polynomial_fit {
+    tn_ctx *ctx;
+    int     degree;              /* the highest that can be read                                                        */
+    double  low, high;           /* as given                                                                            */
+    int64_t samples;             /* so far, of a weight above 0                                                         */
+    double  r[324];              /* [TN_POLYNOMIAL_MAX + 2, the same]: the factor R of their QR decomposition           */
+} tn_polynomial_fit;
+
+/* Begins a fit of degrees 1 to `degree`, at most TN_POLYNOMIAL_MAX. low < high: the range of x, about; other x are possible,
+   but far outside of it accuracy is lost. */
+TN_API tn_status tn_polynomial_fit_init(tn_ctx *ctx, int degree, double low, double high, tn_polynomial_fit *fit);
+/* Adds n samples: x [n], y [n], weights [n] of at least 0, or NULL for ones. TN_ERR_NONFINITE names a sample that is not
+   finite, and nothing is added. */
+TN_API tn_status tn_polynomial_fit_add(tn_polynomial_fit *fit, int64_t n, const double *x, const double *y,
+                                       const double *weights);
+/* Computes the polynomial of a degree, 1 to fit->degree, with the least weighted sum of (p(x) - y)^2. Does not change the fit.
+   TN_ERR_ARG if fewer than degree + 1 different x have a weight. */
+TN_API tn_status tn_polynomial_fit_read(const tn_polynomial_fit *fit, int degree, tn_polynomial *out);
+TN_API double    tn_polynomial_value(const tn_polynomial *p, double x);     /* p(x), for any p with width != 0 */
+
 #ifndef TN_NO_ANALYSIS
 /* ---- eigenpairs of any square matrix ----------------------------------- >>eig-desc */
 typedef struct tn_eig_desc {

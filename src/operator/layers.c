@@ -8,6 +8,15 @@
 #ifndef TN_NO_OPERATOR
 /* ---- made from layers and stacks, and made into layers -------------------- >>cp-layers */
 
+/* The operator with p as a term of its own, and the residual; cp is used up, and may be NULL. */
+static tn_cp *tni_cp_ended(tn_cp *cp, const tn_mlp *m)
+{
+    const tn_mlp_desc *d = &m->desc;
+    if (cp && m->pb) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb)));
+    if (cp && m->p && d->augmented) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_block_of(m->p, 0, d->out, d->hidden, 1)));
+    return cp && d->residual ? tni_cp_next(cp, tn_cp_residual(cp)) : cp;
+}
+
 /* The encoders, with the biases as their last columns where there are any; P, or I; then p as a term of its own. */
 static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
 {
@@ -28,10 +37,7 @@ static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
             s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, d->in, 1), b);
         }
     }
-    cp = tni_cp_done(cp, s);
-    if (cp && m->pb) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb)));
-    if (cp && m->p && d->augmented) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_block_of(m->p, 0, d->out, d->hidden, 1)));
-    return cp;
+    return tni_cp_ended(tni_cp_done(cp, s), m);
 }
 
 #ifndef TN_NO_ANALYSIS
@@ -69,8 +75,80 @@ tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
     if (m->w->shape[0] > TN_CP_MAX_ORDER)
         return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer has %lld encoders, expected at most %d (TN_CP_MAX_ORDER)",
                         (long long)m->w->shape[0], TN_CP_MAX_ORDER), (tn_cp *)NULL;
-    tn_cp *cp = tni_cp_from_encoders(m);
-    return cp && m->desc.residual ? tni_cp_next(cp, tn_cp_residual(cp)) : cp;
+    return tni_cp_from_encoders(m);
+}
+
+/* The polynomials' highest degree, at least 1; 0: they or the layer cannot be used. */
+static int tni_polynomial_degree(tn_ctx *ctx, const tn_mlp *m, const tn_polynomial *act, int64_t count)
+{
+    const int most = m->w->shape[0] == 2 ? TN_CP_MAX_ORDER - 1 : TN_CP_MAX_ORDER;
+    int       degree = 1;
+    if (m->desc.kind == TN_MLP_BILINEAR)
+        return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp_polynomial: the layer's kind is bilinear, expected one with an activation: "
+                        "tn_cp_from_mlp takes it as it is"), 0;
+    if (!act || (count != 1 && count != m->desc.hidden))
+        return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp_polynomial: act is %s and count %lld, expected 1 or %lld polynomials, the "
+                        "layer's hidden units", act ? "given" : "NULL", (long long)count, (long long)m->desc.hidden), 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (act[i].degree < 0 || act[i].degree > most)
+            return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp_polynomial: polynomial %lld has degree %d, expected 0 to %d, the "
+                            "highest for a layer of kind %s (TN_CP_MAX_ORDER is %d)", (long long)i, act[i].degree, most,
+                            tn_mlp_kind_name(m->desc.kind), TN_CP_MAX_ORDER), 0;
+        degree = act[i].degree > degree ? act[i].degree : degree;
+        for (int k = 0; k <= act[i].degree; k++)
+            if (!isfinite(act[i].c[k]) || !isfinite(act[i].centre) || !isfinite(1 / act[i].width))
+                return tni_fail(ctx, TN_ERR_NONFINITE, "cp_from_mlp_polynomial: polynomial %lld has coefficient %g, centre %g "
+                                "and width %g, expected finite numbers, and a width other than 0", (long long)i, act[i].c[k],
+                                act[i].centre, act[i].width), 0;
+    }
+    return degree;
+}
+
+/* Term (k,i) is c_k of unit i times the k-th power of its z: k factors are z, the last one is V's where there is a V, and the
+   others are the one. */
+static tn_cp *tni_cp_of_powers(tn_ctx *ctx, const tn_mlp *m, const tn_polynomial *act, bool one, int degree)
+{
+    const tn_mlp_desc *d = &m->desc;
+    const int64_t h = d->hidden, n = d->in + 1, terms = (degree + 1) * h, row = m->w->shape[2];
+    const int     order = degree + (int)m->w->shape[0] - 1;
+    int64_t       in[TN_CP_MAX_ORDER];
+    tni_scratch   s = tni_scratch_begin(ctx, "cp_from_mlp_polynomial");
+    for (int k = 0; k < order; k++) in[k] = n;
+    tn_cp  *cp = tni_cp_make(ctx, order, d->out, terms, in, true);
+    double *w = cp ? tni_take_numbers(&s, m->w) : NULL, *b = w && m->b ? tni_take_numbers(&s, m->b) : NULL;
+    double *p = w && m->p ? tni_take_numbers(&s, m->p) : NULL;
+    double *f = tni_take_f64(&s, terms, n), *q = tni_take_f64(&s, d->out, terms);
+    tn_status status = !w || !f || !q || (m->b && !b) || (m->p && !p) ? TN_ERR_MEMORY : TN_OK;
+    for (int slot = 0; slot < order && status == TN_OK; slot++) {
+        for (int64_t t = 0; t < terms; t++) {
+            const int64_t        i = t % h, e = slot < degree ? 0 : 1;
+            const tn_polynomial *z = &act[one ? 0 : i];
+            const double         by = e ? 1 : z->width;
+            double              *to = f + t * n;
+            memset(to, 0, (size_t)n * sizeof *to);
+            to[d->in] = 1;
+            if (!e && slot >= t / h) continue;
+            for (int64_t j = 0; j < row; j++) to[j] = w[(e * h + i) * row + j] / by;
+            if (row < n) to[d->in] = m->b ? b[e * h + i] / by : 0;
+            if (!e) to[d->in] -= z->centre / by;
+        }
+        status = tn_write(cp->f[slot], TN_F64, f, terms * n);
+    }
+    for (int64_t o = 0; o < d->out && status == TN_OK; o++)
+        for (int64_t t = 0; t < terms; t++) {
+            const int64_t i = t % h, k = t / h, z = one ? 0 : i;
+            q[o * terms + t] = (k <= act[z].degree ? act[z].c[k] : 0) * (m->p ? p[o * m->p->shape[1] + i] : o == i);
+        }
+    if (status == TN_OK) status = tn_write(cp->p, TN_F64, q, d->out * terms);
+    status = tni_scratch_end(&s, status);
+    return cp ? tni_cp_done(cp, status) : NULL;
+}
+
+tn_cp *tn_cp_from_mlp_polynomial(tn_ctx *ctx, const tn_mlp *m, const tn_polynomial *act, int64_t count)
+{
+    if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp_polynomial", "mlp")) return NULL;
+    const int degree = tni_polynomial_degree(ctx, m, act, count);
+    return degree ? tni_cp_ended(tni_cp_of_powers(ctx, m, act, count == 1, degree), m) : NULL;
 }
 
 /* F_0 = [W 1] or [A B 1]   F_1 = [V c] */

@@ -35,6 +35,12 @@ TN_API tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor
 /* Makes an operator from a bilinear layer (order <= TN_CP_MAX_ORDER). Biases and a residual are folded in and set
    `constant`. */
 TN_API tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *mlp);
+/* Makes an operator from a layer with another activation, which is replaced by polynomials: act[count], one for each hidden
+   unit, or with count 1 one for all, such as fits to the activation in the distribution of its inputs (>>polynomial).
+       y = P (p(W x + b) * (V x + c)) + p,  or without V:   sum_k P diag(c_k) (z * .. * z * 1 * .. * 1 * (V x + c)),
+   z = (W x + b - centre)/width. Its order is the highest degree, one more with V, at most TN_CP_MAX_ORDER; it has (degree + 1)
+   hidden terms, and `constant`: the one fills up lower powers. The activation that the layer's kind names is not used. */
+TN_API tn_cp *tn_cp_from_mlp_polynomial(tn_ctx *ctx, const tn_mlp *mlp, const tn_polynomial *act, int64_t count);
 TN_API tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *layer);      /* from a layer without rounding */
 TN_API tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *layer);    /* from its tensor, exactly      */
 /* Makes an operator from a full tensor t [out,n,m], exactly, in out n terms: term (o,i) is e_o, e_i, t[o,i,:]. They hold

@@ -26,13 +26,20 @@ static option options[] = {
     COUNT_ROW("top", OURS(top), "most rows of a table; 0, the default: a number that suits it", 0, 1e9, NEVER),
     FLAG_ROW("within-null", OURS(within_null), "pairs: list pairs that chance alone would give, too", NEVER),
     FLAG_ROW("mean", OURS(mean), "ablate: replace a part by its mean instead of zero", NEVER),
-    COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history, similarity: tokens of held-out text", 1, 1e9, NEVER),
+    COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history, similarity, polynomial: tokens of held-out text, for "
+              "polynomial also of the text to fit to", 1, 1e9, NEVER),
     TEXT_ROW("text", OURS(text), "TEXT", "diff, similarity: a text to compare the logits on, instead of held-out text", NEVER),
     WORDS_ROW("inputs", OURS(inputs), "text|gaussian", "similarity: text, or Gaussian vectors with the mean and covariance of "
               "the embeddings", NEVER),
     FLAG_ROW("checkpoints", OURS(checkpoints), "similarity: all steps of each run, as without RUN2", NEVER),
-    TEXT_ROW("out", OURS(out), "FILE", "similarity: the picture, .png, .svg or .ppm; the default is similarity" PICTURE_ENDING,
+    COUNT_ROW("degree", OURS(degree), "polynomial: the degree in the model that is compared, and written by --out", 1,
+              POLYNOMIAL_MOST, NEVER),
+    FLAG_ROW("shared", OURS(shared), "polynomial: one polynomial for all hidden units of an MLP, instead of one for each",
              NEVER),
+    WORDS_ROW("norms", OURS(norms), "keep|factor|map", "polynomial: what becomes of the norms in that model: a constant "
+              "factor, or a linear map", NEVER),
+    TEXT_ROW("out", OURS(out), "FILE", "similarity: the picture, .png, .svg or .ppm; the default is similarity" PICTURE_ENDING
+             ". polynomial: the folder to write that model to, which every command accepts", NEVER),
     AUTO_COUNT_ROW("length", OURS(length), "most tokens of a text; auto: the model's context", 1, 1e9, NEVER),
     FLAG_ROW("json", OURS(json), "print one object of JSON instead of tables", NEVER),
     FLAG_ROW("f32", OURS(f32), "compute in F32 instead of F64: half the memory", NEVER),
@@ -44,17 +51,17 @@ static option options[] = {
 
 /* What can be asked, as bits: an option may be of some of them only. */
 enum { HEADS = 1, PAIRS = 2, BIGRAMS = 4, PATHS = 8, ATTRIBUTE = 16, ABLATE = 32, DIFF = 64, HISTORY = 128,
-       SIMILARITY = 256 };
+       SIMILARITY = 256, POLYNOMIAL = 512 };
 static const limited_option limited[] = {
     {"token", PATHS | ATTRIBUTE}, {"against", PATHS | ATTRIBUTE}, {"loss", PATHS | ATTRIBUTE},
     {"position", PATHS | ATTRIBUTE}, {"budget", PATHS}, {"by", PATHS}, {"patterns", PATHS}, {"delete", PATHS},
     {"block", PAIRS}, {"within-null", PAIRS}, {"common", PAIRS | BIGRAMS}, {"top", PAIRS | BIGRAMS | PATHS | ATTRIBUTE | ABLATE}, {"mean", ABLATE},
-    {"tokens", ABLATE | DIFF | HISTORY | SIMILARITY}, {"text", DIFF | SIMILARITY},
-    {"length", PATHS | ATTRIBUTE | ABLATE | DIFF | SIMILARITY}, {"inputs", SIMILARITY}, {"checkpoints", SIMILARITY},
-    {"out", SIMILARITY}, {NULL, 0}
+    {"tokens", ABLATE | DIFF | HISTORY | SIMILARITY | POLYNOMIAL}, {"text", DIFF | SIMILARITY},
+    {"length", PATHS | ATTRIBUTE | ABLATE | DIFF | SIMILARITY | POLYNOMIAL}, {"inputs", SIMILARITY}, {"checkpoints", SIMILARITY},
+    {"degree", POLYNOMIAL}, {"shared", POLYNOMIAL}, {"norms", POLYNOMIAL}, {"out", SIMILARITY | POLYNOMIAL}, {NULL, 0}
 };
 
-#define WHAT_WORDS "heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity"
+#define WHAT_WORDS "heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity|polynomial"
 
 const usage circuits_usage = {
     "circuits", "RUN|CHECKPOINT " WHAT_WORDS " [TOKEN|TEXT|RUN2 ...]", "what a trained model does, read from its weights",
@@ -63,7 +70,9 @@ const usage circuits_usage = {
     "TEXT: the logit of the next token as a sum over paths. attribute TEXT: the same as a sum over the tokens of "
     "TEXT, and over heads and MLPs. ablate [TEXT]: the loss without each head and MLP. diff RUN2: how similar two "
     "models are. history: the heads at earlier steps of the training (tn train --weights-every N). similarity [RUN2 ...]: how "
-    "alike the logits of these models are, of every pair, as a table and a picture; without RUN2 of the steps of RUN.",
+    "alike the logits of these models are, of every pair, as a table and a picture; without RUN2 of the steps of RUN. polynomial "
+    "[TEXT]: the loss with polynomials for softmax and activations and linear maps for norms; --out writes such a model, whose "
+    "paths have no modifiers to hold constant.",
     "A token is given as its text or its number, which is #7 where 7 is a token, too. Numbers are computed in F64. "
     "Examples: tn circuits RUN heads. tn circuits RUN pairs dog --common 1000. tn circuits RUN paths \"once upon a\" "
     "--token time --delete 20. tn circuits RUN attribute \"once upon a time\" --loss.",
@@ -90,6 +99,7 @@ static const task tasks[] = {
     {DIFF, "diff", "RUN2", true, true, diff_report},
     {HISTORY, "history", NULL, false, true, run_history},
     {SIMILARITY, "similarity", "RUN2", false, true, similarity_report},
+    {POLYNOMIAL, "polynomial", "TEXT", false, true, polynomial_report},
 };
 
 static const task *find_task(const char *name)

@@ -1,5 +1,5 @@
 /* circuits.h - what the files of `tn circuits` share: report.c, subject.c, heads.c, pairs.c, paths.c, ablate.c, diff.c,
-   similar.c and circuits.c, which has the options. tn.h says which of them calls which. */
+   similar.c, polynomial.c, replaced.c and circuits.c, which has the options. tn.h says which of them calls which. */
 #ifndef TN_CIRCUITS_H
 #define TN_CIRCUITS_H
 
@@ -30,9 +30,9 @@ void report_end(void);
 typedef struct circuit_options {
     const char *token, *against, *text, *tokenizer, *out, **others;     /* others [other_count]: more runs */
     int64_t     other_count;
-    int64_t     block, top, position, budget, remove, tokens, common, length, threads;
-    int         by, inputs;
-    bool        json, f32, mean, no_data, patterns, loss, within_null, checkpoints;
+    int64_t     block, top, position, budget, remove, tokens, common, length, threads, degree;
+    int         by, inputs, norms;
+    bool        json, f32, mean, no_data, patterns, loss, within_null, checkpoints, shared;
 } circuit_options;
 extern circuit_options circuit_settings;
 
@@ -129,6 +129,25 @@ mlp_numbers compare_mlps(const subject *s, const model *b, int64_t block);
 /* Fails if a token is another one in the other model. */
 void check_names(const subject *s, const model *b, const char *other);
 
+/* ---- polynomial.c ----------------------------------------------------------------------------------------------------- */
+
+enum { POLYNOMIAL_MOST = 8 };                   /* degree */
+/* The polynomials of the activations of a model's MLPs, and of its softmax. */
+typedef struct fitted fitted;
+fitted *list_functions(const subject *s);       /* those that there are to fit; free_fitted frees them */
+void    free_fitted(fitted *f);
+bool    fitted_gates(const fitted *f);          /* whether MLPs have activations to replace; attention a softmax */
+bool    fitted_softmax(const fitted *f);
+/* Fits all polynomials in the run of a text, with further taps. */
+void fit_functions(fitted *f, const samples *x, const tn_tap *more, int64_t count);
+/* The polynomials of a block's activation, a new list: one for each hidden unit or, with --shared, one. */
+tn_polynomial *gate_polynomials(const fitted *f, int64_t block, int degree, int64_t *count);
+/* The loss on a text with polynomials of a degree for the activations, for softmax with its number of a kind of denominator, or
+   -1, and with further taps. */
+double loss_with(fitted *f, const samples *x, int degree, bool gates, int softmax, const tn_tap *more, int64_t count);
+/* The tables of shares and of losses; whole: the loss of the model as it is. */
+void report_polynomials(fitted *f, const samples *x, double whole);
+
 /* ---- what is asked ----------------------------------------------------------------------------------------------------- */
 
 void heads_report(subject *s);
@@ -140,5 +159,6 @@ void attribute_report(subject *s, const char *text);
 void ablate_report(subject *s, const char *text);
 void diff_report(subject *s, const char *other);
 void similarity_report(subject *s, const char *other);
+void polynomial_report(subject *s, const char *text);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-circuit_options circuit_settings = { .position = AUTO_COUNT_FROM_0, .budget = 1000, .tokens = 4096 };
+circuit_options circuit_settings = { .position = AUTO_COUNT_FROM_0, .budget = 1000, .tokens = 4096, .degree = 4 };
 
 /* ---- numbers and errors ----------------------------------------------------------------------------------------------- */
 

@@ -300,6 +300,8 @@ static void functions(void *at)
     OF(tn_status) = tn_net_inner(OF(const tn_net *), OF(const tn_net *), OF(tn_net_form), OF(double *));
     OF(tn_status) = tn_net_norm(OF(const tn_net *), OF(tn_net_form), OF(double *));
     OF(tn_status) = tn_net_cosine(OF(const tn_net *), OF(const tn_net *), OF(tn_net_form), OF(double *));
+    OF(tn_status) = tn_net_gaussian(OF(const tn_net *), OF(const tn_net *), OF(const tn_tensor *), OF(const tn_tensor *),
+        OF(double *));
     OF(tn_tensor *) = tn_net_interaction(OF(const tn_net *), OF(const tn_tensor *));
     OF(tn_status) = tn_net_eigen(OF(const tn_net *), OF(const tn_tensor *), OF(int64_t), OF(tn_eigenpairs *));
     OF(tn_status) = tn_net_top(OF(const tn_net *), OF(int64_t), OF(tn_coefficients *));
