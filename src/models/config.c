@@ -29,6 +29,7 @@ typedef struct tni_key {
 #define TNI_NOT(name, field)                 {name, TNI_KEY_NOT, false, TNI_FIELD(field), 0, 1, NULL, 0, 0}
 #define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words, 0, 0}
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL, 0, 0}
+#define TNI_SEEN(name)                       {name, TNI_KEY_BOOL, false, 0, 0, 0, 1, NULL, 0, 0}    /* for tni_config_yes */
 #define TNI_ONE(name)                        {name, TNI_KEY_REAL, false, 0, 0, 1, 1, NULL, 0, 0}
 #define TNI_CYCLE(field) \
     offsetof(tn_transformer_desc, field##_cycle), offsetof(tn_transformer_desc, field##_count)
@@ -113,6 +114,17 @@ static const tni_key tni_llama_keys[] = {
     TNI_CHOICE("hidden_act", mlp, tni_llama_acts), TNI_NUMBER("rms_norm_eps", norm_eps, 0),
     TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_FLAG("tie_word_embeddings", tied),
     TNI_FLAG("attention_bias", attn_bias), TNI_FLAG("mlp_bias", mlp_bias), TNI_MUST("is_causal", true)
+};
+/* Of the transformers of github.com/tdooms/bilinear-decomposition, and of github.com/loganriggs/modded-nanogpt. */
+static const tni_key tni_bilinear_keys[] = {
+    TNI_INT("vocab_size", false, vocab, 1), TNI_INT("n_vocab", false, vocab, 1), TNI_INT("n_layer", true, layers, 1),
+    TNI_INT("n_head", true, heads, 1), TNI_INT("n_ctx", true, context, 1), TNI_INT("d_model", true, dim, 1),
+    TNI_INT("d_hidden", true, hidden, 1), TNI_NOT("normalization", no_norm), TNI_FLAG("bias", mlp_bias), TNI_SEEN("bilinear")
+};
+static const tni_key tni_modded_keys[] = {
+    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
+    TNI_INT("n_embd", true, dim, 1), TNI_INT("expansion_factor", false, hidden, 1), TNI_SEEN("bilinear"), TNI_SEEN("gated"),
+    TNI_SEEN("squared_mlp"), TNI_SEEN("squared_attn"), TNI_SEEN("bilinear_attn")
 };
 #define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
 
@@ -219,7 +231,7 @@ static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_k
     if (!yes && v->kind != TNI_JSON_FALSE) return tni_key_fail(j, v, k, "true or false");
     if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
         return tni_key_fail(j, v, k, yes ? "false: no other value is supported" : "true: no other value is supported");
-    if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
+    if (k->kind == TNI_KEY_BOOL && k->bytes > 0) memcpy(at, &yes, sizeof yes);
     if (k->kind == TNI_KEY_NOT) memcpy(at, &no, sizeof no);
     return TN_OK;
 }
@@ -232,7 +244,8 @@ static bool tni_key_is_idle(const char *name, bool windows)
         "*_pdrop", "initializer_range", "summary_*", "output_*", "return_dict*", "_*", "id2label", "label2id", "num_labels",
         "task_specific_params", "problem_type", "tokenizer_class", "pretraining_tp", "n_ctx", "reorder_and_upcast_attn",
         "rope_scaling", "rope_parameters", "rope_type", "type", "num_key_value_heads", "is_decoder", "name_or_path",
-        "gradient_checkpointing", "keys_to_ignore_at_inference", "chunk_size_feed_forward",
+        "gradient_checkpointing", "keys_to_ignore_at_inference", "chunk_size_feed_forward", "tokenizer", "repo", "step",
+        "gate", "modifier", "noise",
         "sliding_window", "use_sliding_window", "max_window_layers", "layer_types"          /* the last four: of windows */
     };
     const size_t count = sizeof idle / sizeof *idle - (windows ? 0 : 4), length = strlen(name);
@@ -397,6 +410,68 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relati
     return s;
 }
 
+static bool tni_config_yes(tni_json *j, const tni_value *root, const char *key)
+{
+    return tni_json_is(tni_json_get(j, root, key), TNI_JSON_TRUE);
+}
+
+/* The models of Pearce, Dooms et al. 2024. The first ones say n_vocab and have gains; later ones scale attention by depth, and
+   leave the vocabulary to the tokenizer. A gate is the function of the first encoder, and true is "relu". */
+static tn_status tni_config_bilinear(tni_json *j, const tni_value *root, tn_transformer_desc *d)
+{
+    static const char *const gates[] = {"relu", "silu", "gelu"};
+    static const tn_mlp_kind kinds[2][4] = {{TN_MLP_RELU, TN_MLP_SWISH, TN_MLP_GELU, TN_MLP_BILINEAR},
+                                            {TN_MLP_REGLU, TN_MLP_SWIGLU, TN_MLP_GEGLU, TN_MLP_BILINEAR}};
+    const tni_value *gate = tni_json_get(j, root, "gate");
+    const char      *word = tni_json_is(gate, TNI_JSON_STRING) ? j->scan.text + gate->string : "";
+    const bool       first = tni_json_get(j, root, "n_vocab") != NULL;
+    tn_status        s = tni_config_take(j, root, TNI_KEYS(tni_bilinear_keys), false, d);
+    const bool       pair = tni_config_yes(j, root, "bilinear");
+    int              k = 0;
+    while (k < 3 && strcmp(word, gates[k]) && !(k == 0 && tni_json_is(gate, TNI_JSON_TRUE))) k++;
+    if (s == TN_OK && k == 3 && gate && gate->kind > TNI_JSON_FALSE)
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, gate->at, "gate is %s, expected null, relu, silu or gelu",
+                            *word ? tni_quote(word).s : "not a word");
+    if (s == TN_OK && d->vocab == 0)
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "missing key vocab_size, the number of the embedding's rows");
+    tni_config_unread(j, root, "", TNI_KEYS(tni_bilinear_keys), false);
+    d->mlp = kinds[pair][k];
+    if (k == 3 && !pair) d->mlp_order = 1;                  /* a linear map */
+    d->mlp_out_bias = d->mlp_bias;
+    d->norm_eps = 1e-8;
+    d->no_norm_gain = !first;
+    d->attn_scale = first ? 1 : TN_SCALE_DEPTH;
+    return s;
+}
+
+/* The names that the config has for what modded-nanoGPT (K. Jordan et al. 2024) has too, and for tensor networks. Its norms add
+   the eps of float to the mean square. */
+static tn_status tni_config_modded(tni_json *j, const tni_value *root, tn_transformer_desc *d)
+{
+    tn_status  s = tni_config_take(j, root, TNI_KEYS(tni_modded_keys), false, d);
+    const bool pair = tni_config_yes(j, root, "bilinear"), gated = tni_config_yes(j, root, "gated");
+    const bool squared = tni_config_yes(j, root, "squared_attn"), sets = tni_config_yes(j, root, "bilinear_attn");
+    tni_config_unread(j, root, "", TNI_KEYS(tni_modded_keys), false);
+    if (!pair || d->hidden == 0) d->hidden = 4;
+    if (s == TN_OK && d->hidden > INT32_MAX / d->dim)
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "expansion_factor times n_embd is above 2^31 - 1");
+    d->hidden *= d->dim;
+    d->mlp = pair ? gated ? TN_MLP_SWIGLU : TN_MLP_BILINEAR
+           : tni_config_yes(j, root, "squared_mlp") ? TN_MLP_BILINEAR : TN_MLP_RELU2;
+    d->attention = sets ? squared ? TN_ATTENTION_BILINEAR : TN_ATTENTION_DIFFERENTIAL_PLAIN
+                        : squared ? TN_ATTENTION_SQUARED : TN_ATTENTION_SOFTMAX;
+    if (sets && !squared) {                                 /* scores over d, and heads of whole width */
+        d->d_qk = d->dim / tni_max(d->heads, 1);
+        d->score_scale = 1 / (double)tni_max(d->d_qk, 1);
+        d->lambda_init = 0.8;
+    }
+    d->context = 1024;
+    d->norm_eps = d->qk_norm_eps = 1.1920928955078125e-07;
+    d->softcap = 30;
+    d->no_norm_gain = d->embed_norm = d->qk_norm = d->x0_residual = d->value_residual = d->mlp_out_bias = true;
+    return s;
+}
+
 /* no_norm_bias is false where it is absent, and does not apply to RMSNorm. */
 static tn_status tni_config_own(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
@@ -421,6 +496,8 @@ static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
     if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, TNI_LLAMA, d);
     if (strcmp(name, "mistral") == 0) return tni_config_llama(j, root, TNI_MISTRAL, d);
     if (strcmp(name, "qwen2") == 0) return tni_config_llama(j, root, TNI_QWEN2, d);
+    if ((!type || !*name) && tni_json_get(j, root, "bilinear"))
+        return tni_json_get(j, root, "n_embd") ? tni_config_modded(j, root, d) : tni_config_bilinear(j, root, d);
     if (!type || strcmp(name, "tensornet") == 0) return tni_config_own(j, root, d);
     return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, expected tensornet, gpt2, llama, "
                            "mistral or qwen2",
