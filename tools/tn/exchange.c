@@ -1,4 +1,4 @@
-/* exchange.c - tn import, tn export: models of Hugging Face's transformers become runs, and runs become such models */
+/* exchange.c - tn import, tn export: models of other programs become runs, and runs become models of transformers */
 #include "tn.h"
 #include <errno.h>
 #include <math.h>
@@ -44,17 +44,19 @@ static void write_text(const char *folder, const char *name, const buffer *text)
 
 /* ---- import ----------------------------------------------------------------------------------- */
 
-static struct { const char *out; bool no_tokenizer; } importing;
+static struct { const char *out, *tokenizer; bool no_tokenizer; } importing;
 
 static option import_options[] = {
     TEXT_ROW("out", &importing.out, "RUN", "the folder to write, which tn generate, tn eval and tn export accept", NEVER),
+    TEXT_ROW("tokenizer", &importing.tokenizer, "FILE", "a tokenizer.json; the default is the one of the folder", NEVER),
     FLAG_ROW("no-tokenizer", &importing.no_tokenizer, "leave out the tokenizer, where it is of another kind", NEVER),
 };
 
 const usage import_usage = {
-    "import", "DIRECTORY --out RUN", "make a run of a model of Hugging Face's transformers",
-    "Reads config.json, model.safetensors (or the files of model.safetensors.index.json) and tokenizer.json of GPT-2, "
-    "Llama, Mistral or Qwen2.",
+    "import", "DIRECTORY --out RUN", "make a run of a model of another program",
+    "Reads config.json, model.safetensors (or the files of model.safetensors.index.json) and tokenizer.json of GPT-2, Llama, "
+    "Mistral or Qwen2 of Hugging Face's transformers, and the transformers of github.com/tdooms/bilinear-decomposition and of "
+    "github.com/loganriggs/modded-nanogpt.",
     "Whatever has no counterpart is an error that names it. Weights become 32-bit numbers.",
     import_options, sizeof import_options / sizeof *import_options, 1, NULL
 };
@@ -98,10 +100,13 @@ int import_main(int argc, char **argv)
     weights_file w;
     if (!folder) usage_error("no model is given, expected tn import DIRECTORY --out RUN");
     if (!importing.out) usage_error("no --out is given, expected tn import DIRECTORY --out RUN");
+    if (importing.tokenizer && importing.no_tokenizer) usage_error("--tokenizer and --no-tokenizer are given, expected one");
+    const char *is = file_format(folder);
+    if (is) fail("%s is not a folder, expected one with config.json and model.safetensors. The file is %s", folder, is);
     if (!is_folder(folder)) fail("%s is not a folder, expected one with config.json and model.safetensors", folder);
     check_new_folder("--out", importing.out);
     memset(&w, 0, sizeof w);
-    char *why = read_foreign(new_context(), &m, folder, &file, importing.no_tokenizer ? NULL : &bad);
+    char *why = read_foreign(new_context(), &m, folder, importing.tokenizer, &file, importing.no_tokenizer ? NULL : &bad);
     char *type = foreign_type(folder);
     if (why) fail("%s", why);
     if (bad) fail("%s; --no-tokenizer imports the weights alone", bad);
