@@ -39,7 +39,7 @@ static const tn_name_map *map_of(const char *model, int64_t *lines)
 {
     if (!strncmp(model, "stories", 7)) return tn_name_map_bilinear(lines);
     if (!strncmp(model, "modded", 6)) return tn_name_map_modded(lines);
-    return tn_name_map_llama(lines);
+    return !strncmp(model, "gemma", 5) ? tn_name_map_gemma(lines) : tn_name_map_llama(lines);
 }
 
 typedef struct loaded { tn_params *params; tn_transformer net; } loaded;
@@ -68,7 +68,7 @@ static bool load(tn_ctx *ctx, const char *model, loaded *m)
 
 static const char *const models[] = {
     "stories-bilinear", "stories-gated", "stories-plain", "stories-linear", "stories-first",
-    "modded-softmax", "modded-squared", "modded-bilinear", "modded-differential"
+    "modded-softmax", "modded-squared", "modded-bilinear", "modded-differential", "qwen3", "gemma", "gemma2"
 };
 enum { MODELS = sizeof models / sizeof *models };
 

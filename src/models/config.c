@@ -70,7 +70,7 @@ static const tni_key tni_config_keys[] = {
     TNI_CHOICES("attention", attention, tni_attn_words), TNI_CHOICE("form", form, tni_form_words),
     TNI_INT("d_qk", false, d_qk, 1), TNI_INT("d_v", false, d_v, 1), TNI_INTS("window", window, 0),
     TNI_FLAG("not_causal", bidirectional), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
-    TNI_NUMBER("qk_norm_eps", qk_norm_eps, 0),
+    TNI_NUMBER("qk_norm_eps", qk_norm_eps, 0), TNI_FLAG("qk_gain", qk_gain),
     TNI_CHOICE("row_scale", row_scale, tni_row_words), TNI_INT("row_length", false, row_length, 1),
     TNI_NUMBER("score_scale", score_scale, 0), TNI_NUMBER("lambda_init", lambda_init, 0), TNI_FLAG("attn_bias", attn_bias),
     TNI_FLAG("attn_out_bias", attn_out_bias), TNI_CHOICE("positions", positions, tni_position_words),
@@ -93,7 +93,8 @@ static const tni_choice tni_gpt2_acts[] = {
 };
 static const tni_choice tni_llama_acts[] = {
     {"silu", TN_MLP_SWIGLU}, {"swish", TN_MLP_SWIGLU}, {"gelu", TN_MLP_GEGLU}, {"relu", TN_MLP_REGLU},
-    {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {NULL, 0}
+    {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {"gelu_pytorch_tanh", TN_MLP_GEGLU_TANH},
+    {"gelu_new", TN_MLP_GEGLU_TANH}, {NULL, 0}
 };
 static const tni_key tni_gpt2_keys[] = {
     TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
@@ -107,14 +108,22 @@ static const tni_key tni_rope_keys[] = {                /* of "rope_scaling", an
     TNI_NUMBER("low_freq_factor", rope_scaling.low, 0), TNI_NUMBER("high_freq_factor", rope_scaling.high, 0),
     TNI_NUMBER("original_max_position_embeddings", rope_scaling.context, 1)
 };
-static const tni_key tni_llama_keys[] = {
-    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("num_hidden_layers", true, layers, 1),
-    TNI_INT("num_attention_heads", true, heads, 1), TNI_INT("max_position_embeddings", true, context, 1),
-    TNI_INT("hidden_size", true, dim, 1), TNI_INT("intermediate_size", true, hidden, 1), TNI_INT("head_dim", false, d_qk, 1),
-    TNI_CHOICE("hidden_act", mlp, tni_llama_acts), TNI_NUMBER("rms_norm_eps", norm_eps, 0),
-    TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_FLAG("tie_word_embeddings", tied),
-    TNI_FLAG("attention_bias", attn_bias), TNI_FLAG("mlp_bias", mlp_bias), TNI_MUST("is_causal", true)
+#define TNI_LLAMA_KEYS(acts) \
+    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("num_hidden_layers", true, layers, 1), \
+    TNI_INT("num_attention_heads", true, heads, 1), TNI_INT("max_position_embeddings", true, context, 1), \
+    TNI_INT("hidden_size", true, dim, 1), TNI_INT("intermediate_size", true, hidden, 1), TNI_INT("head_dim", false, d_qk, 1), \
+    TNI_CHOICE("hidden_act", mlp, acts), TNI_NUMBER("rms_norm_eps", norm_eps, 0), \
+    TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_FLAG("tie_word_embeddings", tied), \
+    TNI_FLAG("attention_bias", attn_bias), TNI_MUST("is_causal", true)
+static const tni_key tni_llama_keys[] = { TNI_LLAMA_KEYS(tni_llama_acts), TNI_FLAG("mlp_bias", mlp_bias) };
+/* The first Gemma's configs say gelu and mean its tanh form. The last four keys are those of Gemma 2. */
+static const tni_choice tni_gemma_acts[] = {{"gelu_pytorch_tanh", TN_MLP_GEGLU_TANH}, {"gelu", TN_MLP_GEGLU_TANH}, {NULL, 0}};
+static const tni_key tni_gemma_keys[] = {
+    TNI_LLAMA_KEYS(tni_gemma_acts), TNI_CHOICE("hidden_activation", mlp, tni_gemma_acts),
+    TNI_NUMBER("query_pre_attn_scalar", score_scale, 0), TNI_NUMBER("final_logit_softcapping", softcap, 0),
+    TNI_INT("sliding_window", false, window, 1), TNI_NUMBER("attn_logit_softcapping", init_std, 0)
 };
+#undef TNI_LLAMA_KEYS
 /* Of the transformers of github.com/tdooms/bilinear-decomposition, and of github.com/loganriggs/modded-nanogpt. */
 static const tni_key tni_bilinear_keys[] = {
     TNI_INT("vocab_size", false, vocab, 1), TNI_INT("n_vocab", false, vocab, 1), TNI_INT("n_layer", true, layers, 1),
@@ -245,7 +254,7 @@ static bool tni_key_is_idle(const char *name, bool windows)
         "task_specific_params", "problem_type", "tokenizer_class", "pretraining_tp", "n_ctx", "reorder_and_upcast_attn",
         "rope_scaling", "rope_parameters", "rope_type", "type", "num_key_value_heads", "is_decoder", "name_or_path",
         "gradient_checkpointing", "keys_to_ignore_at_inference", "chunk_size_feed_forward", "tokenizer", "repo", "step",
-        "gate", "modifier", "noise",
+        "cache_implementation", "gate", "modifier", "noise",
         "sliding_window", "use_sliding_window", "max_window_layers", "layer_types"          /* the last four: of windows */
     };
     const size_t count = sizeof idle / sizeof *idle - (windows ? 0 : 4), length = strlen(name);
@@ -387,26 +396,78 @@ static tn_status tni_config_window(tni_json *j, const tni_value *root, bool mist
     return TN_OK;
 }
 
-typedef enum tni_relative { TNI_LLAMA, TNI_MISTRAL, TNI_QWEN2 } tni_relative;
+typedef enum tni_relative { TNI_LLAMA, TNI_MISTRAL, TNI_QWEN2, TNI_QWEN3 } tni_relative;
 
 static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relative which, tn_transformer_desc *d)
 {
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
+    if (which == TNI_QWEN3) d->d_qk = 128;
     tni_config_unread(j, root, "", TNI_KEYS(tni_llama_keys), which != TNI_LLAMA);
     tn_status s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
     if (s == TN_OK && which != TNI_LLAMA) {
-        if (d->attn_bias || d->mlp_bias)
+        if ((d->attn_bias && which != TNI_QWEN3) || d->mlp_bias)
             tni_log(j->file.ctx, TN_LOG_WARN, "%s: attention_bias and mlp_bias are read for llama only", j->file.name.s);
-        d->attn_bias = d->mlp_bias = false;             /* not read by these models */
+        d->attn_bias = d->attn_bias && which == TNI_QWEN3;
+        d->mlp_bias = false;                            /* not read by these models */
         s = tni_config_window(j, root, which == TNI_MISTRAL, d);
     }
     d->d_v = d->d_qk;                                       /* head_dim is both */
     d->attn_out_bias = d->attn_bias;
     d->mlp_out_bias = d->mlp_bias;
     if (which == TNI_QWEN2) d->attn_bias = true;            /* of q, k and v only */
+    d->qk_norm = d->qk_gain = which == TNI_QWEN3;
+    d->qk_norm_eps = d->norm_eps;
+    return s;
+}
+
+/* Gemma 2: norms before and after each branch, a soft cap, and a window in every other block. */
+static tn_status tni_config_gemma2(tni_json *j, const tni_value *root, tn_transformer_desc *d)
+{
+    const tni_value *types = tni_json_get(j, root, "layer_types"), *soft = tni_json_get(j, root, "final_logit_softcapping");
+    const tni_value *cap = tni_json_get(j, root, "attn_logit_softcapping"), *v = tni_json_child(j, types);
+    const int64_t    n = tni_min(d->layers, TN_MAX_CYCLE);
+    int64_t          sliding = 0, count = 0;
+    tn_status        s = tni_config_layers(j, types, &sliding, &count);
+    if (s != TN_OK) return s;
+    if (!cap || cap->kind != TNI_JSON_NULL)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, cap ? cap->at : 0, "attn_logit_softcapping is %g, expected null: "
+                               "scores have no soft cap here", cap ? d->init_std : 50);
+    if (v && (count != d->layers || count > TN_MAX_CYCLE))
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, types->at, "layer_types has %lld words, expected %lld, the number of "
+                               "layers, and at most %d", (long long)count, (long long)d->layers, TN_MAX_CYCLE);
+    if (soft && soft->kind == TNI_JSON_NULL) d->softcap = 0;
+    for (int64_t l = 0; l < n; l++) {
+        const bool slides = v ? strcmp(j->scan.text + v->string, "sliding_attention") == 0 : l % 2 == 0;
+        d->window_cycle[l] = slides ? d->window : 0;
+        if (v) v = tni_json_next(j, v);
+    }
+    d->window_count = count ? n : tni_min(n, 2);
+    d->window = 0;
+    d->norm_place = TN_PLACE_SANDWICH;
+    d->score_scale = 1 / sqrt(d->score_scale);
+    d->init_std = 0;
+    return TN_OK;
+}
+
+/* The embedding is multiplied by sqrt(dim) as it is read, so that it is not tied to the unembedding. */
+static tn_status tni_config_gemma(tni_json *j, const tni_value *root, bool second, tn_transformer_desc *d)
+{
+    const size_t n = sizeof tni_gemma_keys / sizeof *tni_gemma_keys - (second ? 0 : 4);
+    d->mlp = TN_MLP_GEGLU_TANH;
+    d->norm_eps = 1e-6;
+    d->d_qk = 256;
+    if (second) { d->score_scale = 256; d->softcap = 30; d->window = 4096; }
+    tni_config_unread(j, root, "", tni_gemma_keys, n, second);
+    tn_status s = tni_config_take(j, root, tni_gemma_keys, n, false, d);
+    if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
+    if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
+    if (s == TN_OK && second) s = tni_config_gemma2(j, root, d);
+    d->d_v = d->d_qk;
+    d->attn_out_bias = d->attn_bias;
+    d->tied = false;
     return s;
 }
 
@@ -496,11 +557,14 @@ static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
     if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, TNI_LLAMA, d);
     if (strcmp(name, "mistral") == 0) return tni_config_llama(j, root, TNI_MISTRAL, d);
     if (strcmp(name, "qwen2") == 0) return tni_config_llama(j, root, TNI_QWEN2, d);
+    if (strcmp(name, "qwen3") == 0) return tni_config_llama(j, root, TNI_QWEN3, d);
+    if (strncmp(name, "gemma", 5) == 0 && (!name[5] || strcmp(name + 5, "2") == 0))
+        return tni_config_gemma(j, root, name[5] != 0, d);
     if ((!type || !*name) && tni_json_get(j, root, "bilinear"))
         return tni_json_get(j, root, "n_embd") ? tni_config_modded(j, root, d) : tni_config_bilinear(j, root, d);
     if (!type || strcmp(name, "tensornet") == 0) return tni_config_own(j, root, d);
     return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, expected tensornet, gpt2, llama, "
-                           "mistral or qwen2",
+                           "mistral, qwen2, qwen3, gemma or gemma2",
                            type->kind == TNI_JSON_STRING ? tni_quote(name).s : "not a string");
 }
 

@@ -55,7 +55,7 @@ static option import_options[] = {
 const usage import_usage = {
     "import", "DIRECTORY --out RUN", "make a run of a model of another program",
     "Reads config.json, model.safetensors (or the files of model.safetensors.index.json) and tokenizer.json of GPT-2, Llama, "
-    "Mistral or Qwen2 of Hugging Face's transformers, and the transformers of github.com/tdooms/bilinear-decomposition and of "
+    "Mistral, Qwen2, Qwen3 or Gemma of Hugging Face's transformers, and the transformers of github.com/tdooms/bilinear-decomposition and of "
     "github.com/loganriggs/modded-nanogpt.",
     "Whatever has no counterpart is an error that names it. Weights become 32-bit numbers.",
     import_options, sizeof import_options / sizeof *import_options, 1, NULL
@@ -145,6 +145,7 @@ static const char *activation_word(tn_mlp_kind kind, bool gated)
     static const struct { tn_mlp_kind kind; bool gated; const char *word; } words[] = {
         {TN_MLP_SWIGLU, true, "silu"}, {TN_MLP_GEGLU, true, "gelu"}, {TN_MLP_REGLU, true, "relu"},
         {TN_MLP_GLU, true, "sigmoid"}, {TN_MLP_BILINEAR, true, "linear"}, {TN_MLP_GELU_TANH, false, "gelu_new"},
+        {TN_MLP_GEGLU_TANH, true, "gelu_pytorch_tanh"},
         {TN_MLP_GELU, false, "gelu"},
         {TN_MLP_RELU, false, "relu"}, {TN_MLP_RELU2, false, "relu2"}, {TN_MLP_SWISH, false, "silu"}
     };

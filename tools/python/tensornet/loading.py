@@ -8,7 +8,7 @@ from collections import namedtuple
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import Cp, foreign_format, name_map_bilinear, name_map_gpt2, name_map_llama, name_map_modded, transformer_cost_of
+from . import Cp, foreign_format, name_map_bilinear, name_map_gemma, name_map_gpt2, name_map_llama, name_map_modded, transformer_cost_of
 from .abi import structs
 from .look import Page, look
 from .objects import Context, Params, Status, Tensor, TensornetError
@@ -292,7 +292,8 @@ def own_model(ctx, file, tensors, tokenizer):
     return dict(model=model, params=params, tokenizer=tokenizer)
 
 
-MAPS = {"gpt2": name_map_gpt2, "bilinear-decomposition": name_map_bilinear, "modded-nanogpt": name_map_modded}
+MAPS = {"gpt2": name_map_gpt2, "bilinear-decomposition": name_map_bilinear, "modded-nanogpt": name_map_modded,
+        "gemma": name_map_gemma, "gemma2": name_map_gemma}
 ZERO = re.compile(r"transformer\.(h\.\d+\.n[12]|n_f)\.norm\.bias")              # is not trained
 
 
