@@ -1761,6 +1761,39 @@ expect 0 "plan: 8 GPUs" info few.txt --plan 8
 expect 0 "tensor: [2,2,2,2,2,2,2,2,2]" decompose nine.npy --tt 0 --shape 2,2,2,2,2,2,2,2,2
 expect 1 "the array has 9 axes, expected at most 8" decompose nine.npy --svd
 expect 1 "plan_create: character 1, \"->\": 0 labels for operand 0 of rank 2" einsum "->" "$npy/ok_f4_v1.npy"
+# Models of other programs than transformers, and kinds of transformers without a tokenizer.
+authors=$tests/data/authors
+for model in "stories-bilinear bilinear-decomposition, 3" "stories-first bilinear-decomposition, 2" "modded-squared modded-nanogpt, 3" \
+        "modded-differential modded-nanogpt, 2" "qwen3 qwen3, 3" "gemma gemma, 3" "gemma2 gemma2, 3"; do
+    expect 0 "model: ${model#* } layers, width " import "$authors/${model%% *}" --out "run-${model%% *}"
+    expect 0 "parameters: " info "run-${model%% *}"
+done
+expect 0 "model: qwen2" import in-qwen2 --tokenizer "$tests/data/bpe/qwen2.json" --out run-given
+same "a tokenizer that is given" run-given/tokenizer.json run-stop/tokenizer.json
+expect 1 "qwen2.json has 485 tokens, but the model has only 13" import "$authors/stories-plain" --tokenizer "$tests/data/bpe/qwen2.json" --out x
+expect 1 "none.json is not a file, expected a tokenizer.json" import in-qwen2 --tokenizer none.json --out x
+expect 2 "--tokenizer and --no-tokenizer are given" import in-qwen2 --tokenizer none.json --no-tokenizer --out x
+expect 1 "config.json is of a network of bilinear layers, which is no language model" import "$authors/image-deep" --out x
+expect 0 "page: o-image.html" look "$authors/image-residual" --out o-image.html
+if grep -q "do not tell whether a layer" o-image.html; then fail "config.json says that it is residual"; else pass; fi
+cp -r "$authors/stories-first" torn-first
+# The last four bytes of the norm's bias, before the 4 x 13 x 12 of lm_head.weight
+bytes=$(wc -c < torn-first/model.safetensors)
+{ head -c $((bytes - 624 - 4)) "$authors/stories-first/model.safetensors"; printf '\000\000\200\077'
+  tail -c 624 "$authors/stories-first/model.safetensors"; } > torn-first/model.safetensors
+expect 1 "tensor \"transformer.n_f.norm.bias\" has no counterpart in a tn_transformer" import torn-first --out x
+# Files that are something else, by their first bytes; in the place of the config, too.
+printf 'PK\003\004\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\020\000\000\000archive/data.pkl' \
+    > torn-first/pytorch_model.bin
+mv torn-first/model.safetensors whole
+expect 1 "no model.safetensors. The file is a zip archive of torch.save: in Python, safetensors.torch.save_file(" import torn-first --out x
+expect 1 "is not a folder, expected one with config.json and model.safetensors. The file is a zip archive" import torn-first/pytorch_model.bin --out x
+mv torn-first/pytorch_model.bin torn-first/model.safetensors
+expect 1 "model.safetensors: byte 0: the file is a zip archive of torch.save" import torn-first --out x
+mv whole torn-first/model.safetensors
+echo '<!DOCTYPE html>' > torn-first/config.json
+expect 1 "torn-first/config.json: the file is an HTML page" import torn-first --out x
+rm -rf torn-first whole o-image.html
 rm -rf in-* out-* run-* again-* torn old bare shaped one-encoder unlike wide.bin few.txt
 
 # ---- tn cache ---------------------------------------------------------------------------------

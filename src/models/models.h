@@ -291,8 +291,9 @@ typedef struct tn_name_map {
 } tn_name_map;
 TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hugging Face's GPT-2, of *count lines */
 TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral, Qwen2 and Qwen3      */
-TN_API const tn_name_map *tn_name_map_gemma(int64_t *count);    /* of Gemma, and of Gemma 2, which has more norms   */
 TN_API const tn_name_map *tn_name_map_bilinear(int64_t *count); /* of github.com/tdooms/bilinear-decomposition      */
+/* For reading only, as several lines give one parameter, or one tensor several: */
+TN_API const tn_name_map *tn_name_map_gemma(int64_t *count);    /* of Gemma, and of Gemma 2, which has more norms   */
 TN_API const tn_name_map *tn_name_map_modded(int64_t *count);   /* of github.com/loganriggs/modded-nanogpt          */
 /* Reads all parameters of a model from a safetensors file through a map; on error none is set (unless a device fails).
    Errors are a parameter that the map or the file lacks, a shape that does not match, and a tensor of the map that the
