@@ -153,6 +153,11 @@ TEST(nfc)
     CHECK_INT(tn_tokenizer_encode(t, "e\xCC\x81", 3, TN_BOS_NONE, NULL, 0, NULL), tn_tokenizer_encode(t, "\xC3\xA9", 2, TN_BOS_NONE, id, 9, NULL));
     CHECK_CTX(ctx);
     CHECK(tn_tokenizer_encode(t, "a\xEF\xA4\x80", 4, TN_BOS_NONE, id, 9, NULL) < 0);
+    CHECK_ERROR(ctx, TN_ERR_DATA, "encode: byte 1: a CJK compatibility ideograph");
+    CHECK(tn_tokenizer_encode(t, "\xEF\xA8\x80", 3, TN_BOS_NONE, id, 9, NULL) < 0);
+    CHECK_ERROR(ctx, TN_ERR_DATA, "encode: byte 0: a CJK compatibility ideograph");
+    CHECK(tn_tokenizer_encode(t, "\xEF\xA8\x8E\xEF\xA8\xA9\xF0\xAF\xA8\x9D", 6, TN_BOS_NONE, id, 9, NULL) > 0);
+    CHECK(tn_tokenizer_encode(t, "a\xF0\xAF\xA8\x9D", 5, TN_BOS_NONE, id, 9, NULL) < 0);
     CHECK_ERROR(ctx, TN_ERR_DATA, "encode: byte 1: a CJK compatibility ideograph, which the tokenizer's NFC changes, expected none");
     char *marks = (char *)malloc(2 * 1026);
     REQUIRE(marks);

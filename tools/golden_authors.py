@@ -10,7 +10,6 @@ here once more with numpy alone, in float64.
     modded-*    github.com/loganriggs/modded-nanogpt
     qwen3       QK-norm with gains that all heads share, grouped queries, head_dim
     gemma       embedding times sqrt(dim), gains 1 + w, a gate by the tanh form of GELU
-    gemma2      the same with norms before and after each branch, and a soft cap of the logits
 
 Each folder has config.json, model.safetensors (F32), and golden.json: ids and logits, or inputs x and outputs y. Of rotations the exact
 angles are used: modded-nanogpt rounds their cosines and sines to BF16, and transformers computes them in float.
@@ -214,11 +213,10 @@ def modded(name, seed, vocab=11, layers=3, n_head=3, dim=6, factor=4, prefix="",
 
 # ---- Hugging Face's transformers: Qwen3, Gemma -------------------------------------------------------------------------------
 
-def hugging(name, seed, kind, vocab=13, layers=3, n_head=4, kv=2, dim=10, d=6, hidden=7, tied=True, cap=None, window=None, types=None):
-    w, gemma = Weights(seed), kind != "qwen3"
-    mean, sandwich = 0.0 if gemma else 1.0, kind == "gemma2"
+def hugging(name, seed, kind, vocab=13, layers=3, n_head=4, kv=2, dim=10, d=6, hidden=7, tied=True):
+    w, gemma = Weights(seed), kind == "gemma"
+    mean, before = 0.0 if gemma else 1.0, "post_attention_layernorm"
     w("model.embed_tokens.weight", vocab, dim, std=0.5)
-    before = "pre_feedforward_layernorm" if sandwich else "post_attention_layernorm"
     for l in range(layers):
         at = f"model.layers.{l}."
         w(at + "self_attn.q_proj.weight", n_head * d, dim)
@@ -230,7 +228,7 @@ def hugging(name, seed, kind, vocab=13, layers=3, n_head=4, kv=2, dim=10, d=6, h
         for one in ("gate_proj", "up_proj"):
             w(at + f"mlp.{one}.weight", hidden, dim)
         w(at + "mlp.down_proj.weight", dim, hidden)
-        for one in {"input_layernorm", before, *(("post_attention_layernorm", "post_feedforward_layernorm") if sandwich else ())}:
+        for one in ("input_layernorm", before):
             w(at + one + ".weight", dim, mean=mean)
     w("model.norm.weight", dim, mean=mean)
     if not tied:
@@ -242,9 +240,6 @@ def hugging(name, seed, kind, vocab=13, layers=3, n_head=4, kv=2, dim=10, d=6, h
         config["hidden_activation"] = "gelu_pytorch_tanh"
     else:
         config.update(use_sliding_window=False, sliding_window=None, max_window_layers=layers)
-    if sandwich:
-        config.update(final_logit_softcapping=cap, attn_logit_softcapping=None, query_pre_attn_scalar=9, sliding_window=window,
-                      layer_types=types)
     ids, W = some_ids(w, vocab), w.f64()
     norm = lambda x, key: rms(x, 1e-6) * (W[key + ".weight"] + (1 if gemma else 0))
     x = W["model.embed_tokens.weight"][ids] * (math.sqrt(dim) if gemma else 1)
@@ -256,17 +251,13 @@ def hugging(name, seed, kind, vocab=13, layers=3, n_head=4, kv=2, dim=10, d=6, h
             q, k = norm(q, at + "self_attn.q_norm"), norm(k, at + "self_attn.k_norm")
         q, k = rotated(q, 1, 500.0), rotated(k, 1, 500.0)
         k, v = (np.repeat(one, n_head // kv, 1) for one in (k, v))
-        s = scores(q, k) / math.sqrt(9 if sandwich else d)
-        if types and types[l] == "sliding_attention":
-            s = np.where(np.triu(np.ones(s.shape[1:], bool), 1 - window), s, -np.inf)
-        y = mix(softmax(s), v) @ W[at + "self_attn.o_proj.weight"].T
-        x = x + (norm(y, at + "post_attention_layernorm") if sandwich else y)
+        s = scores(q, k) / math.sqrt(d)
+        x = x + mix(softmax(s), v) @ W[at + "self_attn.o_proj.weight"].T
         y = norm(x, at + before)
         y = (gelu_tanh if gemma else silu)(y @ W[at + "mlp.gate_proj.weight"].T) * (y @ W[at + "mlp.up_proj.weight"].T)
-        y = y @ W[at + "mlp.down_proj.weight"].T
-        x = x + (norm(y, at + "post_feedforward_layernorm") if sandwich else y)
+        x = x + y @ W[at + "mlp.down_proj.weight"].T
     logits = norm(x, "model.norm") @ W["model.embed_tokens.weight" if tied else "lm_head.weight"].T
-    save(name, config, w, dict(ids=ids, logits=cap * np.tanh(logits / cap) if cap else logits))
+    save(name, config, w, dict(ids=ids, logits=logits))
 
 
 stories("stories-bilinear", 1)
@@ -282,4 +273,3 @@ modded("modded-bilinear", 10, bilinear=True, squared_attn=True, bilinear_attn=Tr
 modded("modded-differential", 11, bilinear=True, gated=True, bilinear_attn=True, factor=5, layers=2)
 hugging("qwen3", 12, "qwen3")
 hugging("gemma", 13, "gemma", kv=1)
-hugging("gemma2", 14, "gemma2", cap=5.0, window=4, types=["sliding_attention", "full_attention", "sliding_attention"])

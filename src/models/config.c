@@ -116,12 +116,10 @@ static const tni_key tni_rope_keys[] = {                /* of "rope_scaling", an
     TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_FLAG("tie_word_embeddings", tied), \
     TNI_FLAG("attention_bias", attn_bias), TNI_MUST("is_causal", true)
 static const tni_key tni_llama_keys[] = { TNI_LLAMA_KEYS(tni_llama_acts), TNI_FLAG("mlp_bias", mlp_bias) };
-/* The first Gemma's configs say gelu and mean its tanh form. The last four keys are those of Gemma 2. */
+/* The first configs of Gemma say gelu and mean its tanh form. */
 static const tni_choice tni_gemma_acts[] = {{"gelu_pytorch_tanh", TN_MLP_GEGLU_TANH}, {"gelu", TN_MLP_GEGLU_TANH}, {NULL, 0}};
 static const tni_key tni_gemma_keys[] = {
-    TNI_LLAMA_KEYS(tni_gemma_acts), TNI_CHOICE("hidden_activation", mlp, tni_gemma_acts),
-    TNI_NUMBER("query_pre_attn_scalar", score_scale, 0), TNI_NUMBER("final_logit_softcapping", softcap, 0),
-    TNI_INT("sliding_window", false, window, 1), TNI_NUMBER("attn_logit_softcapping", init_std, 0)
+    TNI_LLAMA_KEYS(tni_gemma_acts), TNI_CHOICE("hidden_activation", mlp, tni_gemma_acts)
 };
 #undef TNI_LLAMA_KEYS
 /* Of the transformers of github.com/tdooms/bilinear-decomposition, and of github.com/loganriggs/modded-nanogpt. */
@@ -423,48 +421,16 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relati
     return s;
 }
 
-/* Gemma 2: norms before and after each branch, a soft cap, and a window in every other block. */
-static tn_status tni_config_gemma2(tni_json *j, const tni_value *root, tn_transformer_desc *d)
-{
-    const tni_value *types = tni_json_get(j, root, "layer_types"), *soft = tni_json_get(j, root, "final_logit_softcapping");
-    const tni_value *cap = tni_json_get(j, root, "attn_logit_softcapping"), *v = tni_json_child(j, types);
-    const int64_t    n = tni_min(d->layers, TN_MAX_CYCLE);
-    int64_t          sliding = 0, count = 0;
-    tn_status        s = tni_config_layers(j, types, &sliding, &count);
-    if (s != TN_OK) return s;
-    if (!cap || cap->kind != TNI_JSON_NULL)
-        return tni_reader_fail(&j->file, TN_ERR_FORMAT, cap ? cap->at : 0, "attn_logit_softcapping is %g, expected null: "
-                               "scores have no soft cap here", cap ? d->init_std : 50);
-    if (v && (count != d->layers || count > TN_MAX_CYCLE))
-        return tni_reader_fail(&j->file, TN_ERR_FORMAT, types->at, "layer_types has %lld words, expected %lld, the number of "
-                               "layers, and at most %d", (long long)count, (long long)d->layers, TN_MAX_CYCLE);
-    if (soft && soft->kind == TNI_JSON_NULL) d->softcap = 0;
-    for (int64_t l = 0; l < n; l++) {
-        const bool slides = v ? strcmp(j->scan.text + v->string, "sliding_attention") == 0 : l % 2 == 0;
-        d->window_cycle[l] = slides ? d->window : 0;
-        if (v) v = tni_json_next(j, v);
-    }
-    d->window_count = count ? n : tni_min(n, 2);
-    d->window = 0;
-    d->norm_place = TN_PLACE_SANDWICH;
-    d->score_scale = 1 / sqrt(d->score_scale);
-    d->init_std = 0;
-    return TN_OK;
-}
-
 /* The embedding is multiplied by sqrt(dim) as it is read, so that it is not tied to the unembedding. */
-static tn_status tni_config_gemma(tni_json *j, const tni_value *root, bool second, tn_transformer_desc *d)
+static tn_status tni_config_gemma(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
-    const size_t n = sizeof tni_gemma_keys / sizeof *tni_gemma_keys - (second ? 0 : 4);
     d->mlp = TN_MLP_GEGLU_TANH;
     d->norm_eps = 1e-6;
     d->d_qk = 256;
-    if (second) { d->score_scale = 256; d->softcap = 30; d->window = 4096; }
-    tni_config_unread(j, root, "", tni_gemma_keys, n, second);
-    tn_status s = tni_config_take(j, root, tni_gemma_keys, n, false, d);
+    tni_config_unread(j, root, "", TNI_KEYS(tni_gemma_keys), false);
+    tn_status s = tni_config_take(j, root, TNI_KEYS(tni_gemma_keys), false, d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
-    if (s == TN_OK && second) s = tni_config_gemma2(j, root, d);
     d->d_v = d->d_qk;
     d->attn_out_bias = d->attn_bias;
     d->tied = false;
@@ -558,13 +524,12 @@ static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
     if (strcmp(name, "mistral") == 0) return tni_config_llama(j, root, TNI_MISTRAL, d);
     if (strcmp(name, "qwen2") == 0) return tni_config_llama(j, root, TNI_QWEN2, d);
     if (strcmp(name, "qwen3") == 0) return tni_config_llama(j, root, TNI_QWEN3, d);
-    if (strncmp(name, "gemma", 5) == 0 && (!name[5] || strcmp(name + 5, "2") == 0))
-        return tni_config_gemma(j, root, name[5] != 0, d);
+    if (strcmp(name, "gemma") == 0) return tni_config_gemma(j, root, d);
     if ((!type || !*name) && tni_json_get(j, root, "bilinear"))
         return tni_json_get(j, root, "n_embd") ? tni_config_modded(j, root, d) : tni_config_bilinear(j, root, d);
     if (!type || strcmp(name, "tensornet") == 0) return tni_config_own(j, root, d);
     return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, expected tensornet, gpt2, llama, "
-                           "mistral, qwen2, qwen3, gemma or gemma2",
+                           "mistral, qwen2, qwen3 or gemma",
                            type->kind == TNI_JSON_STRING ? tni_quote(name).s : "not a string");
 }
 

@@ -68,27 +68,22 @@ const tn_name_map *tn_name_map_llama(int64_t *count)
     return map;
 }
 
-/* Of Gemma the norm before the MLP is post_attention_layernorm; of Gemma 2 that is one after attention. */
 const tn_name_map *tn_name_map_gemma(int64_t *count)
 {
-#define TNI_LINE(file, param, p, ps, kv, offset, root, spare) \
-    {"model." file "|" file, param, false, 0, 0, p, ps, kv, TN_HEAD_ROWS_PLAIN, 0, offset, root, spare}
-#define TNI_MAP(file, param, p, ps, kv) TNI_LINE("layers.{l}." file, "blocks.{l}." param, p, ps, kv, 0, false, false)
-#define TNI_GAIN(file, param) \
-    TNI_LINE(file "layernorm.weight", "blocks.{l}." param ".gain", 0, 0, false, 1, false, true)
+#define TNI_LINE(file, param, p, ps, kv, offset, root) \
+    {"model." file "|" file, param, false, 0, 0, p, ps, kv, TN_HEAD_ROWS_PLAIN, 0, offset, root, false}
+#define TNI_MAP(file, param, p, ps, kv) TNI_LINE("layers.{l}." file, "blocks.{l}." param, p, ps, kv, 0, false)
+#define TNI_GAIN(file, param)           TNI_LINE("layers.{l}." file, "blocks.{l}." param, 0, 0, false, 1, false)
     static const tn_name_map map[] = {
-        TNI_LINE("embed_tokens.weight", "embed.w", 0, 0, false, 0, true, false),
-        TNI_GAIN("layers.{l}.input_", "norm1"),
+        TNI_LINE("embed_tokens.weight", "embed.w", 0, 0, false, 0, true),
+        TNI_GAIN("input_layernorm.weight", "norm1.gain"), TNI_GAIN("post_attention_layernorm.weight", "norm2.gain"),
         TNI_MAP("self_attn.q_proj.weight", "attn.qk", 0, 2, false), TNI_MAP("self_attn.k_proj.weight", "attn.qk", 1, 2, true),
         TNI_MAP("self_attn.v_proj.weight", "attn.v", 0, 0, true), TNI_MAP("self_attn.o_proj.weight", "attn.o", 0, 0, false),
         TNI_MAP("self_attn.q_proj.bias", "attn.qk_b", 0, 2, false), TNI_MAP("self_attn.k_proj.bias", "attn.qk_b", 1, 2, true),
         TNI_MAP("self_attn.v_proj.bias", "attn.v_b", 0, 0, true), TNI_MAP("self_attn.o_proj.bias", "attn.o_b", 0, 0, false),
-        TNI_GAIN("layers.{l}.post_attention_", "norm1_out"),
-        TNI_GAIN("layers.{l}.pre_feedforward_layernorm.weight|model.layers.{l}.post_attention_", "norm2"),
         TNI_MAP("mlp.gate_proj.weight", "mlp.w", 0, 2, false), TNI_MAP("mlp.up_proj.weight", "mlp.w", 1, 2, false),
         TNI_MAP("mlp.down_proj.weight", "mlp.p", 0, 0, false),
-        TNI_GAIN("layers.{l}.post_feedforward_", "norm2_out"),
-        TNI_LINE("norm.weight", "norm.gain", 0, 0, false, 1, false, false),
+        TNI_LINE("norm.weight", "norm.gain", 0, 0, false, 1, false),
         {"lm_head.weight|model.embed_tokens.weight|embed_tokens.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN,
          0, 0, false, false}
     };

@@ -261,8 +261,8 @@ TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *d
 /* Writes config.json with every key of docs/language.md, defaults filled in. */
 TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
 /* Reads config.json: these keys, the required ones present, none unknown or twice, all in range. If "model_type" is "gpt2",
-   "llama", "mistral", "qwen2", "qwen3", "gemma" or "gemma2", Hugging Face's keys are read: those that change what is computed
-   are used, or are an error, as quantization_config is. Others are ignored; a warning in the log names those that are not known
+   "llama", "mistral", "qwen2", "qwen3" or "gemma", Hugging Face's keys are read: those that change what is computed are used,
+   or are an error, as quantization_config is. Others are ignored; a warning in the log names those that are not known
    to change nothing. Without "model_type", and with a key "bilinear", the keys are those of the models of tn_name_map_modded, if
    there is "n_embd", or of tn_name_map_bilinear; these need "vocab_size" added where they have no vocabulary. On error *desc does
    not change. */
@@ -293,7 +293,7 @@ TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hu
 TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral, Qwen2 and Qwen3      */
 TN_API const tn_name_map *tn_name_map_bilinear(int64_t *count); /* of github.com/tdooms/bilinear-decomposition      */
 /* For reading only, as several lines give one parameter, or one tensor several: */
-TN_API const tn_name_map *tn_name_map_gemma(int64_t *count);    /* of Gemma, and of Gemma 2, which has more norms   */
+TN_API const tn_name_map *tn_name_map_gemma(int64_t *count);    /* of Gemma                                          */
 TN_API const tn_name_map *tn_name_map_modded(int64_t *count);   /* of github.com/loganriggs/modded-nanogpt          */
 /* Reads all parameters of a model from a safetensors file through a map; on error none is set (unless a device fails).
    Errors are a parameter that the map or the file lacks, a shape that does not match, and a tensor of the map that the

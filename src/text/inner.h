@@ -57,7 +57,6 @@ typedef struct tni_bpe {
     tni_list alone;                     /* bool of each id: merging the bytes of its name gives this token     */
     bool     is_nfc;                    /* text becomes NFC first, see >>text-nfc                              */
     tni_map  nfc;                       /* pairs, parts and classes                                            */
-    tni_list nfc_parts;
     tni_list layout;                    /* the file as JSON without spaces; for vocab a byte 1, for merges 2   */
 } tni_bpe;
 typedef struct tni_bpe_merge { int32_t left, right, id; } tni_bpe_merge;

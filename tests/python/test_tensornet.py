@@ -929,7 +929,7 @@ class Loading(Base):
                 self.assertGreater(np.abs(want).max(), 0.1)
                 np.testing.assert_allclose(y.ravel(), want, rtol=0, atol=1e-12, err_msg=name)
                 seen += 1
-        self.assertEqual(seen, 14)
+        self.assertEqual(seen, 13)
 
     def test_other_formats(self):
         """What is something else is named: by its first bytes, also in the place of a config.json"""

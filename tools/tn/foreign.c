@@ -13,8 +13,7 @@
 const tn_name_map *foreign_names(const char *type, int64_t *lines)
 {
     static const struct { const char *type; const tn_name_map *(*map)(int64_t *lines); } maps[] = {
-        {"gpt2", tn_name_map_gpt2}, {STORIES, tn_name_map_bilinear}, {MODDED, tn_name_map_modded}, {"gemma", tn_name_map_gemma},
-        {"gemma2", tn_name_map_gemma}
+        {"gpt2", tn_name_map_gpt2}, {STORIES, tn_name_map_bilinear}, {MODDED, tn_name_map_modded}, {"gemma", tn_name_map_gemma}
     };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) if (!strcmp(type, maps[i].type)) return maps[i].map(lines);
     return tn_name_map_llama(lines);
@@ -325,7 +324,7 @@ static char *unknown_type(const char *path, const char *config, size_t bytes)
         return format_text("%s is of a network of bilinear layers, which is no language model: tn look shows its folder, and "
                            "tensornet.load reads it in Python", path);
     char *type = json_text(config, bytes, "model_type");
-    char *why = format_text("%s: model_type is %s, expected gpt2, llama, mistral, qwen2, qwen3, gemma, gemma2, or the config of "
+    char *why = format_text("%s: model_type is %s, expected gpt2, llama, mistral, qwen2, qwen3, gemma, or the config of "
                             STORIES " or " MODDED, path, type ? type : "missing");
     free(type);
     return why;

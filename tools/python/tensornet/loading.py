@@ -293,7 +293,7 @@ def own_model(ctx, file, tensors, tokenizer):
 
 
 MAPS = {"gpt2": name_map_gpt2, "bilinear-decomposition": name_map_bilinear, "modded-nanogpt": name_map_modded,
-        "gemma": name_map_gemma, "gemma2": name_map_gemma}
+        "gemma": name_map_gemma}
 ZERO = re.compile(r"transformer\.(h\.\d+\.n[12]|n_f)\.norm\.bias")              # is not trained
 
 
