@@ -341,6 +341,7 @@ static void functions(void *at)
     OF(double) = tn_optim_lr(OF(const tn_optim *));
     OF(double) = tn_optim_momentum(OF(const tn_optim *));
     OF(double) = tn_optim_grad_norm(OF(const tn_optim *));
+    OF(const char *) = tn_foreign_format(OF(const void *), OF(size_t));
     OF(tn_source) = tn_source_path(OF(const char *));
     OF(tn_sink) = tn_sink_path(OF(const char *));
     OF(tn_source) = tn_source_memory(OF(const void *), OF(size_t));
@@ -431,6 +432,9 @@ static void functions(void *at)
     OF(tn_status) = tn_transformer_config_read(OF(tn_ctx *), OF(tn_source), OF(tn_transformer_desc *));
     OF(const tn_name_map *) = tn_name_map_gpt2(OF(int64_t *));
     OF(const tn_name_map *) = tn_name_map_llama(OF(int64_t *));
+    OF(const tn_name_map *) = tn_name_map_bilinear(OF(int64_t *));
+    OF(const tn_name_map *) = tn_name_map_gemma(OF(int64_t *));
+    OF(const tn_name_map *) = tn_name_map_modded(OF(int64_t *));
     OF(tn_status) = tn_transformer_read_mapped(OF(tn_params *), OF(const tn_transformer *), OF(tn_source), OF(const tn_name_map
         *), OF(int64_t));
     OF(int64_t) = tn_transformer_kv_heads(OF(const tn_transformer *));
@@ -626,12 +630,12 @@ static void fields(void *at)
         s->d_qk = OF(int64_t); s->d_v = OF(int64_t); s->kind = OF(tn_attention_kind); s->form = OF(tn_attend_form);
         s->bidirectional = OF(bool); s->window = OF(int64_t); s->row_scale = OF(tn_row_scale); s->row_length = OF(int64_t);
         s->scale = OF(double); s->no_rope = OF(bool); s->rope_base = OF(double); s->rope_scaling = OF(tn_rope_scaling);
-        s->qk_norm = OF(bool); s->qk_norm_eps = OF(double); s->head_norm = OF(bool); s->lambda_init = OF(double); s->depth =
-        OF(int64_t); s->bias = OF(bool); s->out_bias = OF(bool); s->mix_values = OF(bool); s->init = OF(tn_init); s->init_out =
-        OF(tn_init); }
+        s->qk_norm = OF(bool); s->qk_norm_eps = OF(double); s->qk_gain = OF(bool); s->head_norm = OF(bool); s->lambda_init =
+        OF(double); s->depth = OF(int64_t); s->bias = OF(bool); s->out_bias = OF(bool); s->mix_values = OF(bool); s->init =
+        OF(tn_init); s->init_out = OF(tn_init); }
     { tn_attention *s = (tn_attention *)at; OF(tn_attention_desc) = s->desc; OF(tn_tensor *) = s->qk; OF(tn_tensor *) = s->v;
         OF(tn_tensor *) = s->o; OF(tn_tensor *) = s->qkb; OF(tn_tensor *) = s->vb; OF(tn_tensor *) = s->ob; OF(tn_tensor *) =
-        s->lambda; OF(tn_tensor *) = s->mix; }
+        s->lambda; OF(tn_tensor *) = s->mix; OF(tn_tensor *) = s->qk_gain; }
     { tn_tn_attention_desc *s = (tn_tn_attention_desc *)at; s->in = OF(int64_t); s->bond = OF(int64_t); s->out = OF(int64_t);
         s->sites = OF(int64_t); s->square = OF(bool); s->boundary = OF(tn_boundary); s->causal = OF(bool); s->unit_inputs =
         OF(bool); s->unit_weights = OF(bool); s->scale = OF(double); s->act = OF(tn_act); s->leak = OF(double); s->bias =
@@ -708,16 +712,16 @@ static void fields(void *at)
         s->heads = OF(int64_t); s->context = OF(int64_t); s->mlp = OF(tn_mlp_kind); s->mlp_order = OF(int64_t); s->hidden =
         OF(int64_t); s->mlp_bias = OF(bool); s->mlp_out_bias = OF(bool); s->no_projection = OF(bool); s->attention =
         OF(tn_attention_kind); s->form = OF(tn_attend_form); s->d_qk = OF(int64_t); s->d_v = OF(int64_t); s->window =
-        OF(int64_t); s->bidirectional = OF(bool); s->qk_norm = OF(bool); s->head_norm = OF(bool); s->qk_norm_eps = OF(double);
-        s->row_scale = OF(tn_row_scale); s->row_length = OF(int64_t); s->score_scale = OF(double); s->lambda_init = OF(double);
-        s->attn_bias = OF(bool); s->attn_out_bias = OF(bool); s->attention_count = OF(int64_t); s->window_count = OF(int64_t);
-        s->mlp_count = OF(int64_t); (void)s->attention_cycle[0]; (void)s->window_cycle[0]; (void)s->mlp_cycle[0]; s->positions =
-        OF(tn_positions); s->rope_base = OF(double); s->rope_scaling = OF(tn_rope_scaling); s->norm = OF(tn_norm_kind);
-        s->norm_place = OF(tn_place); s->no_norm = OF(bool); s->no_norm_gain = OF(bool); s->norm_bias = OF(bool); s->embed_norm
-        = OF(bool); s->norm_eps = OF(double); s->attn_scale = OF(double); s->mlp_scale = OF(double); s->x0_residual = OF(bool);
-        s->value_residual = OF(bool); s->tied = OF(bool); s->softcap = OF(double); s->init = OF(tn_init_rule); s->init_std =
-        OF(double); s->embed_std = OF(double); s->zero_out = OF(bool); s->zero_head = OF(bool); s->embed_noise = OF(double);
-        s->dropout = OF(double); s->recompute = OF(bool); }
+        OF(int64_t); s->bidirectional = OF(bool); s->qk_norm = OF(bool); s->head_norm = OF(bool); s->qk_gain = OF(bool);
+        s->qk_norm_eps = OF(double); s->row_scale = OF(tn_row_scale); s->row_length = OF(int64_t); s->score_scale = OF(double);
+        s->lambda_init = OF(double); s->attn_bias = OF(bool); s->attn_out_bias = OF(bool); s->attention_count = OF(int64_t);
+        s->window_count = OF(int64_t); s->mlp_count = OF(int64_t); (void)s->attention_cycle[0]; (void)s->window_cycle[0];
+        (void)s->mlp_cycle[0]; s->positions = OF(tn_positions); s->rope_base = OF(double); s->rope_scaling =
+        OF(tn_rope_scaling); s->norm = OF(tn_norm_kind); s->norm_place = OF(tn_place); s->no_norm = OF(bool); s->no_norm_gain =
+        OF(bool); s->norm_bias = OF(bool); s->embed_norm = OF(bool); s->norm_eps = OF(double); s->attn_scale = OF(double);
+        s->mlp_scale = OF(double); s->x0_residual = OF(bool); s->value_residual = OF(bool); s->tied = OF(bool); s->softcap =
+        OF(double); s->init = OF(tn_init_rule); s->init_std = OF(double); s->embed_std = OF(double); s->zero_out = OF(bool);
+        s->zero_head = OF(bool); s->embed_noise = OF(double); s->dropout = OF(double); s->recompute = OF(bool); }
     { tn_transformer_block *s = (tn_transformer_block *)at; OF(tn_norm) = s->norm1; OF(tn_norm) = s->norm2; OF(tn_norm) =
         s->norm1_out; OF(tn_norm) = s->norm2_out; OF(tn_attention) = s->attn; OF(tn_mlp) = s->mlp; OF(tn_tensor *) = s->lambdas;
         }
@@ -732,7 +736,8 @@ static void fields(void *at)
         s->weights; OF(double) = s->scores; OF(double) = s->forward; OF(double) = s->training; }
     { tn_name_map *s = (tn_name_map *)at; OF(const char *) = s->file; OF(const char *) = s->param; OF(bool) = s->transpose;
         OF(int) = s->file_part; OF(int) = s->file_parts; OF(int) = s->part; OF(int) = s->parts; OF(bool) = s->kv;
-        OF(tn_head_rows) = s->rows; }
+        OF(tn_head_rows) = s->rows; OF(double) = s->scale; OF(double) = s->offset; OF(bool) = s->root_dim; OF(bool) = s->spare;
+        }
     { tn_circuit *s = (tn_circuit *)at; OF(tn_ctx *) = s->ctx; OF(int) = s->sets; OF(int64_t) = s->rows; OF(int64_t) =
         s->columns; (void)s->left[0]; (void)s->right[0]; }
     { tn_circuit_desc *s = (tn_circuit_desc *)at; s->block = OF(int64_t); s->head = OF(int64_t); s->tokens = OF(bool); s->set =
@@ -830,8 +835,8 @@ static const double constants[] = {
         TN_EIGH_ASCENDING, TN_EIGH_MAGNITUDE, TN_SVD_AUTO, TN_SVD_EXACT, TN_SVD_KRYLOV, TN_SVD_RANDOMISED, TN_LANCZOS_MAGNITUDE,
         TN_LANCZOS_LARGEST, TN_LANCZOS_SMALLEST, TN_INIT_DEFAULT, TN_INIT_ZERO, TN_INIT_ONE, TN_INIT_NORMAL, TN_INIT_UNIFORM,
         TN_INIT_GLOROT, TN_INIT_HE, TN_NORM_RMS, TN_NORM_LAYER, TN_MLP_BILINEAR, TN_MLP_RELU, TN_MLP_RELU2, TN_MLP_GELU,
-        TN_MLP_SWISH, TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU, TN_MLP_GELU_TANH, TN_PENALTY_L1, TN_PENALTY_L2,
-        TN_ATTENTION_SOFTMAX, TN_ATTENTION_SQUARED, TN_ATTENTION_BILINEAR, TN_ATTENTION_DIFFERENTIAL,
+        TN_MLP_SWISH, TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU, TN_MLP_GELU_TANH, TN_MLP_GEGLU_TANH, TN_PENALTY_L1,
+        TN_PENALTY_L2, TN_ATTENTION_SOFTMAX, TN_ATTENTION_SQUARED, TN_ATTENTION_BILINEAR, TN_ATTENTION_DIFFERENTIAL,
         TN_ATTENTION_DIFFERENTIAL_PLAIN, TN_HEAD_Q1, TN_HEAD_K1, TN_HEAD_Q2, TN_HEAD_K2, TN_HEAD_V, TN_HEAD_O,
         TN_BOUNDARY_CLOSED, TN_BOUNDARY_DOMINANT, TN_BOUNDARY_VECTORS, TN_BOUNDARY_FIRST, TN_ROW_NORM_NONE, TN_ROW_NORM_L1,
         TN_ROW_NORM_L2, TN_CP_INPUT_PLAIN, TN_CP_INPUT_CONSTANT, TN_CP_STACK_AUTO, TN_CP_STACK_EXACT, TN_CP_STACK_SAMPLED,
