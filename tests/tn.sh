@@ -1514,9 +1514,9 @@ expect 1 "self_attn.q_proj.bias" import torn --out x
 sed 's/"model_type": "qwen2"/"model_type": "mistral"/' in-qwen2/config.json > torn/config.json
 cp in-qwen2/model.safetensors torn
 expect 1 "belongs to parameter blocks.0.attn.qk_b, which the model does not have" import torn --out x
-sed 's/q_proj.weight/q_norm.weight/' in-qwen2/model.safetensors > torn/model.safetensors
+sed 's/q_proj.weight/q_form.weight/' in-qwen2/model.safetensors > torn/model.safetensors
 cp in-qwen2/config.json torn
-expect 1 "q_norm.weight\" has no counterpart in a tn_transformer" import torn --out x
+expect 1 "q_form.weight\" has no counterpart in a tn_transformer" import torn --out x
 cp in-qwen2/model.safetensors torn
 sed 's/"ByteLevel"/"Metaspace"/' in-gpt2/tokenizer.json > torn/tokenizer.json
 expect 1 "type is \"Metaspace\", expected ByteLevel (line 17, column 20); --no-tokenizer imports the weights alone" import torn --out x

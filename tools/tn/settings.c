@@ -58,7 +58,7 @@ static option options[] = {
     COUNT("width", width, "width of the residual stream", 1, LARGE, IF_GIVEN),
     AUTO_COUNT_OF("heads", heads, "attention heads per block; auto: width / 64", 1, LARGE, IF_GIVEN),
     COUNT("context", context, "tokens per training text", 1, LARGE, IF_GIVEN),
-    WORD_LIST_ROW("mlp", &train_settings.mlp, "bilinear|relu|relu2|gelu|swish|glu|reglu|geglu|swiglu|gelu-tanh|geglu-tanh",
+    WORD_LIST_ROW("mlp", &train_settings.mlp, "bilinear|relu|relu2|gelu|swish|glu|reglu|geglu|swiglu|gelu-tanh",
                   "kind of the MLP; several, separated by commas, are used by the blocks in turn", IF_GIVEN),
     AUTO_COUNT_OF("hidden", hidden, "hidden width of the MLP; auto: as many parameters as an MLP with one encoder of 4 "
                   "times the width", 1, LARGE, IF_GIVEN),
