@@ -209,7 +209,7 @@ TEST(other_mlps_may_come_before)
         FAILS(w.ctx, tn_circuit_steering_of(w.ctx, &m, ids_of(w.ctx, &d, 1, 2, 3), &sd, &s), TN_ERR_ARG, "the MLP of block 0 is");
         close_world(&w);
     }
-    CHECK_INT(e.tried, 5 * 9 + 3);
+    CHECK_INT(e.tried, 5 * 10 + 3);
     worst_of(&e);
 }
 
