@@ -131,8 +131,8 @@ static option export_options[] = {
 
 const usage export_usage = {
     "export", "RUN|CHECKPOINT --out DIRECTORY", "write a model for Hugging Face's transformers",
-    "Writes config.json, model.safetensors, tokenizer.json and tokenizer_config.json of a model that GPT-2, Llama, Mistral "
-    "or Qwen2 computes equally.",
+    "Writes config.json, model.safetensors, tokenizer.json and tokenizer_config.json of a model that GPT-2, Llama, Mistral, "
+    "Qwen2 or Qwen3 computes equally.",
     "A Llama needs softmax attention, RoPE, RMS norms before attention and MLP, and an MLP with a gate: tn train --mlp "
     "swiglu --no-qk-norm --no-embed-norm, with or without --gain, --bias, --window. A GPT-2 needs --norm layer, --positions "
     "learned and an MLP without a gate instead. Export names any part that has no equivalent.",
@@ -162,7 +162,9 @@ static const char *obstacle(const tn_transformer_desc *d, bool gpt2)
         {d->attention_count > 0 || d->mlp_count > 0 || d->window_count > 0, "blocks that differ"},
         {d->attention != TN_ATTENTION_SOFTMAX, "attention other than softmax"},
         {d->bidirectional, "attention that is not causal"},
-        {d->qk_norm, "QK-norm (tn train --no-qk-norm is without)"},
+        {d->qk_norm && (gpt2 || d->qk_norm_eps != d->norm_eps),
+         "QK-norm that adds another eps than the other norms (tn train --no-qk-norm is without)"},
+        {d->qk_norm && (d->mlp_bias || d->mlp_out_bias), "QK-norm together with biases of MLPs"},
         {d->head_norm, "head norms"},
         {scaled, "a score scale of its own"},
         {d->d_qk != d->d_v, "heads whose values are longer or shorter than their queries"},
@@ -195,6 +197,11 @@ static const char *complete_desc(tn_transformer_desc *d)
     if (d->norm == TN_NORM_LAYER || d->positions == TN_POSITIONS_LEARNED) {
         d->norm_bias = d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = true;
         return "gpt2";
+    }
+    if (d->qk_norm) {
+        d->attn_bias = d->attn_out_bias = d->attn_bias || d->attn_out_bias;
+        d->qk_gain = true;
+        return "qwen3";
     }
     if (d->attn_bias && !d->attn_out_bias && !d->mlp_bias && !d->mlp_out_bias) return "qwen2";
     if (d->window) return "mistral";
@@ -256,8 +263,9 @@ static void print_llama(buffer *b, const tn_transformer_desc *d, const char *typ
     if (!strcmp(type, "llama"))
         buffer_print(b, "  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n", d->attn_bias ? "true" : "false",
                      d->mlp_bias ? "true" : "false");
+    if (!strcmp(type, "qwen3")) buffer_print(b, "  \"attention_bias\": %s,\n", d->attn_bias ? "true" : "false");
     if (!strcmp(type, "mistral")) print_key(b, "sliding_window", "%lld", d->window);
-    if (!strcmp(type, "qwen2")) {
+    if (!strncmp(type, "qwen", 4)) {
         buffer_print(b, "  \"use_sliding_window\": %s,\n", d->window ? "true" : "false");
         print_key(b, "sliding_window", "%lld", d->window ? d->window : d->context);
         print_key(b, "max_window_layers", "%lld", d->window ? 0 : d->layers);
@@ -268,7 +276,7 @@ static void print_config(buffer *b, const tn_transformer_desc *d, const char *ty
 {
     static const struct { const char *type, *name; } classes[] = {
         {"gpt2", "GPT2LMHeadModel"}, {"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"},
-        {"qwen2", "Qwen2ForCausalLM"}
+        {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}
     };
     const int64_t bos = tn_tokenizer_bos(m->tokenizer), eos = tn_tokenizer_eos(m->tokenizer);
     size_t        i;
