@@ -1144,6 +1144,45 @@ TN_API tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, c
                           tn_lstsq_result *out);
 TN_API void      tn_lstsq_destroy(tn_lstsq_result *r);   /* frees the tensors of the result */
 
+/* ---- polynomials fitted to samples --------------------------------------- >>polynomial
+   Least squares under the distribution of the samples, which may come in any number of parts: what is kept of them does not
+   grow. For what is no polynomial in a model, such as the activation of an MLP in the distribution of its inputs; docs/math.md
+   21.
+
+       tn_polynomial_fit fit;
+       tn_polynomial_fit_init(ctx, 4, -3, 3, &fit);
+       tn_polynomial_fit_add(&fit, n, x, y, NULL);
+       tn_polynomial_fit_read(&fit, 4, &p);                 ... tn_polynomial_value(&p, 0.5) */
+#define TN_POLYNOMIAL_MAX 16     /* highest degree */
+
+typedef struct tn_polynomial {
+    int    degree;
+    double centre, width;        /* p(x) = sum_k c[k] z^k,  z = (x - centre) / width: numbers of moderate size          */
+    double c[17];                /* [TN_POLYNOMIAL_MAX + 1], of which degree + 1 are used                                */
+    double rms;                  /* of a fit: the root of the weighted mean of (p(x) - y)^2 over its samples            */
+    double share;                /* 1 - rms^2 / weighted variance of y; NaN if y is constant                            */
+} tn_polynomial;
+
+typedef struct tn_polynomial_fit {
+    tn_ctx *ctx;
+    int     degree;              /* the highest that can be read                                                        */
+    double  low, high;           /* as given                                                                            */
+    int64_t samples;             /* so far, of a weight above 0                                                         */
+    double  r[324];              /* [TN_POLYNOMIAL_MAX + 2, the same]: the factor R of their QR decomposition           */
+} tn_polynomial_fit;
+
+/* Begins a fit of degrees 1 to `degree`, at most TN_POLYNOMIAL_MAX. low < high: the range of x, about; other x are possible,
+   but far outside of it accuracy is lost. */
+TN_API tn_status tn_polynomial_fit_init(tn_ctx *ctx, int degree, double low, double high, tn_polynomial_fit *fit);
+/* Adds n samples: x [n], y [n], weights [n] of at least 0, or NULL for ones. TN_ERR_NONFINITE names a sample that is not
+   finite, and nothing is added. */
+TN_API tn_status tn_polynomial_fit_add(tn_polynomial_fit *fit, int64_t n, const double *x, const double *y,
+                                       const double *weights);
+/* Computes the polynomial of a degree, 1 to fit->degree, with the least weighted sum of (p(x) - y)^2. Does not change the fit.
+   TN_ERR_ARG if fewer than degree + 1 different x have a weight. */
+TN_API tn_status tn_polynomial_fit_read(const tn_polynomial_fit *fit, int degree, tn_polynomial *out);
+TN_API double    tn_polynomial_value(const tn_polynomial *p, double x);     /* p(x), for any p with width != 0 */
+
 #ifndef TN_NO_ANALYSIS
 /* ---- eigenpairs of any square matrix ----------------------------------- >>eig-desc */
 typedef struct tn_eig_desc {
@@ -1569,7 +1608,8 @@ typedef enum tn_mlp_kind {
     TN_MLP_BILINEAR = 0,        /* no activation: P ((W x + b) * (V x + c)) + p, or desc.order factors */
     TN_MLP_RELU, TN_MLP_RELU2, TN_MLP_GELU, TN_MLP_SWISH,           /* one encoder          */
     TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU,          /* two: act(W x) * V x  */
-    TN_MLP_GELU_TANH            /* one: GPT-2's approximation of GELU by tanh, made of several ops */
+    TN_MLP_GELU_TANH,           /* one: GPT-2's approximation of GELU by tanh, made of several ops */
+    TN_MLP_GEGLU_TANH           /* two: the same with a gate, as in Gemma                             */
 } tn_mlp_kind;
 /* Default inits: TN_INIT_UNIFORM. With an order other than 2: TN_INIT_NORMAL, F with variance 1/in and P with 1/hidden, so
    that inputs of variance 1 give outputs of variance 1 at any order (docs/math.md 8). The constant one of an augmented
@@ -1685,6 +1725,7 @@ typedef struct tn_attention_desc {
     tn_rope_scaling rope_scaling;
     bool    qk_norm;            /* RMS-norm of each q and k, before the rotation                        */
     double  qk_norm_eps;        /* added to the mean square there; 0: 1e-6                              */
+    bool    qk_gain;            /* with qk_norm: gains after it, which all heads share (Qwen3)          */
     bool    head_norm;          /* RMS-norm of each head's output (differential: always)                */
     double  lambda_init;        /* of the differential kinds; 0: 0.8 - 0.6 exp(-0.3 depth)              */
     int64_t depth;              /* number of the block in its model, from 0                             */
@@ -1702,6 +1743,7 @@ typedef struct tn_attention {
     tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, initially normal with std 0.1; plain: [1], initially
                                    lambda_init; or NULL                                                 */
     tn_tensor *mix;             /* [2] m0, m1, initially 1/2; or NULL                                   */
+    tn_tensor *qk_gain;         /* [2s d_qk], in the order of qk, initially 1; or NULL                  */
 } tn_attention;
 /* Creates the parameters NAME.qk, NAME.v, NAME.o and, as far as the desc has them, the others of tn_attention. */
 TN_API tn_status   tn_attention_init(tn_params *params, const char *name, const tn_attention_desc *desc,
@@ -1868,6 +1910,12 @@ TN_API tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor
 /* Makes an operator from a bilinear layer (order <= TN_CP_MAX_ORDER). Biases and a residual are folded in and set
    `constant`. */
 TN_API tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *mlp);
+/* Makes an operator from a layer with another activation, which is replaced by polynomials: act[count], one for each hidden
+   unit, or with count 1 one for all, such as fits to the activation in the distribution of its inputs (>>polynomial).
+       y = P (p(W x + b) * (V x + c)) + p,  or without V:   sum_k P diag(c_k) (z * .. * z * 1 * .. * 1 * (V x + c)),
+   z = (W x + b - centre)/width. Its order is the highest degree, one more with V, at most TN_CP_MAX_ORDER; it has (degree + 1)
+   hidden terms, and `constant`: the one fills up lower powers. The activation that the layer's kind names is not used. */
+TN_API tn_cp *tn_cp_from_mlp_polynomial(tn_ctx *ctx, const tn_mlp *mlp, const tn_polynomial *act, int64_t count);
 TN_API tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *layer);      /* from a layer without rounding */
 TN_API tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *layer);    /* from its tensor, exactly      */
 /* Makes an operator from a full tensor t [out,n,m], exactly, in out n terms: term (o,i) is e_o, e_i, t[o,i,:]. They hold
@@ -2777,9 +2825,9 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);        /* fr
 /* ======================================================================
    >>io       safetensors, npy, idx
    A damaged file is an error that names the file, the byte (of a JSON file also line and column) and the reason, and that changes
-   nothing; so is a file of another format (a Git LFS pointer, HTML, zip, pickle, GGUF, HDF5, gzip), which is named. On POSIX a
-   pipe or a device is not opened for reading. Tensors that are read are owned; floats get the context's dtype, integers I32 if all of
-   them fit. A finite double that is too large for a float is an error, too.
+   nothing; so is a file of another format, which tn_foreign_format names. On POSIX a pipe or a device is not opened for
+   reading. Tensors that are read are owned; floats get the context's dtype, integers I32 if all of them fit. A finite double that
+   is too large for a float is an error, too.
    _load and _save take a path; _read and _write take any source or sink, in the same format.
    A save writes PATH.tn1.tmp and renames it to PATH once it is complete: a save that fails leaves the old file as it was,
    and removes the new one. Before the rename the data is synced to the disk, and after it the folder (fsync, on macOS
@@ -2826,6 +2874,11 @@ typedef struct tn_sink {
     const char *name;
     bool        no_sync;                /* of a path: faster, but not safe against a power cut  */
 } tn_sink;
+
+/* Says what a file is whose first bytes these are, and how it is converted, if it is of a format that is never read here: a Git
+   LFS pointer, a page of a server, a zip archive (of torch.save and numpy.savez), a pickle, GGUF, HDF5, or compressed. Returns
+   a constant string, or NULL. 128 bytes are enough. */
+TN_API const char *tn_foreign_format(const void *first, size_t bytes);
 
 #ifndef TN_NO_STDIO
 TN_API tn_source tn_source_path(const char *path);                                 /* reads a file            */
@@ -3094,6 +3147,7 @@ typedef struct tn_transformer_desc {
     int64_t window;
     bool    bidirectional;      /* queries also see later keys; default: keys up to their own position          */
     bool    qk_norm, head_norm;
+    bool    qk_gain;            /* with qk_norm                                                                 */
     double  qk_norm_eps;        /* 0: 1e-6. norm_eps below is that of the norms outside attention               */
     tn_row_scale row_scale;
     int64_t row_length;         /* 0: context                                                                   */
@@ -3307,9 +3361,11 @@ TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *d
 /* Writes config.json with every key of docs/language.md, defaults filled in. */
 TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
 /* Reads config.json: these keys, the required ones present, none unknown or twice, all in range. If "model_type" is "gpt2",
-   "llama", "mistral" or "qwen2", Hugging Face's keys are read: those that change what is computed are used, or are an error, as
-   quantization_config is. Others are ignored; a warning in the log names those that are not known to change nothing. On error
-   *desc does not change. */
+   "llama", "mistral", "qwen2", "qwen3" or "gemma", Hugging Face's keys are read: those that change what is computed are used,
+   or are an error, as quantization_config is. Others are ignored; a warning in the log names those that are not known
+   to change nothing. Without "model_type", and with a key "bilinear", the keys are those of the models of tn_name_map_modded, if
+   there is "n_embd", or of tn_name_map_bilinear; these need "vocab_size" added where they have no vocabulary. On error *desc does
+   not change. */
 TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_source source, tn_transformer_desc *desc);
 
 /* ---- weights of other programs ------------------------------------------ >>model-weights
@@ -3328,9 +3384,17 @@ typedef struct tn_name_map {
     int          part, parts;   /* the same for the parameter                                                   */
     bool         kv;            /* rows of heads; if the file has fewer, each is repeated (grouped queries)     */
     tn_head_rows rows;
+    double       scale, offset; /* the parameter is offset + scale * the file's number; scale 0: 1              */
+    bool         root_dim;      /* scale is also multiplied by sqrt(dim)                                        */
+    bool         spare;         /* the line is left out where the file lacks the tensor, or the model the parameter; or
+                                   where the first axis of the parameter is not `parts`, if that is not 0       */
 } tn_name_map;
 TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hugging Face's GPT-2, of *count lines */
-TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral and Qwen2             */
+TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral, Qwen2 and Qwen3      */
+TN_API const tn_name_map *tn_name_map_bilinear(int64_t *count); /* of github.com/tdooms/bilinear-decomposition      */
+/* For reading only, as several lines give one parameter, or one tensor several: */
+TN_API const tn_name_map *tn_name_map_gemma(int64_t *count);    /* of Gemma                                          */
+TN_API const tn_name_map *tn_name_map_modded(int64_t *count);   /* of github.com/loganriggs/modded-nanogpt          */
 /* Reads all parameters of a model from a safetensors file through a map; on error none is set (unless a device fails).
    Errors are a parameter that the map or the file lacks, a shape that does not match, and a tensor of the map that the
    file has but the model lacks (such as a bias). A file that has a tied parameter under both of its names must have the same
@@ -3574,7 +3638,8 @@ TN_API void        tn_circuit_sparsity_destroy(tn_circuit_sparsity *sparsity);  
 
    Learned positions are a source of their own, P@0. In the linear form each MLP is replaced by
    1/k P sum_e (product of the other encoders, frozen) * (F_e x + b_e), which is exact at its own input (for k = 2 half of
-   the Jacobian), so that a path passes each MLP once. docs/math.md 21 */
+   the Jacobian), so that a path passes each MLP once. With k > 2 the sum of a hidden unit is over those of its encoders that
+   read x, if any does, and k is their number: factors of the constant one alone take nothing. docs/math.md 21 */
 
 /* One block. T tokens, n = dim, h hidden units, k encoders (1 unless the MLP is bilinear). */
 typedef struct tn_circuit_frozen_block {
@@ -22929,6 +22994,134 @@ TNI_FN tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t coun
     return TN_OK;
 }
 
+/* ---- polynomials fitted to samples --------------------------------------- >>polynomial-impl
+   The rows sqrt(w) [T_0(z), .., T_d(z), y] of all samples have a QR decomposition whose factor R [d+2,d+2] is all that is kept:
+   a new row is rotated into it (Golub & Van Loan 2013, 5.1.8). Its leading columns give the fit of every degree up to d, and
+   the rest of the last column its error. Chebyshev polynomials on the range of the samples are far from dependent, where
+   powers are nearly so. docs/math.md 21 */
+
+enum { TNI_POLYNOMIAL_ROW = TN_POLYNOMIAL_MAX + 2 };         /* numbers of a row of R */
+
+tn_status tn_polynomial_fit_init(tn_ctx *ctx, int degree, double low, double high, tn_polynomial_fit *fit)
+{
+    if (!ctx || !fit) return tni_fail(ctx, TN_ERR_ARG, "polynomial_fit: %s is NULL", ctx ? "fit" : "ctx");
+    memset(fit, 0, sizeof *fit);
+    if (!tni_within(ctx, "polynomial_fit", "degree", degree, 1, TN_POLYNOMIAL_MAX)) return TN_ERR_ARG;
+    if (!(low < high) || !(high - low < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "polynomial_fit: the range is %g to %g, expected two finite numbers, the first of them "
+                        "smaller", low, high);
+    fit->ctx = ctx;
+    fit->degree = degree;
+    fit->low = low;
+    fit->high = high;
+    return TN_OK;
+}
+
+/* Rotates a row [n] into r, which is upper triangular. */
+static void tni_polynomial_rotate(int n, double *r, double *row)
+{
+    for (int k = 0; k < n; k++, r += TNI_POLYNOMIAL_ROW) {
+        const double length = row[k] != 0 ? hypot(r[k], row[k]) : 0;
+        if (length == 0) continue;
+        const double c = r[k] / length, s = row[k] / length;
+        for (int j = k; j < n; j++) {
+            const double t = r[j];
+            r[j] = c * t + s * row[j];
+            row[j] = c * row[j] - s * t;
+        }
+    }
+}
+
+tn_status tn_polynomial_fit_add(tn_polynomial_fit *fit, int64_t n, const double *x, const double *y, const double *weights)
+{
+    if (!fit || !fit->ctx) return TN_ERR_ARG;
+    const double centre = fit->low + (fit->high - fit->low) / 2, width = (fit->high - fit->low) / 2;
+    double       row[TNI_POLYNOMIAL_ROW];
+    if (n > 0 && (!x || !y)) return tni_fail(fit->ctx, TN_ERR_ARG, "polynomial_fit: %s is NULL", x ? "y" : "x");
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]) || !isfinite(y[i]) || (weights && (!isfinite(weights[i]) || weights[i] < 0)))
+            return tni_fail(fit->ctx, TN_ERR_NONFINITE, "polynomial_fit: sample %lld has x %g, y %g and weight %g, expected "
+                            "finite numbers and a weight of at least 0", (long long)i, x[i], y[i], weights ? weights[i] : 1);
+    for (int64_t i = 0; i < n; i++) {
+        const double root = weights ? sqrt(weights[i]) : 1, z = (x[i] - centre) / width;
+        if (root == 0) continue;
+        row[0] = root;
+        row[1] = root * z;
+        for (int k = 2; k <= fit->degree; k++) row[k] = 2 * z * row[k - 1] - row[k - 2];
+        row[fit->degree + 1] = root * y[i];
+        tni_polynomial_rotate(fit->degree + 2, fit->r, row);
+        fit->samples++;
+    }
+    return TN_OK;
+}
+
+/* The largest degree up to `degree` that the samples determine, -1 for none. Of a dependent column rounding
+   is left on the diagonal. */
+static int tni_polynomial_determined(const tn_polynomial_fit *fit, int degree)
+{
+    int k = 0;
+    for (; k <= degree; k++) {
+        double length = 0;
+        for (int i = 0; i <= k; i++) length = hypot(length, fit->r[i * TNI_POLYNOMIAL_ROW + k]);
+        if (!(fabs(fit->r[k * TNI_POLYNOMIAL_ROW + k]) > 1e-12 * length)) break;
+    }
+    return k - 1;
+}
+
+/* c[0..d] becomes the sum of c[k] T_k(z) in powers of z. */
+static void tni_polynomial_powers(int d, double *c)
+{
+    double t[3][TN_POLYNOMIAL_MAX + 1] = {{0}}, sum[TN_POLYNOMIAL_MAX + 1] = {0};
+    t[0][0] = 1;
+    for (int k = 0; k <= d; k++) {
+        double *now = t[k % 3], *before = t[(k + 2) % 3], *oldest = t[(k + 1) % 3];
+        for (int i = 0; k > 0 && i <= k; i++) now[i] = (i > 0 ? (k > 1 ? 2 : 1) * before[i - 1] : 0) - (k > 1 ? oldest[i] : 0);
+        for (int i = 0; i <= k; i++) sum[i] += c[k] * now[i];
+    }
+    memcpy(c, sum, sizeof sum);
+}
+
+tn_status tn_polynomial_fit_read(const tn_polynomial_fit *fit, int degree, tn_polynomial *out)
+{
+    if (out) memset(out, 0, sizeof *out);
+    if (!fit || !fit->ctx) return TN_ERR_ARG;
+    if (!out) return tni_fail(fit->ctx, TN_ERR_ARG, "polynomial_fit: out is NULL");
+    if (!tni_within(fit->ctx, "polynomial_fit", "degree", degree, 1, fit->degree)) return TN_ERR_ARG;
+    const int last = fit->degree + 1, determined = tni_polynomial_determined(fit, degree);
+    double    rest = 0, variance;
+    if (determined < degree)
+        return tni_fail(fit->ctx, TN_ERR_ARG, "polynomial_fit: %lld samples with a weight have %d different x, expected at least "
+                        "%d for degree %d", (long long)fit->samples, determined + 1, degree + 1, degree);
+    out->degree = degree;
+    out->centre = fit->low + (fit->high - fit->low) / 2;
+    out->width = (fit->high - fit->low) / 2;
+    for (int k = degree; k >= 0; k--) {
+        double c = fit->r[k * TNI_POLYNOMIAL_ROW + last];
+        for (int j = k + 1; j <= degree; j++) c -= fit->r[k * TNI_POLYNOMIAL_ROW + j] * out->c[j];
+        out->c[k] = c / fit->r[k * TNI_POLYNOMIAL_ROW + k];
+    }
+    tni_polynomial_powers(degree, out->c);
+    for (int k = degree + 1; k <= last; k++) rest = hypot(rest, fit->r[k * TNI_POLYNOMIAL_ROW + last]);
+    variance = rest;
+    for (int k = 1; k <= degree; k++) variance = hypot(variance, fit->r[k * TNI_POLYNOMIAL_ROW + last]);
+    out->rms = rest / fabs(fit->r[0]);                   /* whose square is the sum of the weights */
+    out->share = variance > 0 ? 1 - rest / variance * (rest / variance) : (double)NAN;
+    for (int k = 0; k <= degree; k++)
+        if (!isfinite(out->c[k]) || !isfinite(out->rms))
+            return tni_fail(fit->ctx, TN_ERR_NONFINITE, "polynomial_fit: coefficient %d is %g, with an error of %g, expected "
+                            "finite numbers", k, out->c[k], out->rms);
+    return TN_OK;
+}
+
+double tn_polynomial_value(const tn_polynomial *p, double x)
+{
+    if (!p) return (double)NAN;
+    const double z = (x - p->centre) / p->width;
+    double       y = p->c[p->degree];
+    for (int k = p->degree; k-- > 0;) y = y * z + p->c[k];
+    return y;
+}
+
 /* ---- symmetric eigenproblem --------------------------------------- >>eigh
    A = V^T diag(l) V, the rows of V are eigenvectors. Three steps:
    1. A = Q T Q^T, T tridiagonal, by reflections [GVL 8.3.1] [dsytrd].
@@ -27401,7 +27594,7 @@ typedef struct tni_point_name { char s[56]; } tni_point_name;
 #define TNI_MLP_LIST(X) /* tn_mlp_kind, name, encoders, tn_act */ \
     X(BILINEAR, "bilinear", 2, NONE) X(RELU, "relu", 1, RELU) X(RELU2, "relu2", 1, RELU2) X(GELU, "gelu", 1, GELU) \
     X(SWISH, "swish", 1, SWISH) X(GLU, "glu", 2, SIGMOID) X(REGLU, "reglu", 2, RELU) X(GEGLU, "geglu", 2, GELU) \
-    X(SWIGLU, "swiglu", 2, SWISH) X(GELU_TANH, "gelu_tanh", 1, NONE)
+    X(SWIGLU, "swiglu", 2, SWISH) X(GELU_TANH, "gelu_tanh", 1, NONE) X(GEGLU_TANH, "geglu_tanh", 2, NONE)
 #define TNI_KIND(kind, name, encoders, act) {name, encoders, TN_ACT_##act},
 static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kinds[] = { TNI_MLP_LIST(TNI_KIND) };
 #undef TNI_KIND
@@ -28316,13 +28509,23 @@ static tn_tensor *tni_gelu_tanh(tn_ctx *ctx, tn_tensor *x)
     return tn_mul(ctx, x, tn_activation(ctx, z, TN_ACT_SIGMOID));
 }
 
+/* The activation of a kind. */
+TNI_FN tn_tensor *tni_mlp_act(tn_ctx *ctx, tn_mlp_kind kind, tn_tensor *x)
+{
+    if (kind == TN_MLP_GELU_TANH || kind == TN_MLP_GEGLU_TANH) return tni_gelu_tanh(ctx, x);
+    return tn_activation(ctx, x, tni_mlp_kinds[kind].act);
+}
+
 /* From [.., W x | V x | ..] to [.., act(W x) * V x * ..]. */
 TNI_FN tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders, tn_tensor *y)
 {
-    if (kind == TN_MLP_GELU_TANH) return tni_gelu_tanh(ctx, y);
+    if (kind == TN_MLP_GEGLU_TANH) {
+        const int64_t h = y->shape[y->rank - 1] / 2;
+        return tn_mul(ctx, tni_gelu_tanh(ctx, tn_slice(y, -1, 0, h)), tn_slice(y, -1, h, 2 * h));
+    }
     if (encoders == 2) return tn_glu(ctx, y, tni_mlp_kinds[kind].act);
     if (kind == TN_MLP_BILINEAR) return encoders > 1 ? tn_prod_parts(ctx, y, encoders) : y;
-    return tn_activation(ctx, y, tni_mlp_kinds[kind].act);
+    return tni_mlp_act(ctx, kind, y);
 }
 
 /* The results of the encoders [B,T,e h], shown as [B,T,e,h] */
@@ -28536,6 +28739,8 @@ TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     if (d->rope_base != 0 && !tni_rope_number(ctx, "attention", "rope_base", d->rope_base)) return TN_ERR_ARG;
     if (!tni_rope_scaling_fits(ctx, "attention", &d->rope_scaling) || !tni_is_eps(ctx, d->qk_norm_eps, "attention"))
         return TN_ERR_ARG;
+    if (d->qk_gain && !d->qk_norm)
+        return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: qk_gain is true, expected false without qk_norm", TNI_NAMED(name));
     if (d->depth < 0)
         return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: depth is %lld, expected 0 or more", TNI_NAMED(name),
                         (long long)d->depth);
@@ -28589,6 +28794,8 @@ tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_
                 && (layer->vb = tni_layer_vector(ps, name, "v_b", width, tni_init_bias(in))) != NULL;
     if (whole && d.out_bias) whole = (layer->ob = tni_layer_vector(ps, name, "o_b", d.out, tni_init_bias(out))) != NULL;
     if (whole && tni_attention_kinds[d.kind].differential) whole = tni_attention_lambda(ps, name, layer);
+    if (whole && d.qk_gain)
+        whole = (layer->qk_gain = tni_attention_constant(ps, name, "qk_gain", shape[0] * d.d_qk, 1)) != NULL;
     if (whole && d.mix_values) whole = (layer->mix = tni_attention_constant(ps, name, "mix", 2, 0.5)) != NULL;
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
 }
@@ -28607,6 +28814,24 @@ TNI_FN tn_rope_desc tni_attention_rope(const tn_attention_desc *d, int64_t first
     return rope;
 }
 
+/* q or k [B,T,n,d_qk], whose row 0 is at position `first`: normed, times the gain, and rotated. gain: NULL, or d_qk numbers for
+   each of equal parts of n. */
+TNI_FN tn_tensor *tni_attention_turned(tn_ctx *ctx, const tn_attention_desc *d, tn_tensor *x, tn_tensor *gain, int64_t first,
+                                       bool norm)
+{
+    tn_rope_desc rope = tni_attention_rope(d, first, norm), alone = rope;
+    if (x && gain) {
+        const int64_t parts = gain->shape[0] / d->d_qk, n = x->shape[2];
+        alone.no_rotation = true;
+        if (norm) x = tn_rope(ctx, x, &alone);
+        x = x ? tn_reshape(x, 5, TNI_DIMS(x->shape[0], x->shape[1], parts, n / parts, d->d_qk)) : NULL;
+        x = tn_mul(ctx, x, tn_reshape(gain, 3, TNI_DIMS(parts, 1, d->d_qk)));
+        x = x ? tn_reshape(x, 4, TNI_DIMS(x->shape[0], x->shape[1], n, d->d_qk)) : NULL;
+        rope.norm = false;
+    }
+    return x ? tn_rope(ctx, x, &rope) : NULL;
+}
+
 /* All q and k of x, whose first row is at position `first`: [B,T,2s heads,d_qk], in one product. */
 TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
 {
@@ -28614,10 +28839,9 @@ TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
     const int64_t heads = layer->qk->shape[0] * d->heads;
     tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
     tn_tensor    *b = tn_reshape(layer->qkb, 1, TNI_DIMS(-1));
-    const tn_rope_desc rope = tni_attention_rope(d, first, d->qk_norm);
     if (!w || (layer->qkb && !b)) return NULL;
     x = tni_attention_split(tn_affine(ctx, x, w, b), heads, d->d_qk);
-    return x ? tn_rope(ctx, x, &rope) : NULL;
+    return tni_attention_turned(ctx, d, x, layer->qk_gain, first, d->qk_norm);
 }
 
 /* v [B,T,heads,d_v], with those of an earlier layer, if there is one, mixed in */
@@ -30803,6 +31027,15 @@ tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x)
 
 /* ---- made from layers and stacks, and made into layers -------------------- >>cp-layers */
 
+/* The operator with p as a term of its own, and the residual; cp is used up, and may be NULL. */
+static tn_cp *tni_cp_ended(tn_cp *cp, const tn_mlp *m)
+{
+    const tn_mlp_desc *d = &m->desc;
+    if (cp && m->pb) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb)));
+    if (cp && m->p && d->augmented) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_block_of(m->p, 0, d->out, d->hidden, 1)));
+    return cp && d->residual ? tni_cp_next(cp, tn_cp_residual(cp)) : cp;
+}
+
 /* The encoders, with the biases as their last columns where there are any; P, or I; then p as a term of its own. */
 static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
 {
@@ -30823,10 +31056,7 @@ static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
             s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, d->in, 1), b);
         }
     }
-    cp = tni_cp_done(cp, s);
-    if (cp && m->pb) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb)));
-    if (cp && m->p && d->augmented) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_block_of(m->p, 0, d->out, d->hidden, 1)));
-    return cp;
+    return tni_cp_ended(tni_cp_done(cp, s), m);
 }
 
 #ifndef TN_NO_ANALYSIS
@@ -30864,8 +31094,80 @@ tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
     if (m->w->shape[0] > TN_CP_MAX_ORDER)
         return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer has %lld encoders, expected at most %d (TN_CP_MAX_ORDER)",
                         (long long)m->w->shape[0], TN_CP_MAX_ORDER), (tn_cp *)NULL;
-    tn_cp *cp = tni_cp_from_encoders(m);
-    return cp && m->desc.residual ? tni_cp_next(cp, tn_cp_residual(cp)) : cp;
+    return tni_cp_from_encoders(m);
+}
+
+/* The polynomials' highest degree, at least 1; 0: they or the layer cannot be used. */
+static int tni_polynomial_degree(tn_ctx *ctx, const tn_mlp *m, const tn_polynomial *act, int64_t count)
+{
+    const int most = m->w->shape[0] == 2 ? TN_CP_MAX_ORDER - 1 : TN_CP_MAX_ORDER;
+    int       degree = 1;
+    if (m->desc.kind == TN_MLP_BILINEAR)
+        return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp_polynomial: the layer's kind is bilinear, expected one with an activation: "
+                        "tn_cp_from_mlp takes it as it is"), 0;
+    if (!act || (count != 1 && count != m->desc.hidden))
+        return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp_polynomial: act is %s and count %lld, expected 1 or %lld polynomials, the "
+                        "layer's hidden units", act ? "given" : "NULL", (long long)count, (long long)m->desc.hidden), 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (act[i].degree < 0 || act[i].degree > most)
+            return tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp_polynomial: polynomial %lld has degree %d, expected 0 to %d, the "
+                            "highest for a layer of kind %s (TN_CP_MAX_ORDER is %d)", (long long)i, act[i].degree, most,
+                            tn_mlp_kind_name(m->desc.kind), TN_CP_MAX_ORDER), 0;
+        degree = act[i].degree > degree ? act[i].degree : degree;
+        for (int k = 0; k <= act[i].degree; k++)
+            if (!isfinite(act[i].c[k]) || !isfinite(act[i].centre) || !isfinite(1 / act[i].width))
+                return tni_fail(ctx, TN_ERR_NONFINITE, "cp_from_mlp_polynomial: polynomial %lld has coefficient %g, centre %g "
+                                "and width %g, expected finite numbers, and a width other than 0", (long long)i, act[i].c[k],
+                                act[i].centre, act[i].width), 0;
+    }
+    return degree;
+}
+
+/* Term (k,i) is c_k of unit i times the k-th power of its z: k factors are z, the last one is V's where there is a V, and the
+   others are the one. */
+static tn_cp *tni_cp_of_powers(tn_ctx *ctx, const tn_mlp *m, const tn_polynomial *act, bool one, int degree)
+{
+    const tn_mlp_desc *d = &m->desc;
+    const int64_t h = d->hidden, n = d->in + 1, terms = (degree + 1) * h, row = m->w->shape[2];
+    const int     order = degree + (int)m->w->shape[0] - 1;
+    int64_t       in[TN_CP_MAX_ORDER];
+    tni_scratch   s = tni_scratch_begin(ctx, "cp_from_mlp_polynomial");
+    for (int k = 0; k < order; k++) in[k] = n;
+    tn_cp  *cp = tni_cp_make(ctx, order, d->out, terms, in, true);
+    double *w = cp ? tni_take_numbers(&s, m->w) : NULL, *b = w && m->b ? tni_take_numbers(&s, m->b) : NULL;
+    double *p = w && m->p ? tni_take_numbers(&s, m->p) : NULL;
+    double *f = tni_take_f64(&s, terms, n), *q = tni_take_f64(&s, d->out, terms);
+    tn_status status = !w || !f || !q || (m->b && !b) || (m->p && !p) ? TN_ERR_MEMORY : TN_OK;
+    for (int slot = 0; slot < order && status == TN_OK; slot++) {
+        for (int64_t t = 0; t < terms; t++) {
+            const int64_t        i = t % h, e = slot < degree ? 0 : 1;
+            const tn_polynomial *z = &act[one ? 0 : i];
+            const double         by = e ? 1 : z->width;
+            double              *to = f + t * n;
+            memset(to, 0, (size_t)n * sizeof *to);
+            to[d->in] = 1;
+            if (!e && slot >= t / h) continue;
+            for (int64_t j = 0; j < row; j++) to[j] = w[(e * h + i) * row + j] / by;
+            if (row < n) to[d->in] = m->b ? b[e * h + i] / by : 0;
+            if (!e) to[d->in] -= z->centre / by;
+        }
+        status = tn_write(cp->f[slot], TN_F64, f, terms * n);
+    }
+    for (int64_t o = 0; o < d->out && status == TN_OK; o++)
+        for (int64_t t = 0; t < terms; t++) {
+            const int64_t i = t % h, k = t / h, z = one ? 0 : i;
+            q[o * terms + t] = (k <= act[z].degree ? act[z].c[k] : 0) * (m->p ? p[o * m->p->shape[1] + i] : o == i);
+        }
+    if (status == TN_OK) status = tn_write(cp->p, TN_F64, q, d->out * terms);
+    status = tni_scratch_end(&s, status);
+    return cp ? tni_cp_done(cp, status) : NULL;
+}
+
+tn_cp *tn_cp_from_mlp_polynomial(tn_ctx *ctx, const tn_mlp *m, const tn_polynomial *act, int64_t count)
+{
+    if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp_polynomial", "mlp")) return NULL;
+    const int degree = tni_polynomial_degree(ctx, m, act, count);
+    return degree ? tni_cp_ended(tni_cp_of_powers(ctx, m, act, count == 1, degree), m) : NULL;
 }
 
 /* F_0 = [W 1] or [A B 1]   F_1 = [V c] */
@@ -33870,7 +34172,7 @@ tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_te
         last = z;
     } else {
         m = tn_slice(z, -1, 0, (e - 1) * h);
-        if (m) m = d->kind == TN_MLP_BILINEAR ? tn_prod_parts(ctx, m, e - 1) : tn_activation(ctx, m, tni_mlp_kinds[d->kind].act);
+        if (m) m = d->kind == TN_MLP_BILINEAR ? tn_prod_parts(ctx, m, e - 1) : tni_mlp_act(ctx, d->kind, m);
         last = m ? tn_slice(z, -1, (e - 1) * h, e * h) : NULL;
         last = last ? tn_copy(ctx, last) : NULL;
     }
@@ -39598,25 +39900,55 @@ TNI_FN const char *tni_reason(const char *otherwise)
 
 /* ---- bytes in ----------------------------------------------------------- >>io-reader */
 
-/* What a file is whose first bytes are those of another format than any that is read here, or NULL. A safetensors file may
-   begin with any length below 2^32, and then '{'. */
-static const char *tni_other_format(const tni_reader *r)
+/* Of a zip archive, by the name of its first entry: torch.save puts NAME/data.pkl first, numpy.savez an array. */
+static const char *tni_zip_format(const char *head, size_t bytes)
+{
+    const size_t length = bytes > 30 ? (unsigned char)head[26] | (size_t)(unsigned char)head[27] << 8 : 0;
+    char         name[64];
+    if (length < 4 || length >= sizeof name || length > bytes - 30) return "a zip archive, expected what it holds";
+    memcpy(name, head + 30, length);
+    name[length] = 0;
+    if (strcmp(name + length - 4, ".npy") == 0) return "a zip archive of numpy.savez: in Python, numpy.save writes one array";
+    if (strcmp(name + length - 4, ".pkl") != 0 && !strstr(name, "/.")) return "a zip archive, expected what it holds";
+    return "a zip archive of torch.save: in Python, safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW_FILE) "
+           "converts it";
+}
+
+const char *tn_foreign_format(const void *first, size_t bytes)
 {
     static const struct { const char *begin, *is; } known[] = {
         {"version https://git-lfs", "a Git LFS pointer, not the file itself: run git lfs pull"},
-        {"<!DOC", "an HTML page"}, {"<!doc", "an HTML page"}, {"<html", "an HTML page"},
-        {"GGUF", "a GGUF file"}, {"PK\3\4", "a zip archive, as of torch.save and numpy.savez"},
-        {"\x89HDF", "an HDF5 file"}, {"\x1F\x8B\x08", "compressed, expected the result of gunzip"}
+        {"<!doc", "an HTML page"}, {"<html", "an HTML page"}, {"<head", "an HTML page"}, {"<?xml", "an XML page"},
+        {"entry not found", "the answer of a server that had no such file"}, {"access to model", "the answer of a server that "
+         "refused the file: request access to the model"},
+        {"gguf", "a GGUF file, expected the safetensors that it was made of"},
+        {"\x89hdf", "an HDF5 file: in Python, h5py reads it and safetensors.numpy.save_file writes its arrays"},
+        {"\x1F\x8B\x08", "compressed, expected the result of gunzip"}, {"\xFD" "7zxz", "compressed, expected the result of unxz"},
+        {"\x28\xB5\x2F\xFD", "compressed, expected the result of unzstd"}, {"bzh", "compressed, expected the result of bunzip2"}
     };
-    char   head[24];
-    size_t n = r->bytes < sizeof head ? (size_t)r->bytes : sizeof head;
-    memset(head, 0, sizeof head);
-    if (n == 0 || !r->fetch(r->user, 0, head, n)) return NULL;
-    if (memcmp(head + 4, "\0\0\0\0{", 5) == 0) return NULL;
-    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-        if (strncmp(head, known[k].begin, strlen(known[k].begin)) == 0) return known[k].is;
-    if (head[0] == '\x80' && head[1] >= 2 && head[1] <= 5 && head[2] != 0) return "a Python pickle, which is never run";
+    const char *head = (const char *)first;
+    size_t      from = bytes >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0, n;
+    if (bytes >= 9 && memcmp(head + 4, "\0\0\0\0{", 5) == 0) return NULL;        /* the beginning of safetensors */
+    if (bytes >= 4 && memcmp(head, "PK\3\4", 4) == 0) return tni_zip_format(head, bytes);
+    if (bytes >= 3 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5 && head[2] != 0)
+        return "a Python pickle, which is never run: in PyTorch, safetensors.torch.save_file writes weights";
+    while (from < bytes && head[from] && strchr(" \t\r\n", head[from])) from++;
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+        for (n = 0; known[k].begin[n] && n < bytes - from; n++) {
+            const char c = head[from + n];
+            if ((c >= 'A' && c <= 'Z' ? c + 32 : c) != known[k].begin[n]) break;
+        }
+        if (!known[k].begin[n]) return known[k].is;
+    }
     return NULL;
+}
+
+/* What a file is instead of any that is read here, or NULL. */
+static const char *tni_other_format(const tni_reader *r)
+{
+    char         head[128];
+    const size_t n = r->bytes < sizeof head ? (size_t)r->bytes : sizeof head;
+    return n > 0 && r->fetch(r->user, 0, head, n) ? tn_foreign_format(head, n) : NULL;
 }
 
 /* The line and the column of a byte of a text, both from 1. The text is read again, as strings were decoded in place. */
@@ -42629,6 +42961,9 @@ enum { TNI_IS_OTHER = 1, TNI_IS_LETTER = 2, TNI_IS_NUMBER = 4, TNI_IS_SPACE = 8 
 /* Unicode 16.0.0 */
 #define TNI_CATEGORY_RUNS 1610
 
+/* Unicode 9.0.0 */
+#define TNI_NFC_PARTS 1058
+
 typedef struct tni_categories {
     uint32_t run[TNI_CATEGORY_RUNS];                         /* its first character times 4, plus the category */
     uint8_t  ascii[128];                                     /* the same of ASCII, as bits                     */
@@ -42663,6 +42998,8 @@ typedef struct tni_bpe {
     tni_map  ranks;                     /* two ids, left << 32 | right, to the rank of their merge + 1         */
     tni_list merges;                    /* tni_bpe_merge, by rank                                              */
     tni_list alone;                     /* bool of each id: merging the bytes of its name gives this token     */
+    bool     is_nfc;                    /* text becomes NFC first, see >>text-nfc                              */
+    tni_map  nfc;                       /* pairs, parts and classes                                            */
     tni_list layout;                    /* the file as JSON without spaces; for vocab a byte 1, for merges 2   */
 } tni_bpe;
 typedef struct tni_bpe_merge { int32_t left, right, id; } tni_bpe_merge;
@@ -42685,6 +43022,9 @@ struct tn_tokenizer {
     tni_letters letters;
     tni_categories categories;
 };
+
+/* Text in NFC: byte i comes from byte from[i] of the text; from[bytes] is its end. */
+typedef struct tni_nfc { char *text; size_t bytes, *from, size; void *all; } tni_nfc;
 
 typedef struct tni_encoding { int32_t *ids; tn_span *spans; int64_t n, max; } tni_encoding;
 
@@ -42820,6 +43160,63 @@ static const char *const tni_category_runs[] = {
     "8p8uD"
 };
 
+/* ---- canonical composition: generated by tools/unicode_tables.py -------- >>nfc-table */
+static const char *const tni_nfc_table[] = {
+    "gSiEgwBDACDACDACDAKDAEGE6BDEtCDACDACDAMDIPDACDACDAMGKJDCFDACDACDACDAKJMPDACDACDAMDINJQBDACDACDACDAKDAEGE6BDEtCDACDAC",
+    "DAMDIPDACDACDAMGKJDCFDACDACDACDAKJMPDACDACDAMDINGAODvDHDgCAD-BEDgCAD-BkCDgCAD7BtCDgCAD-BCDgCAD-BKDgCAD-BKDgCAD9BADgCA",
+    "J9BPDgCAD-BEDgCAD-BCDgCAD-BiCDgCAD-B3BDgCAD7BTDgCAD-BIDgCAD-BCDgCAD-BgCDgCAD9BpCDgCAJ9BCDgCAD-BCDgCAD-BEDgCAD-BkCDgCA",
+    "D-BhCMCJDgCAD9BqCDgCAG9BrCDgCAD-BsCDgCAD-B1BDgCAP7BVDgCAD-BsCDgCAD-B1BDgCAM9BPDgCAD-BEDgCAD-BKDgCAJ5BTDgCAD-BsCDgCA",
+    "D-B1BDgCAD9BVDgCAD-BCDgCAD-BqCDgCAD-B1BDgCAD9B2BDgCAD-B1BDgCAJ9BRDgCAD-BCDgCAD-BEDgCAD-BIDgCAD-BCDgCAD-B6BDgCAD7BrC",
+    "DgCAD7BADgCAD-BMDCNDgCAD-BMDgCAD-BKDgCAmD1CeDgCAqBzBADgCA3CnDdDgCADvBADgCADzBADgCADzBADgCADuGPDgCAD-BFDgCAD-BWDgCAD-BX",
+    "DgCAGvDIDgCADkUADCADhWADgCAJ9JQDgCAD3BADgCAD3B4BDgCAD2XnCDCADnDQD2NADviBAMlCVDgCAJxBBDgCADuFCDgCAD9BADgCADbADgCADtLc",
+    "DgCAD-BEDgCAD3BDDgCAD-BEDgCAD3BDDgCAD-BEDgCADzBDDgCAD-BEDgCAD5BDDgCAD-BEDgCAD5BDDgCAD-BEDgCADjCqBDgCAD9BADgCAJ3CzBDgCA",
+    "VtCJDgCAD3BgCDgCADiHlCDgCADhCADgCADrKGDgCAD+bFDCADrdADgCApZuoBFCIkBEVFyE9EgB7nBV6GADyuBAFztBD8tBADEADEAGMAGMADIADiCA",
+    "uChDODYADYNDIADEADEADkBAuCjBODYADLNDMADIAPSADAOkEmEPDAQGDNMZOPoBNDDBDWMhBVAgDgCAlCFLDAQGDNMmCOP3BNDDBDWMoCiDSDCA+G9FR",
+    "DgCAqBrCADgCAD-BEDgCAJ1BDDgCAJmKEDCADlMADgCAD9BADgCAJ9BHDgCAD-BIDgCADzBADgCAJ0KADCAD3LADgCADzCHDgCAD-BIDgCAD-BGDgCA",
+    "D3BFDgCAJ3BADgCA7b4d20BDACDiCADhCCDmCBuO2IAGnBAzBiBAi4BslBwuBYQAJGAtD7BAECAECAEKAEKAECAESAEIAkKwJkIDAyBxBrC1BECAHaA",
+    "9HmIgIKMAqDjCAECAEKAKeA+V4R0RJAvBDAyBxBrC1BECAlFgH2JiFoDxBDCADByB0LgI+HoLyH+HVOADACGAnBDImB9L4HyGDCADByBqNmJmHGAKDGJ",
+    "DFqBwhByWwdfUAQKAQKAQKAoB1BDfiDlEHAEEiEYHCAcjEA3BiCuDfUAQKAQKAQKAoB1BDnKqJyHglIguFuwFGEAGEAGEAGEAMIA7DyCAGEAJEADCAGGA",
+    "3hChwN-gMDgCAD9B7BDgCAD-B4BDgCAD-BcDgCADqG-CDgCADlKMDgCAD-B4BDgCAD-BcDgCAD-BTDgCAD-BMDgCAD8K5CDCADBCDCAD7M4CDgCAD-BG",
+    "DgCADmczCDCADleCDgCAD9BFDgCAD9BGDgCAD-B4BDgCAD-B1BDgCAD-B+BDgCAD-BODgCAD9BEDgCADsG9CDgCADnKADgCAD-BkCDgCAD-BcDgCAD9Bb",
+    "DgCAD08O9BDCAD1+O6CDgCAD-BHDgCAD9B3CDgCAD-BMDgCAD-B4BDgCAD9B3BDgCAD-B4BDgCAD-BcDgCAD-BHDgCADuG3CDgCAD-BODgCADuFPDCADBC",
+    "DCAD5PADgCAD-BMDgCAD7BADgCAD-B4BDgCADw+O9BDCADxgP6CDgCAD9BzCDgCAD-B4BDgCADuO3BDCADKADCADiwOADCAD9gPADgCAD-B4BDgCAD-Bc",
+    "DgCAD-BHDgCAD9BRDgCAD-BYDgCAD-BFDgCADmP3CDCADCODCADpRJDgCAD-BgCDgCAD9BlCDgCAD-BCDgCAD-BODgCAD-BBDgCAD-B4BDgCAD9B3BDgCA",
+    "D-BCDgCAD9BBDgCAD9BJDgCAD-BiCDgCAD-BcDgCADjBADYxCDGEDEAGsQFP7T4BDgCAD-BzBDgCADiGPDgCAD-BBDgCAD-BSDgCAD-BLDgCAD87OBDCA",
+    "D95OBDCADBBDCADBSDCADBLDCAD65OGDCAD3lP6BDgCAD-BzBDgCAD-BLDgCADqGDDgCAD-BBDgCAD-BSDgCAD-BLDgCAD88OBDCAD-mPODgCAD-B0B",
+    "DgCADzBADgCAD-BzBDgCADqGPDgCAD-BBDgCAD-BSDgCAD-BLDgCADw9OBDCAD5yOBDCADBBDCADBSDCADBLDCADBgCDCAD3UADgCAD-BzBDgCAD0TPDCA",
+    "DBBDCADBSDCADBLDCADBgCDCADtVlCDgCAD-BmCDgCAD-BzBDgCAD-BLDgCAVwzBgBDACD+0NnBDCADBCDCADBiEDCAD-2N9CDACDu3NnBDCADBCDCA",
+    "DBiEDCADn1N9CDACD21NnBDCADBCDCAJ33NkBDACDm4NnBDCADBCDCAJj2NkBDACDy2NnBDCADBCDCADBiEDCADz4N9CDACDi5NnBDCADBCDCADBiEDCA",
+    "D-2N9CDACDu3NnBDCADBCDCADBiEDCADv5N9CDACD+5NnBDCADBCDCADBiEDCADz3N9CDACDi4NnBDCADBCDCAJj6NkBDACDy6NnBDCADBCDCAJn4NkB",
+    "DACD24NnBDCADBCDCADBiEDCAG36N7CGo7NnBGACGAiED-4N9CDACDu5NnBDCADBCDCADBiEDCADv7N9CDACD+7NnBDCADBCDCADBiEDCADv7NjEFJDSA",
+    "FPDUAFRDWAFTDgBAFaDNAFQDHAFKJkzNqEDCADCADCADCADCADCADCADCADCADCADCADCADCADCADCADiBADCADCADCADCADCADCADCADCADCADCADCA",
+    "DCADCADCADCADiDADCADCADCADCADCADCADCADCADCADCADCADCADCADCADCAD77N9DDADD+7NiED97NADJAGKFDqgOGDpiO9DDADDAHFVDWqEIwCJhxBF",
+    "D4sPGD57NADRAGSFD+gOGDhjOpEFZDeAFbDcqEDwiOpEDACDAiEDrgO3DDADDiBHFzDJyCkEDiBADhD3DDADDAHFdGonOADACDAiEDxjO3DDADDMHF1B",
+    "DiBmBDACDI8CDMADrC3DDADDAHFtBDmBoBDxvBnBF6tBFpyBJ4xPqEDl7NADKAGJFD6iOGDtlOpEFlBD6BAFzBD0BqEFpvBL80PFCxbzlOO71BF0H",
+    "tK2sQZDEA5BEA9C4DADIADDA-EiDAPKAJGAoCwBAGEAxCuBAJOAJEAGGAlC1gRAGoiRAhBnBADhhRADEADsiRADCAJaADCAJGADCAVGADCAJOADCAJGA",
+    "DCApD2BADMADCADEAzE9CADCADoBADCAVgCADCADCADCA2Fm1GFC34F3yCAwiE82Ci2WGEAGEAGEAGEAGEAGEAGEAGEAGEAGEAGEAJGAGEAGEAVOADAC",
+    "GGBDACGGBDACGGBDACGGBDAClCpDBeuFAqBcAGEAGEAGEAGEAGEAGEAGEAGEAGEAGEAGEAJGAGEAGEAVOADACGGBDACGGBDACGGBDACGGBDAClCpDBJyEA",
+    "DCADCADCAMWA+y3EnyVpuVHyBGiBRUEACEg26DBEACEx36DVEACEAIECAECAECAECAECAECAHEAECAECAECAECAHEAHEAECAHEAECAHEAECAECAECAECA",
+    "EpBFEHMEUAESAk-PqrlE2vlEGEAtBUApM4I6GDCA0yBqhBuhBDAyBtiBkXmWDATGAa0X+PkPDCAq3sE859Cs79CECAEOSEACEACEACEACmI0FZECAECS",
+    "ECAEBCECAgYUmHAAoHAD8GAAoHAA4GAE8GABqGAD8GABqGAK8GAEBAD8GAHmHAAwHAAmHAC8GACmHAB8GBCmHAD8GAAmHAAoHAB8GAAmHAApHABqHAApH",
+    "ABqHAApHAMmHzIEmHpIA8GADmHAA8GACmHAA+GAA8GAFmHAF8GABmHAA8GABmHAA+GAAkHAAmHAAKAALAAMAANAAOAAPAAQAARAASABTAAUAAVAAWBAX",
+    "BAYAAZBAmHAA8GBASoCHmHAAeAAfAAgBwBAbAAcAAdAAeAAfAAgBAAhBAAiBABmHAB8GAEmHAA8GABmHAA8GQAjBlDGmHCDmHAA8GAAmHCBmHBA8GABmH",
+    "AA8GjBAkBeAmHAA8GABmHAA8GABmHAC8GAAmHAB8GAAmHAA8GACmHAA8GAAmHAA8GAAmHAA8GAAmHAA8GABmHgFGmHAA8GAAmHiBDmHBImHBCmHBEmH",
+    "rBC8G4DNmHBA8GABmHAA8GABmHAA8GACmHAC8GAAbAAcAAdACmHAA8GABmHAB8GAEmH8BAHQAJDAmHAA8GABmHnDAHQAJuDAHQAJuDAHQAJuDAHQAJ-DAJ",
+    "-DAJHA0CAA7ClDAHQAJ-DAJ8DAJtDBnDAAJNDrDsDB2DOD6DsCB8GbA8GBA8GBA4G3BAhEAAiEBAkEFDiECAiEBBmHAAJBBmH+BA8GwDAHBBJyCA8G",
+    "vWCmH0dAJfAJ9EAJKAmHrGAkHvEA+GAAmHAA8G7GAmHAA8GnCAJUHmHCA8GwBEmHAF8GABmHAA8G2DAHPAJmBAmHAA8GAGmH2BBJ6BAHLBJjCAH4ECmH",
+    "BABAE8GABmHAD8GAAmHBGBEA8GGAmHDBmHmGBmHAA8GAGmHAA8GABmHAAqHAA2GAA8GAAqGAkBmHFAmHAApHAA8GAAmHAA8GwWBmHABBADmHACBABmH",
+    "EAmHDBBAAmHAA8GAAmHABBAD8GAAmH+-CCmHtEAJgDfmHqRA6GAAkHAAoHAA+GABgHpDBI0udAmHEJmHgBBmHwCBmH0IAJ9FAJbRmH5BC8GlBAJ-CAHMAJ",
+    "vHAmHBBmHAA8GCBmHFBmHBAmH0BAJ2HAJw5TAahYGmHAG8GABmHteA8GiHA8G1EEmHy0BA8GBAmHoBAmHAABAA8GEAJlFAmHAA8G-qBAJ4BAJ5BAJAAH",
+    "lCCmHwBBJ+BAHsCAJJAHqDAJAAHyFAHAAJxCAHQAJYGmHDEmHtGAJDAH7DAJAAH7HAJAAH+DAJ2DAJAAHzDAJzoBAJw1TEB7BGmHnrUABmmFB4GACBDAiH",
+    "AE4GIH8GCEmHAB8GeDmH0ECmH7tDGmHBQmHCGmHBBmHBEmHllCG8GtDFmHAAH"
+};
+
+TNI_COLD_FN const char *const *tni_nfc_rows(size_t *count)
+{
+    *count = sizeof tni_nfc_table / sizeof *tni_nfc_table;
+    return tni_nfc_table;
+}
+
 TNI_COLD_FN const char *const *tni_category_rows(size_t *count)
 {
     *count = sizeof tni_category_runs / sizeof *tni_category_runs;
@@ -42838,7 +43235,7 @@ TNI_COLD_FN const char *const *tni_category_rows(size_t *count)
    Runs of code points with one class and one rule, made by tools/unicode_tables.py, which explains how they are written. */
 enum { TNI_LETTER_SIGN = 0, TNI_LETTER_WORD, TNI_LETTER_SPACE, TNI_LETTER_ALONE, TNI_LETTER_GONE };
 
-static uint32_t tni_letter_number(const char **at)
+TNI_COLD_FN uint32_t tni_letter_number(const char **at)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
     uint32_t n = 0, digit, shift = 0;
@@ -42850,7 +43247,7 @@ static uint32_t tni_letter_number(const char **at)
     return n;
 }
 
-static int32_t tni_letter_signed(const char **at)
+TNI_COLD_FN int32_t tni_letter_signed(const char **at)
 {
     uint32_t n = tni_letter_number(at);
     return n & 1 ? -(int32_t)(n >> 1) - 1 : (int32_t)(n >> 1);
@@ -43087,6 +43484,154 @@ TNI_COLD_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size
     return tni_trie_value(t, node);
 }
 
+/* ---- NFC ---------------------------------------------------------------- >>text-nfc
+   Canonical composition, the normalizer of some tokenizers: characters become their parts, marks are sorted by class, and pairs
+   become one character where nothing of the same or a higher class is between them. Unicode Standard Annex 15. Text in which
+   nothing can change, as nearly all is, is not copied. */
+enum { TNI_NFC_CLASS = 1, TNI_NFC_FIRST, TNI_NFC_LAST, TNI_NFC_JOINS, TNI_NFC_MARKS = 1024 };
+
+/* c from 0x110000 on: a byte that is no character */
+typedef struct tni_nfc_char { size_t begin; uint32_t c, class_of; } tni_nfc_char;
+
+/* One table has the class and the first and last part of characters, which joins its left neighbour, and pairs (below 2^56). */
+static uint32_t tni_nfc_get(const tn_tokenizer *t, int what, uint32_t c)
+{
+    return tni_map_get(&t->bpe.nfc, (uint64_t)(unsigned)what << 56 | c);
+}
+
+static bool tni_nfc_put(tn_tokenizer *t, int what, uint32_t c, uint32_t value)
+{
+    return tni_map_put(t->owned.ctx, &t->bpe.nfc, (uint64_t)(unsigned)what << 56 | c, value);
+}
+
+static uint32_t tni_nfc_pair(const tn_tokenizer *t, uint32_t a, uint32_t b)
+{
+    if (a - 0x1100 < 19 && b - 0x1161 < 21) return 0xAC00 + ((a - 0x1100) * 21 + b - 0x1161) * 28;      /* Hangul */
+    if (a - 0xAC00 < 11172 && (a - 0xAC00) % 28 == 0 && b - 0x11A8 < 27) return a + b - 0x11A7;
+    return tni_map_get(&t->bpe.nfc, (uint64_t)a << 32 | b);
+}
+
+TNI_COLD_FN bool tni_nfc_unpack(tn_tokenizer *t)
+{
+    size_t   rows, k = 0;
+    uint32_t c = 0, a = 0, b = 0;
+    bool     ok = true;
+    const char *const *row = tni_nfc_rows(&rows);
+    for (size_t i = 0; i < rows; i++)
+        for (const char *at = row[i]; *at && ok; k++) {
+            const uint32_t n = tni_letter_number(&at);
+            if (k == TNI_NFC_PARTS) c = 0;
+            if (k >= TNI_NFC_PARTS) {
+                const uint32_t last = (c += n) + tni_letter_number(&at), kind = tni_letter_number(&at);
+                for (; c <= last && ok; c++) ok = tni_nfc_put(t, TNI_NFC_CLASS, c, kind);
+                continue;
+            }
+            c += n / 3;
+            a += (uint32_t)tni_letter_signed(&at);
+            ok = tni_nfc_put(t, TNI_NFC_FIRST, c, a);
+            if (n % 3 == 2) continue;                       /* one character */
+            b += (uint32_t)tni_letter_signed(&at);
+            ok = ok && tni_nfc_put(t, TNI_NFC_LAST, c, b);
+            if (n % 3 == 0)
+                ok = ok && tni_map_put(t->owned.ctx, &t->bpe.nfc, (uint64_t)a << 32 | b, c)
+                  && tni_nfc_put(t, TNI_NFC_JOINS, b, 1);
+        }
+    return ok;
+}
+
+/* Sets *needed if NFC may change the text; false: an error. CJK compatibility ideographs have no place in the table; twelve of
+   their block are whole. */
+TNI_FN bool tni_nfc_look(const tn_tokenizer *t, const char *text, size_t at, size_t end, bool *needed)
+{
+    static const char whole[] = "\x0E\x0F\x11\x13\x14\x1F!#$'()";
+    size_t            n;
+    for (*needed = false; at < end; at += n) {
+        n = 1;
+        if ((unsigned char)text[at] < 0xCC) continue;       /* below U+0300, where nothing changes */
+        const uint32_t c = tni_utf8_get(text + at, end - at, &n), a = tni_nfc_get(t, TNI_NFC_FIRST, c);
+        *needed = *needed || (a && tni_nfc_pair(t, a, tni_nfc_get(t, TNI_NFC_LAST, c)) != c) || tni_nfc_get(t, TNI_NFC_CLASS, c)
+               || tni_nfc_get(t, TNI_NFC_JOINS, c) || c - 0x1161 < 21 || c - 0x11A8 < 27;
+        if ((c - 0x2F800 < 0x21E || c - 0xF900 < 0x16E || c - 0xFA70 < 0x6A)
+            && (c >> 8 != 0xFA || !memchr(whole, (int)(c & 255), 12)))
+            return tni_fail(t->owned.ctx, TN_ERR_DATA, "encode: byte %zu: a CJK compatibility ideograph, which the tokenizer's "
+                            "NFC changes, expected none: unicodedata.normalize(\"NFC\", text) of Python replaces it", at), false;
+    }
+    return true;
+}
+
+/* Adds the parts of a character; marks are sorted. *run: the number of marks at the end so far, of which too many are false. */
+static bool tni_nfc_add(const tn_tokenizer *t, tni_nfc_char *out, size_t *count, size_t *run, uint32_t c, size_t begin)
+{
+    uint32_t tail[8], a;
+    int      left = 0;
+    for (; left < 7 && (a = tni_nfc_get(t, TNI_NFC_FIRST, c)) != 0; c = a)
+        if ((tail[left] = tni_nfc_get(t, TNI_NFC_LAST, c)) != 0) left++;
+    for (;; c = tail[--left]) {
+        const uint32_t kind = tni_nfc_get(t, TNI_NFC_CLASS, c);
+        size_t         i = (*count)++;
+        *run = kind ? *run + 1 : 0;
+        out[i].begin = begin;
+        for (; kind && i > 0 && out[i - 1].class_of > kind; i--) out[i].c = out[i - 1].c, out[i].class_of = out[i - 1].class_of;
+        out[i].c = c;
+        out[i].class_of = kind;
+        if (left == 0 || *run > TNI_NFC_MARKS) return *run <= TNI_NFC_MARKS;
+    }
+}
+
+/* Joins pairs in place; returns the new number. */
+static size_t tni_nfc_compose(const tn_tokenizer *t, tni_nfc_char *w, size_t n)
+{
+    size_t   out = 0, starter = SIZE_MAX;
+    uint32_t last = 0;                  /* class of what is between, + 1; 0: nothing is */
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t both = starter != SIZE_MAX && last <= w[i].class_of ? tni_nfc_pair(t, w[starter].c, w[i].c) : 0;
+        if (both) { w[starter].c = both; continue; }
+        if (w[i].class_of == 0) starter = out;
+        last = w[i].class_of ? w[i].class_of + 1 : 0;
+        w[out++] = w[i];
+    }
+    return out;
+}
+
+TNI_FN void tni_nfc_end(const tn_tokenizer *t, tni_nfc *f)
+{
+    t->owned.ctx->desc.allocator.release(f->all, f->size, t->owned.ctx->desc.allocator.user);
+}
+
+/* The text in NFC, and where each of its bytes comes from. Its memory is one block: characters, places, text; a byte has at most
+   2 parts of 4 bytes. The context may be shared: no counts. */
+TNI_FN bool tni_nfc_begin(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_nfc *f)
+{
+    const size_t room = end - at + 1;
+    tn_ctx      *ctx = t->owned.ctx;
+    size_t       n, i, count = 0, run = 0;
+    memset(f, 0, sizeof *f);
+    if (!tni_mul_size(room, 2 * sizeof(tni_nfc_char) + 8 * (sizeof(size_t) + 1), &f->size)
+        || !(f->all = ctx->desc.allocator.alloc(f->size, ctx->desc.allocator.user)))
+        return tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes in NFC", end - at), false;
+    tni_nfc_char *w = (tni_nfc_char *)f->all;
+    f->from = (size_t *)(void *)(w + 2 * room);
+    f->text = (char *)(f->from + 8 * room);
+    for (i = at; i < end; i += n) {
+        uint32_t c = tni_utf8_get(text + i, end - i, &n);
+        if (c == 0xFFFD && !(n == 3 && memcmp(text + i, "\xEF\xBF\xBD", 3) == 0)) n = 1, c = 0x110000 | (unsigned char)text[i];
+        if (tni_nfc_add(t, w, &count, &run, c, i)) continue;
+        tni_nfc_end(t, f);
+        return tni_fail(ctx, TN_ERR_DATA, "encode: byte %zu: more than %d marks follow each other, expected fewer for NFC", i,
+                        (int)TNI_NFC_MARKS), false;
+    }
+    count = tni_nfc_compose(t, w, count);
+    for (i = 0; i < count; i++) {
+        char *utf8 = f->text + f->bytes;
+        n = 1;
+        if (w[i].c < 0x110000) n = tni_utf8_put(utf8, w[i].c);
+        else *utf8 = (char)(w[i].c & 255);
+        while (n-- > 0) f->from[f->bytes++] = w[i].begin;
+    }
+    f->from[f->bytes] = end;
+    return true;
+}
+
 /* ---- the tokenizer ------------------------------------------------------ >>text-tokenizer */
 
 static void tni_tokenizer_destroy(tni_owned *owned)
@@ -43102,6 +43647,7 @@ static void tni_tokenizer_destroy(tni_owned *owned)
     tni_list_free(ctx, &t->bpe.merges);
     tni_list_free(ctx, &t->bpe.alone);
     tni_list_free(ctx, &t->bpe.layout);
+    tni_map_free(ctx, &t->bpe.nfc);
     tni_object_free(owned, sizeof *t);
 }
 
@@ -43493,14 +44039,39 @@ static bool tni_bpe_encode_plain(const tn_tokenizer *t, const char *text, size_t
     return true;
 }
 
-/* First the added tokens of the text as it is, then, in what is left, those of the normalised text, which is the same. */
+TNI_FN bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, tni_encoding *e);
+
+/* Text between the added tokens that are looked for first. */
+static bool tni_bpe_encode_rest(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_encoding *e)
+{
+    return t->bpe.late ? tni_bpe_encode(t, text, at, end, TNI_ADDED_LATE, e) : tni_bpe_encode_plain(t, text, at, end, e);
+}
+
+/* The same, which becomes NFC first if the tokenizer has that. */
+static bool tni_bpe_encode_normal(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_encoding *e)
+{
+    const int64_t first = e->n;
+    tni_nfc       f;
+    bool          needed = false;
+    if (t->bpe.is_nfc && !tni_nfc_look(t, text, at, end, &needed)) return false;
+    if (!needed) return tni_bpe_encode_rest(t, text, at, end, e);
+    if (!tni_nfc_begin(t, text, at, end, &f)) return false;
+    const bool whole = tni_bpe_encode_rest(t, f.text, 0, f.bytes, e);
+    for (int64_t k = first; e->spans && k < e->n && k < e->max; k++) {
+        e->spans[k].begin = f.from[e->spans[k].begin];
+        e->spans[k].end = f.from[e->spans[k].end];
+    }
+    tni_nfc_end(t, &f);
+    return whole;
+}
+
+/* First the added tokens of the text as it is, then, in what is left, those of the normalised text. */
 TNI_FN bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, tni_encoding *e)
 {
     while (at < end) {
         int64_t id = -1;
         size_t  bytes = 0, stop = tni_special_next(t, text, at, end, late, &id, &bytes);
-        bool    whole = stop == at || (late == 0 && t->bpe.late ? tni_bpe_encode(t, text, at, stop, TNI_ADDED_LATE, e)
-                                                                 : tni_bpe_encode_plain(t, text, at, stop, e));
+        bool    whole = stop == at || (late == 0 ? tni_bpe_encode_normal : tni_bpe_encode_plain)(t, text, at, stop, e);
         if (!whole) return false;
         if (stop < end) tni_encode_put(e, id, stop, stop + bytes);
         at = stop + bytes;
@@ -43961,7 +44532,10 @@ static bool tni_tokens_bpe_kind(tni_json *j, const tni_value *root, tn_tokenizer
     if (!tni_tokens_unused(j, root)) return false;
     if (v && v->kind != TNI_JSON_NULL) {
         s = tni_json_string(j, v, "type");
-        return tni_tokens_fail(j, v, "normalizer: type is %s, expected null for BPE", s ? tni_quote(s).s : "missing");
+        if (!s || strcmp(s, "NFC"))
+            return tni_tokens_fail(j, v, "normalizer: type is %s, expected NFC or null for BPE", s ? tni_quote(s).s : "missing");
+        t->bpe.is_nfc = true;
+        if (!tni_nfc_unpack(t)) return false;
     }
     if (!tni_tokens_bpe_words(j, root, t)) return false;
     if (!tni_tokens_type(j, tni_json_get(j, root, "decoder"), "decoder", "ByteLevel")) return false;
@@ -45053,6 +45627,7 @@ TNI_COLD_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, 
     a.rope_base = d->rope_base;
     a.rope_scaling = d->rope_scaling;
     a.qk_norm = d->qk_norm;
+    a.qk_gain = d->qk_gain;
     a.qk_norm_eps = d->qk_norm_eps;
     a.row_scale = d->row_scale;
     a.row_length = d->row_length;
@@ -45167,6 +45742,7 @@ static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, i
     if (d->mlp_bias) *rest += k * d->hidden;
     if (d->mlp_out_bias) *rest += d->dim;
     if (d->x0_residual) *rest += 2;
+    if (d->qk_gain) *rest += 2 * tni_attention_kinds[d->attention].sets * d->d_qk;
 }
 
 /* For one head and one query. Linear form: reading the state and adding to it take F d_v multiply-adds each. */
@@ -46308,6 +46884,7 @@ typedef struct tni_key {
 #define TNI_NOT(name, field)                 {name, TNI_KEY_NOT, false, TNI_FIELD(field), 0, 1, NULL, 0, 0}
 #define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words, 0, 0}
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL, 0, 0}
+#define TNI_SEEN(name)                       {name, TNI_KEY_BOOL, false, 0, 0, 0, 1, NULL, 0, 0}    /* for tni_config_yes */
 #define TNI_ONE(name)                        {name, TNI_KEY_REAL, false, 0, 0, 1, 1, NULL, 0, 0}
 #define TNI_CYCLE(field) \
     offsetof(tn_transformer_desc, field##_cycle), offsetof(tn_transformer_desc, field##_count)
@@ -46348,7 +46925,7 @@ static const tni_key tni_config_keys[] = {
     TNI_CHOICES("attention", attention, tni_attn_words), TNI_CHOICE("form", form, tni_form_words),
     TNI_INT("d_qk", false, d_qk, 1), TNI_INT("d_v", false, d_v, 1), TNI_INTS("window", window, 0),
     TNI_FLAG("not_causal", bidirectional), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
-    TNI_NUMBER("qk_norm_eps", qk_norm_eps, 0),
+    TNI_NUMBER("qk_norm_eps", qk_norm_eps, 0), TNI_FLAG("qk_gain", qk_gain),
     TNI_CHOICE("row_scale", row_scale, tni_row_words), TNI_INT("row_length", false, row_length, 1),
     TNI_NUMBER("score_scale", score_scale, 0), TNI_NUMBER("lambda_init", lambda_init, 0), TNI_FLAG("attn_bias", attn_bias),
     TNI_FLAG("attn_out_bias", attn_out_bias), TNI_CHOICE("positions", positions, tni_position_words),
@@ -46371,7 +46948,8 @@ static const tni_choice tni_gpt2_acts[] = {
 };
 static const tni_choice tni_llama_acts[] = {
     {"silu", TN_MLP_SWIGLU}, {"swish", TN_MLP_SWIGLU}, {"gelu", TN_MLP_GEGLU}, {"relu", TN_MLP_REGLU},
-    {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {NULL, 0}
+    {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {"gelu_pytorch_tanh", TN_MLP_GEGLU_TANH},
+    {"gelu_new", TN_MLP_GEGLU_TANH}, {NULL, 0}
 };
 static const tni_key tni_gpt2_keys[] = {
     TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
@@ -46385,13 +46963,30 @@ static const tni_key tni_rope_keys[] = {                /* of "rope_scaling", an
     TNI_NUMBER("low_freq_factor", rope_scaling.low, 0), TNI_NUMBER("high_freq_factor", rope_scaling.high, 0),
     TNI_NUMBER("original_max_position_embeddings", rope_scaling.context, 1)
 };
-static const tni_key tni_llama_keys[] = {
-    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("num_hidden_layers", true, layers, 1),
-    TNI_INT("num_attention_heads", true, heads, 1), TNI_INT("max_position_embeddings", true, context, 1),
-    TNI_INT("hidden_size", true, dim, 1), TNI_INT("intermediate_size", true, hidden, 1), TNI_INT("head_dim", false, d_qk, 1),
-    TNI_CHOICE("hidden_act", mlp, tni_llama_acts), TNI_NUMBER("rms_norm_eps", norm_eps, 0),
-    TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_FLAG("tie_word_embeddings", tied),
-    TNI_FLAG("attention_bias", attn_bias), TNI_FLAG("mlp_bias", mlp_bias), TNI_MUST("is_causal", true)
+#define TNI_LLAMA_KEYS(acts) \
+    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("num_hidden_layers", true, layers, 1), \
+    TNI_INT("num_attention_heads", true, heads, 1), TNI_INT("max_position_embeddings", true, context, 1), \
+    TNI_INT("hidden_size", true, dim, 1), TNI_INT("intermediate_size", true, hidden, 1), TNI_INT("head_dim", false, d_qk, 1), \
+    TNI_CHOICE("hidden_act", mlp, acts), TNI_NUMBER("rms_norm_eps", norm_eps, 0), \
+    TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_FLAG("tie_word_embeddings", tied), \
+    TNI_FLAG("attention_bias", attn_bias), TNI_MUST("is_causal", true)
+static const tni_key tni_llama_keys[] = { TNI_LLAMA_KEYS(tni_llama_acts), TNI_FLAG("mlp_bias", mlp_bias) };
+/* The first configs of Gemma say gelu and mean its tanh form. */
+static const tni_choice tni_gemma_acts[] = {{"gelu_pytorch_tanh", TN_MLP_GEGLU_TANH}, {"gelu", TN_MLP_GEGLU_TANH}, {NULL, 0}};
+static const tni_key tni_gemma_keys[] = {
+    TNI_LLAMA_KEYS(tni_gemma_acts), TNI_CHOICE("hidden_activation", mlp, tni_gemma_acts)
+};
+#undef TNI_LLAMA_KEYS
+/* Of the transformers of github.com/tdooms/bilinear-decomposition, and of github.com/loganriggs/modded-nanogpt. */
+static const tni_key tni_bilinear_keys[] = {
+    TNI_INT("vocab_size", false, vocab, 1), TNI_INT("n_vocab", false, vocab, 1), TNI_INT("n_layer", true, layers, 1),
+    TNI_INT("n_head", true, heads, 1), TNI_INT("n_ctx", true, context, 1), TNI_INT("d_model", true, dim, 1),
+    TNI_INT("d_hidden", true, hidden, 1), TNI_NOT("normalization", no_norm), TNI_FLAG("bias", mlp_bias), TNI_SEEN("bilinear")
+};
+static const tni_key tni_modded_keys[] = {
+    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
+    TNI_INT("n_embd", true, dim, 1), TNI_INT("expansion_factor", false, hidden, 1), TNI_SEEN("bilinear"), TNI_SEEN("gated"),
+    TNI_SEEN("squared_mlp"), TNI_SEEN("squared_attn"), TNI_SEEN("bilinear_attn")
 };
 #define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
 
@@ -46498,7 +47093,7 @@ static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_k
     if (!yes && v->kind != TNI_JSON_FALSE) return tni_key_fail(j, v, k, "true or false");
     if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
         return tni_key_fail(j, v, k, yes ? "false: no other value is supported" : "true: no other value is supported");
-    if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
+    if (k->kind == TNI_KEY_BOOL && k->bytes > 0) memcpy(at, &yes, sizeof yes);
     if (k->kind == TNI_KEY_NOT) memcpy(at, &no, sizeof no);
     return TN_OK;
 }
@@ -46511,7 +47106,8 @@ static bool tni_key_is_idle(const char *name, bool windows)
         "*_pdrop", "initializer_range", "summary_*", "output_*", "return_dict*", "_*", "id2label", "label2id", "num_labels",
         "task_specific_params", "problem_type", "tokenizer_class", "pretraining_tp", "n_ctx", "reorder_and_upcast_attn",
         "rope_scaling", "rope_parameters", "rope_type", "type", "num_key_value_heads", "is_decoder", "name_or_path",
-        "gradient_checkpointing", "keys_to_ignore_at_inference", "chunk_size_feed_forward",
+        "gradient_checkpointing", "keys_to_ignore_at_inference", "chunk_size_feed_forward", "tokenizer", "repo", "step",
+        "cache_implementation", "gate", "modifier", "noise",
         "sliding_window", "use_sliding_window", "max_window_layers", "layer_types"          /* the last four: of windows */
     };
     const size_t count = sizeof idle / sizeof *idle - (windows ? 0 : 4), length = strlen(name);
@@ -46653,26 +47249,108 @@ static tn_status tni_config_window(tni_json *j, const tni_value *root, bool mist
     return TN_OK;
 }
 
-typedef enum tni_relative { TNI_LLAMA, TNI_MISTRAL, TNI_QWEN2 } tni_relative;
+typedef enum tni_relative { TNI_LLAMA, TNI_MISTRAL, TNI_QWEN2, TNI_QWEN3 } tni_relative;
 
 static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relative which, tn_transformer_desc *d)
 {
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
+    if (which == TNI_QWEN3) d->d_qk = 128;
     tni_config_unread(j, root, "", TNI_KEYS(tni_llama_keys), which != TNI_LLAMA);
     tn_status s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
     if (s == TN_OK && which != TNI_LLAMA) {
-        if (d->attn_bias || d->mlp_bias)
+        if ((d->attn_bias && which != TNI_QWEN3) || d->mlp_bias)
             tni_log(j->file.ctx, TN_LOG_WARN, "%s: attention_bias and mlp_bias are read for llama only", j->file.name.s);
-        d->attn_bias = d->mlp_bias = false;             /* not read by these models */
+        d->attn_bias = d->attn_bias && which == TNI_QWEN3;
+        d->mlp_bias = false;                            /* not read by these models */
         s = tni_config_window(j, root, which == TNI_MISTRAL, d);
     }
     d->d_v = d->d_qk;                                       /* head_dim is both */
     d->attn_out_bias = d->attn_bias;
     d->mlp_out_bias = d->mlp_bias;
     if (which == TNI_QWEN2) d->attn_bias = true;            /* of q, k and v only */
+    d->qk_norm = d->qk_gain = which == TNI_QWEN3;
+    d->qk_norm_eps = d->norm_eps;
+    return s;
+}
+
+/* The embedding is multiplied by sqrt(dim) as it is read, so that it is not tied to the unembedding. */
+static tn_status tni_config_gemma(tni_json *j, const tni_value *root, tn_transformer_desc *d)
+{
+    d->mlp = TN_MLP_GEGLU_TANH;
+    d->norm_eps = 1e-6;
+    d->d_qk = 256;
+    tni_config_unread(j, root, "", TNI_KEYS(tni_gemma_keys), false);
+    tn_status s = tni_config_take(j, root, TNI_KEYS(tni_gemma_keys), false, d);
+    if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
+    if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
+    d->d_v = d->d_qk;
+    d->attn_out_bias = d->attn_bias;
+    d->tied = false;
+    return s;
+}
+
+static bool tni_config_yes(tni_json *j, const tni_value *root, const char *key)
+{
+    return tni_json_is(tni_json_get(j, root, key), TNI_JSON_TRUE);
+}
+
+/* The models of Pearce, Dooms et al. 2024. The first ones say n_vocab and have gains; later ones scale attention by depth, and
+   leave the vocabulary to the tokenizer. A gate is the function of the first encoder, and true is "relu". */
+static tn_status tni_config_bilinear(tni_json *j, const tni_value *root, tn_transformer_desc *d)
+{
+    static const char *const gates[] = {"relu", "silu", "gelu"};
+    static const tn_mlp_kind kinds[2][4] = {{TN_MLP_RELU, TN_MLP_SWISH, TN_MLP_GELU, TN_MLP_BILINEAR},
+                                            {TN_MLP_REGLU, TN_MLP_SWIGLU, TN_MLP_GEGLU, TN_MLP_BILINEAR}};
+    const tni_value *gate = tni_json_get(j, root, "gate");
+    const char      *word = tni_json_is(gate, TNI_JSON_STRING) ? j->scan.text + gate->string : "";
+    const bool       first = tni_json_get(j, root, "n_vocab") != NULL;
+    tn_status        s = tni_config_take(j, root, TNI_KEYS(tni_bilinear_keys), false, d);
+    const bool       pair = tni_config_yes(j, root, "bilinear");
+    int              k = 0;
+    while (k < 3 && strcmp(word, gates[k]) && !(k == 0 && tni_json_is(gate, TNI_JSON_TRUE))) k++;
+    if (s == TN_OK && k == 3 && gate && gate->kind > TNI_JSON_FALSE)
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, gate->at, "gate is %s, expected null, relu, silu or gelu",
+                            *word ? tni_quote(word).s : "not a word");
+    if (s == TN_OK && d->vocab == 0)
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "missing key vocab_size, the number of the embedding's rows");
+    tni_config_unread(j, root, "", TNI_KEYS(tni_bilinear_keys), false);
+    d->mlp = kinds[pair][k];
+    if (k == 3 && !pair) d->mlp_order = 1;                  /* a linear map */
+    d->mlp_out_bias = d->mlp_bias;
+    d->norm_eps = 1e-8;
+    d->no_norm_gain = !first;
+    d->attn_scale = first ? 1 : TN_SCALE_DEPTH;
+    return s;
+}
+
+/* The names that the config has for what modded-nanoGPT (K. Jordan et al. 2024) has too, and for tensor networks. Its norms add
+   the eps of float to the mean square. */
+static tn_status tni_config_modded(tni_json *j, const tni_value *root, tn_transformer_desc *d)
+{
+    tn_status  s = tni_config_take(j, root, TNI_KEYS(tni_modded_keys), false, d);
+    const bool pair = tni_config_yes(j, root, "bilinear"), gated = tni_config_yes(j, root, "gated");
+    const bool squared = tni_config_yes(j, root, "squared_attn"), sets = tni_config_yes(j, root, "bilinear_attn");
+    tni_config_unread(j, root, "", TNI_KEYS(tni_modded_keys), false);
+    if (!pair || d->hidden == 0) d->hidden = 4;
+    if (s == TN_OK && d->hidden > INT32_MAX / d->dim)
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "expansion_factor times n_embd is above 2^31 - 1");
+    d->hidden *= d->dim;
+    d->mlp = pair ? gated ? TN_MLP_SWIGLU : TN_MLP_BILINEAR
+           : tni_config_yes(j, root, "squared_mlp") ? TN_MLP_BILINEAR : TN_MLP_RELU2;
+    d->attention = sets ? squared ? TN_ATTENTION_BILINEAR : TN_ATTENTION_DIFFERENTIAL_PLAIN
+                        : squared ? TN_ATTENTION_SQUARED : TN_ATTENTION_SOFTMAX;
+    if (sets && !squared) {                                 /* scores over d, and heads of whole width */
+        d->d_qk = d->dim / tni_max(d->heads, 1);
+        d->score_scale = 1 / (double)tni_max(d->d_qk, 1);
+        d->lambda_init = 0.8;
+    }
+    d->context = 1024;
+    d->norm_eps = d->qk_norm_eps = 1.1920928955078125e-07;
+    d->softcap = 30;
+    d->no_norm_gain = d->embed_norm = d->qk_norm = d->x0_residual = d->value_residual = d->mlp_out_bias = true;
     return s;
 }
 
@@ -46700,9 +47378,13 @@ static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
     if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, TNI_LLAMA, d);
     if (strcmp(name, "mistral") == 0) return tni_config_llama(j, root, TNI_MISTRAL, d);
     if (strcmp(name, "qwen2") == 0) return tni_config_llama(j, root, TNI_QWEN2, d);
+    if (strcmp(name, "qwen3") == 0) return tni_config_llama(j, root, TNI_QWEN3, d);
+    if (strcmp(name, "gemma") == 0) return tni_config_gemma(j, root, d);
+    if ((!type || !*name) && tni_json_get(j, root, "bilinear"))
+        return tni_json_get(j, root, "n_embd") ? tni_config_modded(j, root, d) : tni_config_bilinear(j, root, d);
     if (!type || strcmp(name, "tensornet") == 0) return tni_config_own(j, root, d);
     return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, expected tensornet, gpt2, llama, "
-                           "mistral or qwen2",
+                           "mistral, qwen2, qwen3 or gemma",
                            type->kind == TNI_JSON_STRING ? tni_quote(name).s : "not a string");
 }
 
@@ -46789,12 +47471,12 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     return tni_writer_close(&w);
 }
 
-/* ---- weights of other libraries, by a map of names ---------------------- >>model-weights-impl */
+/* ---- maps of names ------------------------------------------------------ >>model-maps */
 
 const tn_name_map *tn_name_map_gpt2(int64_t *count)
 {
 #define TNI_MAP(file, param, transpose, fp, fps, p, ps) \
-    {"transformer." file "|" file, param, transpose, fp, fps, p, ps, false, TN_HEAD_ROWS_PLAIN}
+    {"transformer." file "|" file, param, transpose, fp, fps, p, ps, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false}
     static const tn_name_map map[] = {
         TNI_MAP("wte.weight", "embed.w", false, 0, 0, 0, 0),
         TNI_MAP("wpe.weight", "position.w", false, 0, 0, 0, 0),
@@ -46816,7 +47498,7 @@ const tn_name_map *tn_name_map_gpt2(int64_t *count)
         TNI_MAP("h.{l}.mlp.c_proj.bias", "blocks.{l}.mlp.pb", false, 0, 0, 0, 0),
         TNI_MAP("ln_f.weight", "norm.gain", false, 0, 0, 0, 0),
         TNI_MAP("ln_f.bias", "norm.bias", false, 0, 0, 0, 0),
-        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN}
+        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false}
     };
 #undef TNI_MAP
     if (count) *count = (int64_t)(sizeof map / sizeof *map);
@@ -46826,7 +47508,7 @@ const tn_name_map *tn_name_map_gpt2(int64_t *count)
 const tn_name_map *tn_name_map_llama(int64_t *count)
 {
 #define TNI_MAP(file, param, p, ps, kv) \
-    {"model." file "|" file, param, false, 0, 0, p, ps, kv, TN_HEAD_ROWS_PLAIN}
+    {"model." file "|" file, param, false, 0, 0, p, ps, kv, TN_HEAD_ROWS_PLAIN, 0, 0, false, false}
     static const tn_name_map map[] = {
         TNI_MAP("embed_tokens.weight", "embed.w", 0, 0, false),
         TNI_MAP("layers.{l}.input_layernorm.weight", "blocks.{l}.norm1.gain", 0, 0, false),
@@ -46834,6 +47516,8 @@ const tn_name_map *tn_name_map_llama(int64_t *count)
         TNI_MAP("layers.{l}.self_attn.k_proj.weight", "blocks.{l}.attn.qk", 1, 2, true),
         TNI_MAP("layers.{l}.self_attn.v_proj.weight", "blocks.{l}.attn.v", 0, 0, true),
         TNI_MAP("layers.{l}.self_attn.o_proj.weight", "blocks.{l}.attn.o", 0, 0, false),
+        TNI_MAP("layers.{l}.self_attn.q_norm.weight", "blocks.{l}.attn.qk_gain", 0, 2, false),
+        TNI_MAP("layers.{l}.self_attn.k_norm.weight", "blocks.{l}.attn.qk_gain", 1, 2, false),
         TNI_MAP("layers.{l}.self_attn.q_proj.bias", "blocks.{l}.attn.qk_b", 0, 2, false),
         TNI_MAP("layers.{l}.self_attn.k_proj.bias", "blocks.{l}.attn.qk_b", 1, 2, true),
         TNI_MAP("layers.{l}.self_attn.v_proj.bias", "blocks.{l}.attn.v_b", 0, 0, true),
@@ -46846,12 +47530,100 @@ const tn_name_map *tn_name_map_llama(int64_t *count)
         TNI_MAP("layers.{l}.mlp.down_proj.weight", "blocks.{l}.mlp.p", 0, 0, false),
         TNI_MAP("layers.{l}.mlp.down_proj.bias", "blocks.{l}.mlp.pb", 0, 0, false),
         TNI_MAP("norm.weight", "norm.gain", 0, 0, false),
-        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN}
+        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false}
     };
 #undef TNI_MAP
     if (count) *count = (int64_t)(sizeof map / sizeof *map);
     return map;
 }
+
+const tn_name_map *tn_name_map_gemma(int64_t *count)
+{
+#define TNI_LINE(file, param, p, ps, kv, offset, root) \
+    {"model." file "|" file, param, false, 0, 0, p, ps, kv, TN_HEAD_ROWS_PLAIN, 0, offset, root, false}
+#define TNI_MAP(file, param, p, ps, kv) TNI_LINE("layers.{l}." file, "blocks.{l}." param, p, ps, kv, 0, false)
+#define TNI_GAIN(file, param)           TNI_LINE("layers.{l}." file, "blocks.{l}." param, 0, 0, false, 1, false)
+    static const tn_name_map map[] = {
+        TNI_LINE("embed_tokens.weight", "embed.w", 0, 0, false, 0, true),
+        TNI_GAIN("input_layernorm.weight", "norm1.gain"), TNI_GAIN("post_attention_layernorm.weight", "norm2.gain"),
+        TNI_MAP("self_attn.q_proj.weight", "attn.qk", 0, 2, false), TNI_MAP("self_attn.k_proj.weight", "attn.qk", 1, 2, true),
+        TNI_MAP("self_attn.v_proj.weight", "attn.v", 0, 0, true), TNI_MAP("self_attn.o_proj.weight", "attn.o", 0, 0, false),
+        TNI_MAP("self_attn.q_proj.bias", "attn.qk_b", 0, 2, false), TNI_MAP("self_attn.k_proj.bias", "attn.qk_b", 1, 2, true),
+        TNI_MAP("self_attn.v_proj.bias", "attn.v_b", 0, 0, true), TNI_MAP("self_attn.o_proj.bias", "attn.o_b", 0, 0, false),
+        TNI_MAP("mlp.gate_proj.weight", "mlp.w", 0, 2, false), TNI_MAP("mlp.up_proj.weight", "mlp.w", 1, 2, false),
+        TNI_MAP("mlp.down_proj.weight", "mlp.p", 0, 0, false),
+        TNI_LINE("norm.weight", "norm.gain", 0, 0, false, 1, false),
+        {"lm_head.weight|model.embed_tokens.weight|embed_tokens.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN,
+         0, 0, false, false}
+    };
+#undef TNI_LINE
+#undef TNI_MAP
+#undef TNI_GAIN
+    if (count) *count = (int64_t)(sizeof map / sizeof *map);
+    return map;
+}
+
+const tn_name_map *tn_name_map_bilinear(int64_t *count)
+{
+#define TNI_MAP(file, param, fp, fps, p, ps) \
+    {"transformer." file, param, false, fp, fps, p, ps, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false}
+    static const tn_name_map map[] = {
+        TNI_MAP("wte.weight", "embed.w", 0, 0, 0, 0),
+        TNI_MAP("h.{l}.n1.norm.weight", "blocks.{l}.norm1.gain", 0, 0, 0, 0),
+        TNI_MAP("h.{l}.attn.qkv.weight", "blocks.{l}.attn.qk", 0, 3, 0, 2),
+        TNI_MAP("h.{l}.attn.qkv.weight", "blocks.{l}.attn.qk", 1, 3, 1, 2),
+        TNI_MAP("h.{l}.attn.qkv.weight", "blocks.{l}.attn.v", 2, 3, 0, 0),
+        TNI_MAP("h.{l}.attn.o.weight", "blocks.{l}.attn.o", 0, 0, 0, 0),
+        TNI_MAP("h.{l}.n2.norm.weight", "blocks.{l}.norm2.gain", 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.w.weight", "blocks.{l}.mlp.w", 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.w.bias", "blocks.{l}.mlp.b", 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.p.weight|transformer.h.{l}.mlp.o.weight", "blocks.{l}.mlp.p", 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.p.bias|transformer.h.{l}.mlp.o.bias", "blocks.{l}.mlp.pb", 0, 0, 0, 0),
+        TNI_MAP("n_f.norm.weight", "norm.gain", 0, 0, 0, 0),
+        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false}
+    };
+#undef TNI_MAP
+    if (count) *count = (int64_t)(sizeof map / sizeof *map);
+    return map;
+}
+
+/* RoPE rotates the other way there. An encoder that is squared is here a bilinear MLP that has it twice; a value mix is one
+   number m, (1 - m) v + m v0, which the first block has and does not use. */
+const tn_name_map *tn_name_map_modded(int64_t *count)
+{
+#define TNI_MAP(file, param, p, ps, rows, scale, offset) \
+    {"transformer." file "|_orig_mod.transformer." file, param, false, 0, 0, p, ps, false, rows, scale, offset, false, true}
+#define TNI_PLAIN(file, param, p, ps) TNI_MAP(file, param, p, ps, TN_HEAD_ROWS_PLAIN, 0, 0)
+#define TNI_TURNED(file, p, ps) \
+    TNI_MAP("h.{l}.attn." file ".weight", "blocks.{l}.attn.qk", p, ps, TN_HEAD_ROWS_SWAPPED, 0, 0)
+#define TNI_ENCODER(file, p, ps) TNI_PLAIN("h.{l}.mlp." file ".weight", "blocks.{l}.mlp.w", p, ps)
+    static const tn_name_map map[] = {
+        TNI_PLAIN("wte.weight", "embed.w", 0, 0),
+        TNI_PLAIN("h.{l}.lambdas", "blocks.{l}.lambdas", 0, 0),
+        TNI_TURNED("c_q", 0, 2), TNI_TURNED("c_k", 1, 2),
+        TNI_TURNED("c_q", 0, 4), TNI_TURNED("c_q2", 1, 4), TNI_TURNED("c_k", 2, 4), TNI_TURNED("c_k2", 3, 4),
+        TNI_PLAIN("h.{l}.attn.c_v.weight", "blocks.{l}.attn.v", 0, 0),
+        TNI_PLAIN("h.{l}.attn.c_proj.weight", "blocks.{l}.attn.o", 0, 0),
+        TNI_PLAIN("h.{l}.attn.bilinear_lamb", "blocks.{l}.attn.lambda", 0, 0),
+        TNI_MAP("h.{l}.attn.lamb", "blocks.{l}.attn.mix", 0, 2, TN_HEAD_ROWS_PLAIN, -1, 1),
+        TNI_PLAIN("h.{l}.attn.lamb", "blocks.{l}.attn.mix", 1, 2),
+        TNI_ENCODER("c_fc", 0, 1), TNI_ENCODER("c_fc", 0, 2), TNI_ENCODER("c_fc", 1, 2),
+        TNI_ENCODER("Left", 0, 2), TNI_ENCODER("Right", 1, 2),
+        TNI_PLAIN("h.{l}.mlp.c_proj.weight", "blocks.{l}.mlp.p", 0, 0),
+        TNI_PLAIN("h.{l}.mlp.Down.weight", "blocks.{l}.mlp.p", 0, 0),
+        TNI_PLAIN("h.{l}.mlp.bias", "blocks.{l}.mlp.pb", 0, 0),
+        TNI_PLAIN("h.{l}.mlp.Down_bias", "blocks.{l}.mlp.pb", 0, 0),
+        {"lm_head.weight|_orig_mod.lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false}
+    };
+#undef TNI_MAP
+#undef TNI_PLAIN
+#undef TNI_TURNED
+#undef TNI_ENCODER
+    if (count) *count = (int64_t)(sizeof map / sizeof *map);
+    return map;
+}
+
+/* ---- weights of other libraries, by a map of names ---------------------- >>model-weights-impl */
 
 typedef struct tni_mapped_run { int64_t param, first, end; } tni_mapped_run;     /* numbers of a parameter */
 
@@ -46940,17 +47712,26 @@ static int64_t tni_mapped_row(const tn_name_map *line, int64_t i, int64_t rows, 
     return head * each + k;
 }
 
+/* A parameter is offset + factor * the file's numbers. */
+static double tni_mapped_factor(const tn_name_map *line, int64_t dim)
+{
+    return (line->scale == 0 ? 1 : line->scale) * (line->root_dim ? sqrt((double)dim) : 1);
+}
+
 /* Copies rows of the file's matrix `from`, which has `all` rows, to those of the parameter. */
 static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *from, int64_t all, tni_slab rows,
-                                const tn_name_map *line, int64_t heads)
+                                const tn_name_map *line, const tn_transformer_desc *desc)
 {
+    const double  factor = tni_mapped_factor(line, desc->dim);
+    const int64_t heads = desc->heads;
     tni_scratch w = tni_scratch_begin(value->ctx, "weights");
     tn_tensor   view = *value;
     double     *host = tni_take_f64(&w, to.rows, to.columns);
     for (int64_t i = 0; host && i < to.rows; i++) {
         int64_t row = rows.first + tni_mapped_row(line, i, to.rows, rows.rows, heads);
         for (int64_t k = 0; k < to.columns; k++)
-            host[i * to.columns + k] = line->transpose ? from[k * all + row] : from[row * to.columns + k];
+            host[i * to.columns + k] = line->offset
+                                     + factor * (line->transpose ? from[k * all + row] : from[row * to.columns + k]);
     }
     view.rank = 1;
     view.shape[0] = to.rows * to.columns;
@@ -46997,12 +47778,12 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     const int64_t   heads = m->model->desc.heads;
     tn_ctx         *ctx = m->file->file.ctx;
     tn_tensor      *t = NULL;
-    const bool      vector = e->rank == 1;
+    const bool      vector = e->rank < 2;
     const int64_t   columns = vector ? 1 : v->shape[v->rank - 1], count = tn_tensor_count(v);
     tni_slab        from, to;
     tn_status       s;
-    if ((e->rank != 1 && e->rank != 2) || v->rank < 1 || columns < 1) return tni_mapped_shape_fail(m, line, name, e, p);
-    int64_t all = e->shape[line->transpose && !vector];
+    if (e->rank > 2 || v->rank < 1 || columns < 1) return tni_mapped_shape_fail(m, line, name, e, p);
+    int64_t all = e->rank == 0 ? 1 : e->shape[line->transpose && !vector];
     if (!tni_mapped_rows(&from, all, vector ? 1 : e->shape[!line->transpose], line->file_part, line->file_parts)
         || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts)
         || !tni_mapped_fits(line, from, to, heads))
@@ -47015,7 +47796,7 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     s = host ? tn_read(t, TN_F64, host, tn_tensor_count(t)) : TN_ERR_MEMORY;
     tn_tensor_destroy(t);
     if (s == TN_OK && !m->value[i] && !(m->value[i] = tn_tensor_create(ctx, TN_REAL, v->rank, v->shape))) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_mapped_set(m->value[i], to, host, all, from, line, heads);
+    if (s == TN_OK) s = tni_mapped_set(m->value[i], to, host, all, from, line, &m->model->desc);
     return tni_scratch_end(&w, s);
 }
 
@@ -47034,6 +47815,12 @@ static tn_status tni_mapped_tied(const tni_mapped *m, const tn_name_map *line, c
                     m->file->file.name.s, tni_quote(e->name).s, tni_quote(first->name).s);
 }
 
+/* Whether a line with `spare` is for a parameter of this shape. */
+static bool tni_mapped_applies(const tn_name_map *line, const tn_param *p)
+{
+    return line->parts == 0 || p->value->rank < 1 || p->value->shape[0] == line->parts;
+}
+
 static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t l)
 {
     tn_ctx  *ctx = m->file->file.ctx;
@@ -47045,7 +47832,7 @@ static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t
     const tn_param             *p = tn_params_find(m->params, param.s);
     for (i = 0; e && i < tn_safetensors_count(m->file); i++) if (tn_safetensors_at(m->file, i) == e) m->used[i] = true;
     if (p && strcmp(p->name, param.s) != 0) return tni_mapped_tied(m, line, e, p);
-    if (!p && !e) return TN_OK;
+    if ((!p && !e) || (line->spare && (!p || !e || !tni_mapped_applies(line, p)))) return TN_OK;
     if (!p)
         return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s belongs to parameter %s, which the model does not have",
                         m->file->file.name.s, tni_quote(name.s).s, TNI_SHAPE(e), param.s);
@@ -47234,7 +48021,7 @@ static const tn_param *tni_mapping_param(const tni_mapping *w, const tn_name_map
     tni_part name;
     if (!tni_pattern_fill(&name, w->prefix, line->param, strlen(line->param), l)) return NULL;
     const tn_param *p = tn_params_find(w->params, name.s);
-    return p && strcmp(p->name, name.s) == 0 ? p : NULL;
+    return p && strcmp(p->name, name.s) == 0 && (!line->spare || tni_mapped_applies(line, p)) ? p : NULL;
 }
 
 /* The rows of the file's tensor that a line gives, in all of its `all` rows. */
@@ -47256,6 +48043,7 @@ static tn_status tni_mapping_fill(tni_mapping *w, const tn_name_map *line, const
                                   int64_t all)
 {
     const int64_t count = tn_tensor_count(p->value), columns = vector ? 1 : p->value->shape[p->value->rank - 1];
+    const double  factor = tni_mapped_factor(line, w->model->desc.dim);
     tni_scratch   work = tni_scratch_begin(tn_params_ctx(w->params), "weights");
     double       *rows = tni_take_f64(&work, count, 1);
     tni_slab      from, to;
@@ -47264,7 +48052,8 @@ static tn_status tni_mapping_fill(tni_mapping *w, const tn_name_map *line, const
     for (int64_t i = 0; s == TN_OK && i < from.rows; i++) {
         const int64_t row = to.first + tni_mapped_row(line, i, from.rows, to.rows, w->model->desc.heads);
         const double *source = rows + (from.first + i) * columns;
-        for (int64_t k = 0; k < columns; k++) host[line->transpose && !vector ? k * all + row : row * columns + k] = source[k];
+        for (int64_t k = 0; k < columns; k++)
+            host[line->transpose && !vector ? k * all + row : row * columns + k] = (source[k] - line->offset) / factor;
     }
     return tni_scratch_end(&work, s);
 }
@@ -47381,6 +48170,7 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
 #undef TNI_CHOICE
 #undef TNI_MUST
 #undef TNI_ONE
+#undef TNI_SEEN
 #undef TNI_KEYS
 #endif /* TN_NO_MODELS */
 
@@ -47577,10 +48367,12 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     const int64_t       s = a->qk->shape[0] / 2, dq = a->desc.d_qk;
     const int64_t       at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
     tn_tensor *b = a->qkb && x && x->shape[1] > m->desc.dim ? tn_slice(a->qkb, 0, at, at + 1) : NULL;
-    const tn_rope_desc rope = tni_attention_rope(&a->desc, position, a->desc.qk_norm && d->tokens && d->block == 0);
+    tn_tensor *gain = a->qk_gain ? tn_slice(a->qk_gain, 0, at * dq, (at + 1) * dq) : NULL;
     if (b) b = tn_slice(b, 1, d->head * dq, (d->head + 1) * dq);
     x = tni_circuit_through(ctx, x, tn_attention_head(a, d->head, part), b);
-    return tn_reshape_2d(x ? tn_rope(ctx, tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)), &rope) : NULL, -1, dq);
+    x = x ? tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)) : NULL;
+    return tn_reshape_2d(tni_attention_turned(ctx, &a->desc, x, gain, position, a->desc.qk_norm && d->tokens && d->block == 0),
+                         -1, dq);
 }
 
 /* ---- heads -------------------------------------------------------------- >>circuits-heads */
@@ -48939,6 +49731,31 @@ TNI_COLD_FN bool tni_frozen_set(tn_tensor **slot, tn_tensor *t)
     return *slot != NULL;
 }
 
+/* 1/k [1,1,1]; or, for more than two encoders of which some are constant, [k,1,h+1]: a unit is divided among those that read
+   x, as a power among its factors that are not the one. Those of a unit that is constant keep 1/k. */
+static tn_tensor *tni_frozen_shares(tn_ctx *ctx, const tn_tensor *w)
+{
+    const int64_t k = w->shape[0], h = w->shape[1], n = w->shape[2] - 1;
+    tni_scratch   s = tni_scratch_begin(ctx, "circuit");
+    double       *v = k > 2 ? tni_take_numbers(&s, w) : NULL, *share = v ? tni_take_f64(&s, k, h) : NULL;
+    bool          some = false;
+    for (int64_t i = 0; share && i < h; i++) {
+        int64_t readers = 0;
+        for (int64_t e = 0; e < k; e++) {
+            const double *row = v + (e * h + i) * (n + 1);
+            share[e * h + i] = 0;
+            for (int64_t j = 0; j < n && share[e * h + i] == 0; j++) share[e * h + i] = row[j] != 0;
+            readers += share[e * h + i] != 0;
+        }
+        some = some || (readers > 0 && readers < k);
+        for (int64_t e = 0; e < k; e++) share[e * h + i] = readers ? share[e * h + i] / (double)readers : 1 / (double)k;
+    }
+    tn_tensor *t = k > 2 && !share ? NULL : some ? tn_tensor_from(ctx, 3, TNI_DIMS(k, 1, h), TN_F64, share)
+                                                 : tn_full(ctx, 3, TNI_DIMS(1, 1, 1), 1 / (double)k);
+    tni_scratch_release(&s, NULL);
+    return t;
+}
+
 /* gate[e] = m/k * product of the other encoders, and what the MLP adds */
 static bool tni_frozen_gates(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor *y)
 {
@@ -48952,7 +49769,8 @@ static bool tni_frozen_gates(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor 
             if (i != e) gate[e] = gate[e] ? tn_mul(ctx, gate[e], tni_layer_part(z, i)) : tni_layer_part(z, i);
         if (k == 1) gate[e] = tn_full(ctx, 2, z->shape + 1, 1);
     }
-    tn_tensor *all = z ? tn_scale(ctx, tn_stack(ctx, k, gate, 0), 1 / (double)k) : NULL;
+    tn_tensor *share = z ? tni_frozen_shares(ctx, b->w) : NULL;
+    tn_tensor *all = share ? tn_mul(ctx, tn_stack(ctx, k, gate, 0), share) : NULL;
     if (all && b->m) all = tn_mul(ctx, all, tni_frozen_with(ctx, b->m, 1));
     if (!all || !tni_frozen_set(&b->gate, all)) return false;
     return tni_frozen_set(&b->added, tni_frozen_added(ctx, b, tn_sum_axis(ctx, tn_mul(ctx, all, z), 0)));

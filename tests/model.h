@@ -31,7 +31,7 @@ static inline tn_transformer_desc variant(int k, const char **what)
     break;
     case 4:  *what = "bilinear"; d.attention = TN_ATTENTION_BILINEAR; d.row_scale = TN_ROW_SCALE_MEAN; break;
     case 5:  *what = "bilinear, linear form, short rows";
-             d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_FORM_LINEAR; d.row_length = 2; d.qk_norm = true; break;
+             d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_FORM_LINEAR; d.row_length = 2; d.qk_norm = d.qk_gain = true; break;
     case 6:  *what = "differential"; d.attention = TN_ATTENTION_DIFFERENTIAL; d.d_qk = 3; d.d_v = 1; break;
     case 7:  *what = "plain differential"; d.attention = TN_ATTENTION_DIFFERENTIAL_PLAIN; d.lambda_init = 0.3; break;
     case 8:  *what = "LayerNorm, all biases, learned positions, tied, GELU of GPT-2";

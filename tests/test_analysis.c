@@ -644,14 +644,14 @@ TEST(bases_and_correlations_of_features)
 TEST(modifiers_make_the_layer)
 {
     double worst = 0;
-    for (int kind = TN_MLP_BILINEAR; kind <= TN_MLP_GELU_TANH + 2; kind++) {
+    for (int kind = TN_MLP_BILINEAR; kind <= TN_MLP_GEGLU_TANH + 2; kind++) {
         tn_ctx     *ctx = ctx_in(NULL, TN_F64, 0);
         uint64_t    seed = 60;
         tn_params  *ps = tn_params_create(ctx);
         tn_mlp_desc d = ZERO;
         tn_mlp      mlp;
-        d.kind = kind > TN_MLP_GELU_TANH ? TN_MLP_BILINEAR : (tn_mlp_kind)kind;
-        d.order = kind > TN_MLP_GELU_TANH ? (kind == TN_MLP_GELU_TANH + 1 ? 1 : 3) : 0;
+        d.kind = kind > TN_MLP_GEGLU_TANH ? TN_MLP_BILINEAR : (tn_mlp_kind)kind;
+        d.order = kind > TN_MLP_GEGLU_TANH ? (kind == TN_MLP_GEGLU_TANH + 1 ? 1 : 3) : 0;
         d.in = 4; d.hidden = 5; d.out = 3; d.bias = kind % 2; d.out_bias = true;
         CHECK_STATUS(tn_mlp_init(ps, "m", &d, &mlp), TN_OK);
         tn_tensor *x = random_2d(ctx, &seed, 6, 4), *features;

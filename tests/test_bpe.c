@@ -106,6 +106,71 @@ TEST(golden_ids)
     tn_ctx_destroy(ctx);
 }
 
+/* The same through NFC: what is decoded is the text in NFC, and gives the ids again; spans cover the text as it was. */
+TEST(nfc)
+{
+    tn_ctx       *ctx = ctx_of(TN_REAL);
+    tn_tokenizer *t = load(ctx, "nfc");
+    size_t        n;
+    int           lines = 0, changed = 0;
+    char         *file = slurp("bpe/nfc.jsonl", &n);
+    REQUIRE(t && file);
+    int32_t *want = (int32_t *)malloc(n * sizeof *want), id[4096], again[4096];
+    tn_span  span[4096];
+    char     back[8192];
+    REQUIRE(want);
+    for (char *s = file; *s; lines++) {
+        size_t  bytes, at = 0;
+        int64_t count = 0;
+        char   *text = strstr(s, "\"text\":\"") + 8;
+        s = strstr(unquote(text, &bytes), "\"ids\":[") + 7;
+        while (*s != ']') {
+            want[count++] = (int32_t)strtol(s, &s, 10);
+            s += *s == ',';
+        }
+        s += 3;
+        int64_t got = tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, id, 4096, span);
+        if (!CHECK_INT(got, count) || !CHECK(memcmp(id, want, (size_t)got * sizeof *id) == 0)) printf("     line %d\n", lines);
+        for (int64_t k = 0; k < got; k++) {
+            CHECK(span[k].begin >= at && span[k].end >= span[k].begin && span[k].end <= bytes);
+            at = span[k].end;
+        }
+        CHECK(at == bytes);
+        int64_t length = tn_tokenizer_decode(t, id, got, back, sizeof back);
+        bool quiet = false;                                  /* tokens that print nothing */
+        for (size_t i = 0; i + 9 <= bytes; i++) quiet = quiet || !memcmp(text + i, "endoftext", 9) || !memcmp(text + i, "|im_start", 9);
+        if (quiet) continue;
+        changed += length != (int64_t)bytes || memcmp(back, text, bytes) != 0;
+        CHECK_INT(tn_tokenizer_encode(t, back, (size_t)length, TN_BOS_NONE, again, 4096, NULL), got);
+        CHECK(memcmp(id, again, (size_t)got * sizeof *id) == 0);
+    }
+    CHECK_INT(lines, 117 + 191);
+    CHECK_INT(changed, 166);                                 /* as Python counts them */
+    /* Not valid UTF-8 stays, also beside what changes. */
+    CHECK_INT(tn_tokenizer_decode(t, id, tn_tokenizer_encode(t, "\xFF\xC3" "e\xCC\x81\xE0\xA4", 7, TN_BOS_NONE, id, 4096, NULL), back, 64), 6);
+    CHECK(memcmp(back, "\xFF\xC3\xC3\xA9\xE0\xA4", 6) == 0);
+    /* Counting alone, without room. */
+    CHECK_INT(tn_tokenizer_encode(t, "e\xCC\x81", 3, TN_BOS_NONE, NULL, 0, NULL), tn_tokenizer_encode(t, "\xC3\xA9", 2, TN_BOS_NONE, id, 9, NULL));
+    CHECK_CTX(ctx);
+    CHECK(tn_tokenizer_encode(t, "a\xEF\xA4\x80", 4, TN_BOS_NONE, id, 9, NULL) < 0);
+    CHECK_ERROR(ctx, TN_ERR_DATA, "encode: byte 1: a CJK compatibility ideograph");
+    CHECK(tn_tokenizer_encode(t, "\xEF\xA8\x80", 3, TN_BOS_NONE, id, 9, NULL) < 0);
+    CHECK_ERROR(ctx, TN_ERR_DATA, "encode: byte 0: a CJK compatibility ideograph");
+    CHECK(tn_tokenizer_encode(t, "\xEF\xA8\x8E\xEF\xA8\xA9\xF0\xAF\xA8\x9D", 6, TN_BOS_NONE, id, 9, NULL) > 0);
+    CHECK(tn_tokenizer_encode(t, "a\xF0\xAF\xA8\x9D", 5, TN_BOS_NONE, id, 9, NULL) < 0);
+    CHECK_ERROR(ctx, TN_ERR_DATA, "encode: byte 1: a CJK compatibility ideograph, which the tokenizer's NFC changes, expected none");
+    char *marks = (char *)malloc(2 * 1026);
+    REQUIRE(marks);
+    for (int i = 0; i < 1026; i++) memcpy(marks + 2 * i, i % 2 ? "\xCC\xA3" : "\xCC\x81", 2);
+    CHECK(tn_tokenizer_encode(t, marks, 2 * 1024, TN_BOS_NONE, id, 4096, NULL) > 0);
+    CHECK(tn_tokenizer_encode(t, marks, 2 * 1026, TN_BOS_NONE, id, 4096, NULL) < 0);
+    CHECK_ERROR(ctx, TN_ERR_DATA, "more than 1024 marks follow each other");
+    free(marks);
+    free(want);
+    free(file);
+    tn_ctx_destroy(ctx);
+}
+
 TEST(names_and_kinds)
 {
     tn_ctx       *ctx = ctx_of(TN_REAL);
@@ -425,5 +490,5 @@ TEST(memory_that_ends)
     free(file);
 }
 
-TEST_MAIN(golden_ids, names_and_kinds, files_come_back, digits_alone_or_together, files_that_are_refused, merging_by_definition,
+TEST_MAIN(golden_ids, nfc, names_and_kinds, files_come_back, digits_alone_or_together, files_that_are_refused, merging_by_definition,
           long_words_and_any_bytes, more_tokens_than_bytes, memory_that_ends)

@@ -615,7 +615,16 @@ TEST(other_formats)
     static const struct { const char *begin; size_t bytes; const char *is; } row[] = {
         {BEGINS("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 497774208\n"), "a Git LFS pointer, not the file"},
         {BEGINS("<!DOCTYPE html><html>"), "an HTML page"}, {BEGINS("<!doctype html>"), "an HTML page"}, {BEGINS("<html><head>"), "an HTML page"},
-        {BEGINS("PK\3\4\x14\0\0\0\0\0"), "a zip archive"}, {BEGINS("\x80\2\x8A\x0Al\xFC\x9C"), "a Python pickle"},
+        {BEGINS("<HTML>"), "an HTML page"}, {BEGINS("\xEF\xBB\xBF\n <!DocType html>"), "an HTML page"}, {BEGINS("<?xml version="), "an XML page"},
+        {BEGINS("Entry not found"), "a server that had no such file"}, {BEGINS("Access to model a/b is restricted"), "request access"},
+        {BEGINS("PK\3\4\x14\0\0\0\0\0"), "a zip archive, expected what it holds"},
+        {BEGINS("PK\3\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x0E\0\0\0model/data.pkl"),
+         "a zip archive of torch.save: in Python, safetensors.torch.save_file(torch.load("},
+        {BEGINS("PK\3\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x05\0\0\0x.npy"), "a zip archive of numpy.savez"},
+        {BEGINS("PK\3\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x05\0\0\0x.txt"), "a zip archive, expected what it holds"},
+        {BEGINS("PK\3\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xFF\xFF\0\0x.npy"), "a zip archive, expected what it holds"},
+        {BEGINS("\xFD" "7zXZ\0"), "unxz"}, {BEGINS("\x28\xB5\x2F\xFD"), "unzstd"}, {BEGINS("BZh91AY"), "bunzip2"},
+        {BEGINS("\x80\2\x8A\x0Al\xFC\x9C"), "a Python pickle"},
         {BEGINS("\x80\4\x95\x10\0\0\0\0\0\0\0"), "a Python pickle"}, {BEGINS("GGUF\3\0\0\0\0\0\0\0"), "a GGUF file"},
         {BEGINS("\x89HDF\r\n\x1A\n"), "an HDF5 file"}, {BEGINS("\x1F\x8B\x08\0\0\0\0\0\0\3"), "compressed, expected the result of gunzip"}
     };
@@ -634,6 +643,17 @@ TEST(other_formats)
             CHECK_ERROR(ctx, TN_ERR_FORMAT, row[i].is);
         }
     }
+    CHECK(!tn_foreign_format("", 0) && !tn_foreign_format("{\"a\":1}", 7) && !tn_foreign_format("<htm", 4));
+    /* Cut off anywhere, nothing beyond the end is read (the sanitizers look on), and what is named has no other name. */
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        for (size_t n = 0; n <= row[i].bytes; n++) {
+            char *copy = (char *)malloc(n ? n : 1);
+            REQUIRE(copy);
+            memcpy(copy, row[i].begin, n);
+            const char *is = tn_foreign_format(copy, n);
+            CHECK(!is || strstr(is, row[i].is) || strstr(is, "a zip archive, expected what it holds"));
+            free(copy);
+        }
     /* Damaged safetensors files whose length has the first bytes of gzip's and of pickle's are what they are. */
     for (int k = 0; k < 2; k++) {
         memset(zeros, ' ', sizeof zeros);

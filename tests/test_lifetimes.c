@@ -446,15 +446,15 @@ static void models(life *l)
     tn_named_tensor            named[32];
     int64_t             count;
     static const tn_name_map map[] = {
-        {"embed.w", "embed.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN},
-        {"norm.gain", "norm.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN},
-        {"blocks.{l}.norm1.gain", "blocks.{l}.norm1.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN},
-        {"blocks.{l}.norm2.gain", "blocks.{l}.norm2.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN},
-        {"blocks.{l}.attn.qk", "blocks.{l}.attn.qk", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN},
-        {"blocks.{l}.attn.v", "blocks.{l}.attn.v", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN},
-        {"blocks.{l}.attn.o", "blocks.{l}.attn.o", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN},
-        {"blocks.{l}.mlp.w", "blocks.{l}.mlp.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN},
-        {"blocks.{l}.mlp.p", "blocks.{l}.mlp.p", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN}
+        {"embed.w", "embed.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false},
+        {"norm.gain", "norm.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false},
+        {"blocks.{l}.norm1.gain", "blocks.{l}.norm1.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false},
+        {"blocks.{l}.norm2.gain", "blocks.{l}.norm2.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false},
+        {"blocks.{l}.attn.qk", "blocks.{l}.attn.qk", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false},
+        {"blocks.{l}.attn.v", "blocks.{l}.attn.v", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false},
+        {"blocks.{l}.attn.o", "blocks.{l}.attn.o", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false},
+        {"blocks.{l}.mlp.w", "blocks.{l}.mlp.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false},
+        {"blocks.{l}.mlp.p", "blocks.{l}.mlp.p", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN, 0, 0, false, false}
     };
     if (!CHECK(ps != NULL)) return;
     CHECK_STATUS(tn_transformer_init(ps, NULL, &d, &m), TN_OK);

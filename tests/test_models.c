@@ -989,7 +989,7 @@ TEST(configs)
     tn_ctx *ctx;
     char    text[4096], again[4096];
     REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
-    for (int k = 0; k < VARIANTS + TN_MLP_GELU_TANH + 1; k++) {
+    for (int k = 0; k < VARIANTS + TN_MLP_GEGLU_TANH + 1; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what), full, back;
         if (k >= VARIANTS) {

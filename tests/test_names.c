@@ -31,7 +31,7 @@ TEST(names)
     tn_ctx *ctx;
     char    name[80], why[256];
     REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
-    for (int k = 0; k <= TN_MLP_GELU_TANH; k++) {
+    for (int k = 0; k <= TN_MLP_GEGLU_TANH; k++) {
         snprintf(name, sizeof name, "gpt2-%s-12l-6h-768embd", tn_mlp_kind_name((tn_mlp_kind)k));
         named(ctx, name);
         CHECK(model_from_name(ctx, name, &d, why));

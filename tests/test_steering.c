@@ -184,7 +184,7 @@ TEST(other_mlps_may_come_before)
     static const char *const points[6] = {"blocks.0.mlp.hidden", "blocks.0.mlp.out", "blocks.0.mlp", "blocks.0",
                                           "blocks.1.attn.v", "blocks.0.norm2_out"};
     errors e = ZERO;
-    for (int k = 1; k <= TN_MLP_GELU_TANH; k++) {
+    for (int k = 1; k <= TN_MLP_GEGLU_TANH; k++) {
         tn_transformer_desc      d = tiny();
         tn_circuit_steering_desc sd;
         tn_circuit_steering      s;
@@ -209,7 +209,7 @@ TEST(other_mlps_may_come_before)
         FAILS(w.ctx, tn_circuit_steering_of(w.ctx, &m, ids_of(w.ctx, &d, 1, 2, 3), &sd, &s), TN_ERR_ARG, "the MLP of block 0 is");
         close_world(&w);
     }
-    CHECK_INT(e.tried, 5 * 9 + 3);
+    CHECK_INT(e.tried, 5 * 10 + 3);
     worst_of(&e);
 }
 

@@ -245,7 +245,7 @@ TEST(files_of_other_kinds)
         {"`Punctuation`", "`Punctuation`,`behavior`:`Removed`", "Punctuation: behavior is \"Removed\", expected Isolated"},
         {"`individual_digits`:true", "`individual_digits`:false", "Digits: individual_digits is not true"},
         {",`individual_digits`:true", "", "Digits: individual_digits is not true"},
-        {"`type`:`WordPiece`", "`type`:`BPE`", "normalizer: type is \"Sequence\", expected null for BPE"},
+        {"`type`:`WordPiece`", "`type`:`BPE`", "normalizer: type is \"Sequence\", expected NFC or null for BPE"},
         {"`type`:`WordPiece`", "`type`:`Unigram`", "model: type is \"Unigram\", expected WordPiece or BPE"},
         {"`type`:`WordPiece`", "`type`:7", "model has no type, expected WordPiece or BPE"},
         {"`##`", "`@@`", "continuing_subword_prefix is \"@@\", expected \"##\""},

@@ -1514,9 +1514,9 @@ expect 1 "self_attn.q_proj.bias" import torn --out x
 sed 's/"model_type": "qwen2"/"model_type": "mistral"/' in-qwen2/config.json > torn/config.json
 cp in-qwen2/model.safetensors torn
 expect 1 "belongs to parameter blocks.0.attn.qk_b, which the model does not have" import torn --out x
-sed 's/q_proj.weight/q_norm.weight/' in-qwen2/model.safetensors > torn/model.safetensors
+sed 's/q_proj.weight/q_form.weight/' in-qwen2/model.safetensors > torn/model.safetensors
 cp in-qwen2/config.json torn
-expect 1 "q_norm.weight\" has no counterpart in a tn_transformer" import torn --out x
+expect 1 "q_form.weight\" has no counterpart in a tn_transformer" import torn --out x
 cp in-qwen2/model.safetensors torn
 sed 's/"ByteLevel"/"Metaspace"/' in-gpt2/tokenizer.json > torn/tokenizer.json
 expect 1 "type is \"Metaspace\", expected ByteLevel (line 17, column 20); --no-tokenizer imports the weights alone" import torn --out x
@@ -1532,7 +1532,7 @@ rm -r no-marks out-no-marks
 expect 0 "Done" train text --out one-encoder $small --order 1 --no-qk-norm --no-embed-norm --steps 2
 expect 1 "the model has MLPs whose number of encoders is not two" export one-encoder --out x
 expect 0 "Done" train text --out unlike $small --steps 1
-expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which none of the supported models of transformers has" \
+expect 1 "the model has QK-norm that adds another eps than the other norms (tn train --no-qk-norm is without), which none of the supported" \
     export unlike --out x
 
 # ---- files and folders of others ----------------------------------------------------------------
@@ -1761,6 +1761,43 @@ expect 0 "plan: 8 GPUs" info few.txt --plan 8
 expect 0 "tensor: [2,2,2,2,2,2,2,2,2]" decompose nine.npy --tt 0 --shape 2,2,2,2,2,2,2,2,2
 expect 1 "the array has 9 axes, expected at most 8" decompose nine.npy --svd
 expect 1 "plan_create: character 1, \"->\": 0 labels for operand 0 of rank 2" einsum "->" "$npy/ok_f4_v1.npy"
+# Models of other programs than transformers, and kinds of transformers without a tokenizer.
+authors=$tests/data/authors
+for model in "stories-bilinear bilinear-decomposition, 3" "stories-first bilinear-decomposition, 2" "modded-squared modded-nanogpt, 3" \
+        "modded-differential modded-nanogpt, 2" "qwen3 qwen3, 3" "gemma gemma, 3"; do
+    expect 0 "model: ${model#* } layers, width " import "$authors/${model%% *}" --out "run-${model%% *}"
+    expect 0 "parameters: " info "run-${model%% *}"
+done
+expect 0 "written: out-qwen3/config.json" export run-qwen3 --out out-qwen3
+expect 0 "model: qwen3, 3" import out-qwen3 --out again-qwen3
+same "qwen3 there and back" run-qwen3/model.safetensors again-qwen3/model.safetensors
+same "its config" run-qwen3/config.json again-qwen3/config.json
+expect 0 "model: qwen2" import in-qwen2 --tokenizer "$tests/data/bpe/qwen2.json" --out run-given
+same "a tokenizer that is given" run-given/tokenizer.json run-stop/tokenizer.json
+expect 1 "qwen2.json has 483 tokens, but the model has only 13" import "$authors/stories-plain" --tokenizer "$tests/data/bpe/qwen2.json" --out x
+expect 1 "none.json is not a file, expected a tokenizer.json" import in-qwen2 --tokenizer none.json --out x
+expect 2 "--tokenizer and --no-tokenizer are given" import in-qwen2 --tokenizer none.json --no-tokenizer --out x
+expect 1 "config.json is of a network of bilinear layers, which is no language model" import "$authors/image-deep" --out x
+expect 0 "page: o-image.html" look "$authors/image-residual" --out o-image.html
+if grep -q "do not tell whether a layer" o-image.html; then fail "config.json says that it is residual"; else pass; fi
+cp -r "$authors/stories-first" torn-first
+# The last four bytes of the norm's bias, before the 4 x 13 x 12 of lm_head.weight
+bytes=$(wc -c < torn-first/model.safetensors)
+{ head -c $((bytes - 624 - 4)) "$authors/stories-first/model.safetensors"; printf '\000\000\200\077'
+  tail -c 624 "$authors/stories-first/model.safetensors"; } > torn-first/model.safetensors
+expect 1 "tensor \"transformer.n_f.norm.bias\" has no counterpart in a tn_transformer" import torn-first --out x
+# Files that are something else, by their first bytes; in the place of the config, too.
+printf 'PK\003\004\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\020\000\000\000archive/data.pkl' \
+    > torn-first/pytorch_model.bin
+mv torn-first/model.safetensors whole
+expect 1 "no model.safetensors. The file is a zip archive of torch.save: in Python, safetensors.torch.save_file(" import torn-first --out x
+expect 1 "is not a folder, expected one with config.json and model.safetensors. The file is a zip archive" import torn-first/pytorch_model.bin --out x
+mv torn-first/pytorch_model.bin torn-first/model.safetensors
+expect 1 "model.safetensors: byte 0: the file is a zip archive of torch.save" import torn-first --out x
+mv whole torn-first/model.safetensors
+echo '<!DOCTYPE html>' > torn-first/config.json
+expect 1 "torn-first/config.json: the file is an HTML page" import torn-first --out x
+rm -rf torn-first whole o-image.html
 rm -rf in-* out-* run-* again-* torn old bare shaped one-encoder unlike wide.bin few.txt
 
 # ---- tn cache ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ and Qwen2. A line of KIND.jsonl has a text, its ids without added ones, and what
 import json
 import os
 import random
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers as pre, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers as pre, processors, trainers
 
 OUT = os.path.join(os.path.dirname(__file__), "../tests/data/bpe/")
 STORIES = open(os.path.join(OUT, "../stories/stories.txt"), encoding="utf-8").read()
@@ -81,8 +81,29 @@ def prefix():
     return train(pre.ByteLevel(add_prefix_space=True), ["<s>", "</s>"], 360)
 
 
+def nfc():
+    """qwen2 with the normalizer of the published file. A letter, marks in any order, jamo, and characters that are replaced."""
+    t = Tokenizer.from_file(OUT + "qwen2.json")
+    t.normalizer = normalizers.NFC()
+    return t
+
+
+def marks():
+    """Texts for NFC"""
+    rng, letters = random.Random(7), "aeiouAOyd\u1ea1\u01d5\u00e9\u03b1\u0430\u0915\u09c7\u0bc6\u0d46\u304b\u05d0\u0627 \n1"
+    signs = "\u0300\u0301\u0302\u0304\u0308\u030a\u0323\u0327\u0328\u031b\u0345\u0331\u093c\u09be\u0bbe\u0d3e\u3099\u05b7\u05bc\u064b\u0651\u0653"
+    jamo = "\u1100\u1112\u1161\u1175\u11a8\u11c2\uac00\uac01\ud7a3"
+    single = "\u212b\u2126\u212a\u0340\u0344\u0374\u037e\u0387\u0958\u0f43\u2adc\ufb1d\ufb2a\U0001d15e\u1fef\u2000\u2329"
+    texts = ["e\u0301", "x\u0323\u0301", "\u1e9b\u0323", "\ufa0e\ufa29", "call tool e\u0301 tool call<|im_start|>e\u0301", "q\u0307\u0323"]
+    for _ in range(120):
+        texts.append("".join(rng.choice(letters) + "".join(rng.choice(signs) for _ in range(rng.choice((0, 1, 1, 2, 3, 5))))
+                             + rng.choice(("", "", "".join(rng.choice(jamo) for _ in range(4)), rng.choice(single)))
+                             for _ in range(rng.randint(1, 8))))
+    return texts + [chr(c) + "\u0323\u0301" for c in range(0xC0, 0x180, 3)] + ["".join(map(chr, range(0x300, 0x370)))]
+
+
 if __name__ == "__main__":
-    for make in gpt2, llama3, qwen2, digits, prefix:
+    for make in gpt2, llama3, qwen2, digits, prefix, nfc:
         t, kind = make(), OUT + make.__name__
         t.save(kind + ".json")
         t = Tokenizer.from_file(kind + ".json")
@@ -93,6 +114,6 @@ if __name__ == "__main__":
             with open(kind + ".json", "w", encoding="utf-8") as f:
                 json.dump(file, f, ensure_ascii=False, indent=2)
         with open(kind + ".jsonl", "w", encoding="utf-8") as f:
-            for text in TEXTS + MIXTURES + PARTS:
+            for text in (marks() if make is nfc else []) + TEXTS + MIXTURES + PARTS:
                 ids = t.encode(text, add_special_tokens=False).ids
                 f.write(json.dumps({"text": text, "ids": ids}, ensure_ascii=False, separators=(",", ":")) + "\n")

@@ -23,9 +23,16 @@ first: the first half of the alphabet is the last digit of a number, the second 
 The second table is about characters as they are, for the regular expressions of byte-level BPE: 0 other, 1 \\p{L}, 2 \\p{N}, 3 \\s. A run
 of characters of one category is the number (length - 1) 4 + category. It is of the Unicode of the engine in tokenizers 0.23, which is
 16: `pip install unicodedata2==16.0.0` first.
+
+The third is for NFC, and as that engine has it (`pip install tokenizers==0.23.3`): its normalizer is of Unicode 9, so what it leaves as
+it is is left out. First the decompositions: 3 times the difference from the code point before, plus 0 for a pair that is composed, 1 for a
+pair that is not, 2 for one character; then the difference of the first part from that of the entry before, and of a pair that of the
+second. Hangul is arithmetic. CJK compatibility ideographs are left out: they would take 4 KB. Then runs of characters of one combining
+class that is not 0: the difference from the end of the run before, length - 1, class.
 """
 import unicodedata as u
 import unicodedata2 as u2
+from tokenizers.normalizers import NFC
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-"
 SPACES = {9, 10, 11, 12, 13, 32, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000} | set(range(0x2000, 0x200B))
@@ -151,3 +158,45 @@ print("static const char *const tni_category_runs[] = {")
 print(",\n".join(f'    "{line}"' for line in lines))
 print("};")
 print(f"golden hash of the categories: 0x{h:016X}")
+
+
+def parts_of(c):
+    d = u2.decomposition(chr(c))
+    return [int(part, 16) for part in d.split()] if d and d[0] != "<" else []
+
+
+nfc = NFC().normalize_str
+parts = {c: parts_of(c) for c in range(LAST) if parts_of(c) and not (len(parts_of(c)) == 1 and (0xF900 <= c < 0xFB00 or 0x2F800 <= c < 0x2FA20))}
+parts = {c: p for c, p in parts.items() if nfc(chr(c)) != chr(c) or nfc("".join(map(chr, p))) == chr(c)}
+assert not any(parts_of(p[1]) for p in parts.values() if len(p) == 2)
+texts, last, a, b = [], 0, 0, 0
+for c, p in sorted(parts.items()):
+    text = number((c - last) * 3 + (2 if len(p) == 1 else int(nfc(chr(c)) != chr(c)))) + signed(p[0] - a)
+    last, a = c, p[0]
+    if len(p) == 2:
+        text, b = text + signed(p[1] - b), p[1]
+    texts.append(text)
+classes = [[c, u2.combining(chr(c))] for c in range(0x300, LAST) if c not in SURROGATES and u2.combining(chr(c))]
+moves = lambda c, k: nfc("x" + chr(0x345) + chr(c)) != "x" + chr(0x345) + chr(c) if k < 240 else nfc("x" + chr(c) + chr(0x323)) != "x" + chr(c) + chr(0x323)
+runs3, end = [], 0
+for c, k in classes:
+    if not moves(c, k):
+        continue
+    if runs3 and runs3[-1][0] + runs3[-1][1] == c and runs3[-1][2] == k:
+        runs3[-1][1] += 1
+    else:
+        runs3.append([c, 1, k])
+count, last = len(texts), 0
+for c, n, k in runs3:
+    texts.append(number(c - last) + number(n - 1) + number(k))
+    last = c + n
+lines = [""]
+for text in texts:
+    if len(lines[-1]) + len(text) > 118:
+        lines.append("")
+    lines[-1] += text
+print("/* Unicode 9.0.0 */")
+print(f"#define TNI_NFC_PARTS {count}")
+print("static const char *const tni_nfc_table[] = {")
+print(",\n".join(f'    "{line}"' for line in lines))
+print("};")

@@ -141,7 +141,7 @@ tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_te
         last = z;
     } else {
         m = tn_slice(z, -1, 0, (e - 1) * h);
-        if (m) m = d->kind == TN_MLP_BILINEAR ? tn_prod_parts(ctx, m, e - 1) : tn_activation(ctx, m, tni_mlp_kinds[d->kind].act);
+        if (m) m = d->kind == TN_MLP_BILINEAR ? tn_prod_parts(ctx, m, e - 1) : tni_mlp_act(ctx, d->kind, m);
         last = m ? tn_slice(z, -1, (e - 1) * h, e * h) : NULL;
         last = last ? tn_copy(ctx, last) : NULL;
     }

@@ -182,10 +182,12 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     const int64_t       s = a->qk->shape[0] / 2, dq = a->desc.d_qk;
     const int64_t       at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
     tn_tensor *b = a->qkb && x && x->shape[1] > m->desc.dim ? tn_slice(a->qkb, 0, at, at + 1) : NULL;
-    const tn_rope_desc rope = tni_attention_rope(&a->desc, position, a->desc.qk_norm && d->tokens && d->block == 0);
+    tn_tensor *gain = a->qk_gain ? tn_slice(a->qk_gain, 0, at * dq, (at + 1) * dq) : NULL;
     if (b) b = tn_slice(b, 1, d->head * dq, (d->head + 1) * dq);
     x = tni_circuit_through(ctx, x, tn_attention_head(a, d->head, part), b);
-    return tn_reshape_2d(x ? tn_rope(ctx, tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)), &rope) : NULL, -1, dq);
+    x = x ? tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)) : NULL;
+    return tn_reshape_2d(tni_attention_turned(ctx, &a->desc, x, gain, position, a->desc.qk_norm && d->tokens && d->block == 0),
+                         -1, dq);
 }
 
 /* ---- heads -------------------------------------------------------------- >>circuits-heads */

@@ -4,9 +4,9 @@
 /* ======================================================================
    >>io       safetensors, npy, idx
    A damaged file is an error that names the file, the byte (of a JSON file also line and column) and the reason, and that changes
-   nothing; so is a file of another format (a Git LFS pointer, HTML, zip, pickle, GGUF, HDF5, gzip), which is named. On POSIX a
-   pipe or a device is not opened for reading. Tensors that are read are owned; floats get the context's dtype, integers I32 if all of
-   them fit. A finite double that is too large for a float is an error, too.
+   nothing; so is a file of another format, which tn_foreign_format names. On POSIX a pipe or a device is not opened for
+   reading. Tensors that are read are owned; floats get the context's dtype, integers I32 if all of them fit. A finite double that
+   is too large for a float is an error, too.
    _load and _save take a path; _read and _write take any source or sink, in the same format.
    A save writes PATH.tn1.tmp and renames it to PATH once it is complete: a save that fails leaves the old file as it was,
    and removes the new one. Before the rename the data is synced to the disk, and after it the folder (fsync, on macOS
@@ -53,6 +53,11 @@ typedef struct tn_sink {
     const char *name;
     bool        no_sync;                /* of a path: faster, but not safe against a power cut  */
 } tn_sink;
+
+/* Says what a file is whose first bytes these are, and how it is converted, if it is of a format that is never read here: a Git
+   LFS pointer, a page of a server, a zip archive (of torch.save and numpy.savez), a pickle, GGUF, HDF5, or compressed. Returns
+   a constant string, or NULL. 128 bytes are enough. */
+TN_API const char *tn_foreign_format(const void *first, size_t bytes);
 
 #ifndef TN_NO_STDIO
 TN_API tn_source tn_source_path(const char *path);                                 /* reads a file            */

@@ -40,25 +40,55 @@ TNI_FN const char *tni_reason(const char *otherwise)
 
 /* ---- bytes in ----------------------------------------------------------- >>io-reader */
 
-/* What a file is whose first bytes are those of another format than any that is read here, or NULL. A safetensors file may
-   begin with any length below 2^32, and then '{'. */
-static const char *tni_other_format(const tni_reader *r)
+/* Of a zip archive, by the name of its first entry: torch.save puts NAME/data.pkl first, numpy.savez an array. */
+static const char *tni_zip_format(const char *head, size_t bytes)
+{
+    const size_t length = bytes > 30 ? (unsigned char)head[26] | (size_t)(unsigned char)head[27] << 8 : 0;
+    char         name[64];
+    if (length < 4 || length >= sizeof name || length > bytes - 30) return "a zip archive, expected what it holds";
+    memcpy(name, head + 30, length);
+    name[length] = 0;
+    if (strcmp(name + length - 4, ".npy") == 0) return "a zip archive of numpy.savez: in Python, numpy.save writes one array";
+    if (strcmp(name + length - 4, ".pkl") != 0 && !strstr(name, "/.")) return "a zip archive, expected what it holds";
+    return "a zip archive of torch.save: in Python, safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW_FILE) "
+           "converts it";
+}
+
+const char *tn_foreign_format(const void *first, size_t bytes)
 {
     static const struct { const char *begin, *is; } known[] = {
         {"version https://git-lfs", "a Git LFS pointer, not the file itself: run git lfs pull"},
-        {"<!DOC", "an HTML page"}, {"<!doc", "an HTML page"}, {"<html", "an HTML page"},
-        {"GGUF", "a GGUF file"}, {"PK\3\4", "a zip archive, as of torch.save and numpy.savez"},
-        {"\x89HDF", "an HDF5 file"}, {"\x1F\x8B\x08", "compressed, expected the result of gunzip"}
+        {"<!doc", "an HTML page"}, {"<html", "an HTML page"}, {"<head", "an HTML page"}, {"<?xml", "an XML page"},
+        {"entry not found", "the answer of a server that had no such file"}, {"access to model", "the answer of a server that "
+         "refused the file: request access to the model"},
+        {"gguf", "a GGUF file, expected the safetensors that it was made of"},
+        {"\x89hdf", "an HDF5 file: in Python, h5py reads it and safetensors.numpy.save_file writes its arrays"},
+        {"\x1F\x8B\x08", "compressed, expected the result of gunzip"}, {"\xFD" "7zxz", "compressed, expected the result of unxz"},
+        {"\x28\xB5\x2F\xFD", "compressed, expected the result of unzstd"}, {"bzh", "compressed, expected the result of bunzip2"}
     };
-    char   head[24];
-    size_t n = r->bytes < sizeof head ? (size_t)r->bytes : sizeof head;
-    memset(head, 0, sizeof head);
-    if (n == 0 || !r->fetch(r->user, 0, head, n)) return NULL;
-    if (memcmp(head + 4, "\0\0\0\0{", 5) == 0) return NULL;
-    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-        if (strncmp(head, known[k].begin, strlen(known[k].begin)) == 0) return known[k].is;
-    if (head[0] == '\x80' && head[1] >= 2 && head[1] <= 5 && head[2] != 0) return "a Python pickle, which is never run";
+    const char *head = (const char *)first;
+    size_t      from = bytes >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0, n;
+    if (bytes >= 9 && memcmp(head + 4, "\0\0\0\0{", 5) == 0) return NULL;        /* the beginning of safetensors */
+    if (bytes >= 4 && memcmp(head, "PK\3\4", 4) == 0) return tni_zip_format(head, bytes);
+    if (bytes >= 3 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5 && head[2] != 0)
+        return "a Python pickle, which is never run: in PyTorch, safetensors.torch.save_file writes weights";
+    while (from < bytes && head[from] && strchr(" \t\r\n", head[from])) from++;
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+        for (n = 0; known[k].begin[n] && n < bytes - from; n++) {
+            const char c = head[from + n];
+            if ((c >= 'A' && c <= 'Z' ? c + 32 : c) != known[k].begin[n]) break;
+        }
+        if (!known[k].begin[n]) return known[k].is;
+    }
     return NULL;
+}
+
+/* What a file is instead of any that is read here, or NULL. */
+static const char *tni_other_format(const tni_reader *r)
+{
+    char         head[128];
+    const size_t n = r->bytes < sizeof head ? (size_t)r->bytes : sizeof head;
+    return n > 0 && r->fetch(r->user, 0, head, n) ? tn_foreign_format(head, n) : NULL;
 }
 
 /* The line and the column of a byte of a text, both from 1. The text is read again, as strings were decoded in place. */

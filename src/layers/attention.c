@@ -56,6 +56,8 @@ TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     if (d->rope_base != 0 && !tni_rope_number(ctx, "attention", "rope_base", d->rope_base)) return TN_ERR_ARG;
     if (!tni_rope_scaling_fits(ctx, "attention", &d->rope_scaling) || !tni_is_eps(ctx, d->qk_norm_eps, "attention"))
         return TN_ERR_ARG;
+    if (d->qk_gain && !d->qk_norm)
+        return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: qk_gain is true, expected false without qk_norm", TNI_NAMED(name));
     if (d->depth < 0)
         return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: depth is %lld, expected 0 or more", TNI_NAMED(name),
                         (long long)d->depth);
@@ -109,6 +111,8 @@ tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_
                 && (layer->vb = tni_layer_vector(ps, name, "v_b", width, tni_init_bias(in))) != NULL;
     if (whole && d.out_bias) whole = (layer->ob = tni_layer_vector(ps, name, "o_b", d.out, tni_init_bias(out))) != NULL;
     if (whole && tni_attention_kinds[d.kind].differential) whole = tni_attention_lambda(ps, name, layer);
+    if (whole && d.qk_gain)
+        whole = (layer->qk_gain = tni_attention_constant(ps, name, "qk_gain", shape[0] * d.d_qk, 1)) != NULL;
     if (whole && d.mix_values) whole = (layer->mix = tni_attention_constant(ps, name, "mix", 2, 0.5)) != NULL;
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
 }
@@ -127,6 +131,24 @@ TNI_FN tn_rope_desc tni_attention_rope(const tn_attention_desc *d, int64_t first
     return rope;
 }
 
+/* q or k [B,T,n,d_qk], whose row 0 is at position `first`: normed, times the gain, and rotated. gain: NULL, or d_qk numbers for
+   each of equal parts of n. */
+TNI_FN tn_tensor *tni_attention_turned(tn_ctx *ctx, const tn_attention_desc *d, tn_tensor *x, tn_tensor *gain, int64_t first,
+                                       bool norm)
+{
+    tn_rope_desc rope = tni_attention_rope(d, first, norm), alone = rope;
+    if (x && gain) {
+        const int64_t parts = gain->shape[0] / d->d_qk, n = x->shape[2];
+        alone.no_rotation = true;
+        if (norm) x = tn_rope(ctx, x, &alone);
+        x = x ? tn_reshape(x, 5, TNI_DIMS(x->shape[0], x->shape[1], parts, n / parts, d->d_qk)) : NULL;
+        x = tn_mul(ctx, x, tn_reshape(gain, 3, TNI_DIMS(parts, 1, d->d_qk)));
+        x = x ? tn_reshape(x, 4, TNI_DIMS(x->shape[0], x->shape[1], n, d->d_qk)) : NULL;
+        rope.norm = false;
+    }
+    return x ? tn_rope(ctx, x, &rope) : NULL;
+}
+
 /* All q and k of x, whose first row is at position `first`: [B,T,2s heads,d_qk], in one product. */
 TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
 {
@@ -134,10 +156,9 @@ TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
     const int64_t heads = layer->qk->shape[0] * d->heads;
     tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
     tn_tensor    *b = tn_reshape(layer->qkb, 1, TNI_DIMS(-1));
-    const tn_rope_desc rope = tni_attention_rope(d, first, d->qk_norm);
     if (!w || (layer->qkb && !b)) return NULL;
     x = tni_attention_split(tn_affine(ctx, x, w, b), heads, d->d_qk);
-    return x ? tn_rope(ctx, x, &rope) : NULL;
+    return tni_attention_turned(ctx, d, x, layer->qk_gain, first, d->qk_norm);
 }
 
 /* v [B,T,heads,d_v], with those of an earlier layer, if there is one, mixed in */

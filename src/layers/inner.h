@@ -39,7 +39,7 @@ typedef struct tni_point_name { char s[56]; } tni_point_name;
 #define TNI_MLP_LIST(X) /* tn_mlp_kind, name, encoders, tn_act */ \
     X(BILINEAR, "bilinear", 2, NONE) X(RELU, "relu", 1, RELU) X(RELU2, "relu2", 1, RELU2) X(GELU, "gelu", 1, GELU) \
     X(SWISH, "swish", 1, SWISH) X(GLU, "glu", 2, SIGMOID) X(REGLU, "reglu", 2, RELU) X(GEGLU, "geglu", 2, GELU) \
-    X(SWIGLU, "swiglu", 2, SWISH) X(GELU_TANH, "gelu_tanh", 1, NONE)
+    X(SWIGLU, "swiglu", 2, SWISH) X(GELU_TANH, "gelu_tanh", 1, NONE) X(GEGLU_TANH, "geglu_tanh", 2, NONE)
 #define TNI_KIND(kind, name, encoders, act) {name, encoders, TN_ACT_##act},
 static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kinds[] = { TNI_MLP_LIST(TNI_KIND) };
 #undef TNI_KIND
@@ -103,6 +103,7 @@ TNI_FN tn_tensor *tni_mean_of_rows(tn_ctx *ctx, tn_tensor *x);
 TNI_FN tn_tensor *tni_norm_tapped(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x, const tni_taps *taps, const char *part);
 
 /* mlp.c */
+TNI_FN tn_tensor *tni_mlp_act(tn_ctx *ctx, tn_mlp_kind kind, tn_tensor *x);
 TNI_FN tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders, tn_tensor *y);
 TNI_FN tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, const tni_taps *taps);
 TNI_FN tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i);
@@ -113,6 +114,8 @@ TNI_FN tn_attend_desc tni_attention_attend(const tn_attention_desc *d);
 TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention_desc *d);
 TNI_FN tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const char *part, int64_t n, double value);
 TNI_FN tn_rope_desc tni_attention_rope(const tn_attention_desc *d, int64_t first, bool norm);
+TNI_FN tn_tensor *tni_attention_turned(tn_ctx *ctx, const tn_attention_desc *d, tn_tensor *x, tn_tensor *gain, int64_t first,
+                                       bool norm);
 TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first);
 TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor *earlier);
 TNI_FN bool tni_attention_normed(const tn_attention_desc *d);

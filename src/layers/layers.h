@@ -167,7 +167,8 @@ typedef enum tn_mlp_kind {
     TN_MLP_BILINEAR = 0,        /* no activation: P ((W x + b) * (V x + c)) + p, or desc.order factors */
     TN_MLP_RELU, TN_MLP_RELU2, TN_MLP_GELU, TN_MLP_SWISH,           /* one encoder          */
     TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU,          /* two: act(W x) * V x  */
-    TN_MLP_GELU_TANH            /* one: GPT-2's approximation of GELU by tanh, made of several ops */
+    TN_MLP_GELU_TANH,           /* one: GPT-2's approximation of GELU by tanh, made of several ops */
+    TN_MLP_GEGLU_TANH           /* two: the same with a gate, as in Gemma                             */
 } tn_mlp_kind;
 /* Default inits: TN_INIT_UNIFORM. With an order other than 2: TN_INIT_NORMAL, F with variance 1/in and P with 1/hidden, so
    that inputs of variance 1 give outputs of variance 1 at any order (docs/math.md 8). The constant one of an augmented
@@ -283,6 +284,7 @@ typedef struct tn_attention_desc {
     tn_rope_scaling rope_scaling;
     bool    qk_norm;            /* RMS-norm of each q and k, before the rotation                        */
     double  qk_norm_eps;        /* added to the mean square there; 0: 1e-6                              */
+    bool    qk_gain;            /* with qk_norm: gains after it, which all heads share (Qwen3)          */
     bool    head_norm;          /* RMS-norm of each head's output (differential: always)                */
     double  lambda_init;        /* of the differential kinds; 0: 0.8 - 0.6 exp(-0.3 depth)              */
     int64_t depth;              /* number of the block in its model, from 0                             */
@@ -300,6 +302,7 @@ typedef struct tn_attention {
     tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, initially normal with std 0.1; plain: [1], initially
                                    lambda_init; or NULL                                                 */
     tn_tensor *mix;             /* [2] m0, m1, initially 1/2; or NULL                                   */
+    tn_tensor *qk_gain;         /* [2s d_qk], in the order of qk, initially 1; or NULL                  */
 } tn_attention;
 /* Creates the parameters NAME.qk, NAME.v, NAME.o and, as far as the desc has them, the others of tn_attention. */
 TN_API tn_status   tn_attention_init(tn_params *params, const char *name, const tn_attention_desc *desc,

@@ -71,13 +71,23 @@ static tn_tensor *tni_gelu_tanh(tn_ctx *ctx, tn_tensor *x)
     return tn_mul(ctx, x, tn_activation(ctx, z, TN_ACT_SIGMOID));
 }
 
+/* The activation of a kind. */
+TNI_FN tn_tensor *tni_mlp_act(tn_ctx *ctx, tn_mlp_kind kind, tn_tensor *x)
+{
+    if (kind == TN_MLP_GELU_TANH || kind == TN_MLP_GEGLU_TANH) return tni_gelu_tanh(ctx, x);
+    return tn_activation(ctx, x, tni_mlp_kinds[kind].act);
+}
+
 /* From [.., W x | V x | ..] to [.., act(W x) * V x * ..]. */
 TNI_FN tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders, tn_tensor *y)
 {
-    if (kind == TN_MLP_GELU_TANH) return tni_gelu_tanh(ctx, y);
+    if (kind == TN_MLP_GEGLU_TANH) {
+        const int64_t h = y->shape[y->rank - 1] / 2;
+        return tn_mul(ctx, tni_gelu_tanh(ctx, tn_slice(y, -1, 0, h)), tn_slice(y, -1, h, 2 * h));
+    }
     if (encoders == 2) return tn_glu(ctx, y, tni_mlp_kinds[kind].act);
     if (kind == TN_MLP_BILINEAR) return encoders > 1 ? tn_prod_parts(ctx, y, encoders) : y;
-    return tn_activation(ctx, y, tni_mlp_kinds[kind].act);
+    return tni_mlp_act(ctx, kind, y);
 }
 
 /* The results of the encoders [B,T,e h], shown as [B,T,e,h] */

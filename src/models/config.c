@@ -29,6 +29,7 @@ typedef struct tni_key {
 #define TNI_NOT(name, field)                 {name, TNI_KEY_NOT, false, TNI_FIELD(field), 0, 1, NULL, 0, 0}
 #define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words, 0, 0}
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL, 0, 0}
+#define TNI_SEEN(name)                       {name, TNI_KEY_BOOL, false, 0, 0, 0, 1, NULL, 0, 0}    /* for tni_config_yes */
 #define TNI_ONE(name)                        {name, TNI_KEY_REAL, false, 0, 0, 1, 1, NULL, 0, 0}
 #define TNI_CYCLE(field) \
     offsetof(tn_transformer_desc, field##_cycle), offsetof(tn_transformer_desc, field##_count)
@@ -69,7 +70,7 @@ static const tni_key tni_config_keys[] = {
     TNI_CHOICES("attention", attention, tni_attn_words), TNI_CHOICE("form", form, tni_form_words),
     TNI_INT("d_qk", false, d_qk, 1), TNI_INT("d_v", false, d_v, 1), TNI_INTS("window", window, 0),
     TNI_FLAG("not_causal", bidirectional), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
-    TNI_NUMBER("qk_norm_eps", qk_norm_eps, 0),
+    TNI_NUMBER("qk_norm_eps", qk_norm_eps, 0), TNI_FLAG("qk_gain", qk_gain),
     TNI_CHOICE("row_scale", row_scale, tni_row_words), TNI_INT("row_length", false, row_length, 1),
     TNI_NUMBER("score_scale", score_scale, 0), TNI_NUMBER("lambda_init", lambda_init, 0), TNI_FLAG("attn_bias", attn_bias),
     TNI_FLAG("attn_out_bias", attn_out_bias), TNI_CHOICE("positions", positions, tni_position_words),
@@ -92,7 +93,8 @@ static const tni_choice tni_gpt2_acts[] = {
 };
 static const tni_choice tni_llama_acts[] = {
     {"silu", TN_MLP_SWIGLU}, {"swish", TN_MLP_SWIGLU}, {"gelu", TN_MLP_GEGLU}, {"relu", TN_MLP_REGLU},
-    {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {NULL, 0}
+    {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {"gelu_pytorch_tanh", TN_MLP_GEGLU_TANH},
+    {"gelu_new", TN_MLP_GEGLU_TANH}, {NULL, 0}
 };
 static const tni_key tni_gpt2_keys[] = {
     TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
@@ -106,13 +108,30 @@ static const tni_key tni_rope_keys[] = {                /* of "rope_scaling", an
     TNI_NUMBER("low_freq_factor", rope_scaling.low, 0), TNI_NUMBER("high_freq_factor", rope_scaling.high, 0),
     TNI_NUMBER("original_max_position_embeddings", rope_scaling.context, 1)
 };
-static const tni_key tni_llama_keys[] = {
-    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("num_hidden_layers", true, layers, 1),
-    TNI_INT("num_attention_heads", true, heads, 1), TNI_INT("max_position_embeddings", true, context, 1),
-    TNI_INT("hidden_size", true, dim, 1), TNI_INT("intermediate_size", true, hidden, 1), TNI_INT("head_dim", false, d_qk, 1),
-    TNI_CHOICE("hidden_act", mlp, tni_llama_acts), TNI_NUMBER("rms_norm_eps", norm_eps, 0),
-    TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_FLAG("tie_word_embeddings", tied),
-    TNI_FLAG("attention_bias", attn_bias), TNI_FLAG("mlp_bias", mlp_bias), TNI_MUST("is_causal", true)
+#define TNI_LLAMA_KEYS(acts) \
+    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("num_hidden_layers", true, layers, 1), \
+    TNI_INT("num_attention_heads", true, heads, 1), TNI_INT("max_position_embeddings", true, context, 1), \
+    TNI_INT("hidden_size", true, dim, 1), TNI_INT("intermediate_size", true, hidden, 1), TNI_INT("head_dim", false, d_qk, 1), \
+    TNI_CHOICE("hidden_act", mlp, acts), TNI_NUMBER("rms_norm_eps", norm_eps, 0), \
+    TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_FLAG("tie_word_embeddings", tied), \
+    TNI_FLAG("attention_bias", attn_bias), TNI_MUST("is_causal", true)
+static const tni_key tni_llama_keys[] = { TNI_LLAMA_KEYS(tni_llama_acts), TNI_FLAG("mlp_bias", mlp_bias) };
+/* The first configs of Gemma say gelu and mean its tanh form. */
+static const tni_choice tni_gemma_acts[] = {{"gelu_pytorch_tanh", TN_MLP_GEGLU_TANH}, {"gelu", TN_MLP_GEGLU_TANH}, {NULL, 0}};
+static const tni_key tni_gemma_keys[] = {
+    TNI_LLAMA_KEYS(tni_gemma_acts), TNI_CHOICE("hidden_activation", mlp, tni_gemma_acts)
+};
+#undef TNI_LLAMA_KEYS
+/* Of the transformers of github.com/tdooms/bilinear-decomposition, and of github.com/loganriggs/modded-nanogpt. */
+static const tni_key tni_bilinear_keys[] = {
+    TNI_INT("vocab_size", false, vocab, 1), TNI_INT("n_vocab", false, vocab, 1), TNI_INT("n_layer", true, layers, 1),
+    TNI_INT("n_head", true, heads, 1), TNI_INT("n_ctx", true, context, 1), TNI_INT("d_model", true, dim, 1),
+    TNI_INT("d_hidden", true, hidden, 1), TNI_NOT("normalization", no_norm), TNI_FLAG("bias", mlp_bias), TNI_SEEN("bilinear")
+};
+static const tni_key tni_modded_keys[] = {
+    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
+    TNI_INT("n_embd", true, dim, 1), TNI_INT("expansion_factor", false, hidden, 1), TNI_SEEN("bilinear"), TNI_SEEN("gated"),
+    TNI_SEEN("squared_mlp"), TNI_SEEN("squared_attn"), TNI_SEEN("bilinear_attn")
 };
 #define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
 
@@ -219,7 +238,7 @@ static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_k
     if (!yes && v->kind != TNI_JSON_FALSE) return tni_key_fail(j, v, k, "true or false");
     if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
         return tni_key_fail(j, v, k, yes ? "false: no other value is supported" : "true: no other value is supported");
-    if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
+    if (k->kind == TNI_KEY_BOOL && k->bytes > 0) memcpy(at, &yes, sizeof yes);
     if (k->kind == TNI_KEY_NOT) memcpy(at, &no, sizeof no);
     return TN_OK;
 }
@@ -232,7 +251,8 @@ static bool tni_key_is_idle(const char *name, bool windows)
         "*_pdrop", "initializer_range", "summary_*", "output_*", "return_dict*", "_*", "id2label", "label2id", "num_labels",
         "task_specific_params", "problem_type", "tokenizer_class", "pretraining_tp", "n_ctx", "reorder_and_upcast_attn",
         "rope_scaling", "rope_parameters", "rope_type", "type", "num_key_value_heads", "is_decoder", "name_or_path",
-        "gradient_checkpointing", "keys_to_ignore_at_inference", "chunk_size_feed_forward",
+        "gradient_checkpointing", "keys_to_ignore_at_inference", "chunk_size_feed_forward", "tokenizer", "repo", "step",
+        "cache_implementation", "gate", "modifier", "noise",
         "sliding_window", "use_sliding_window", "max_window_layers", "layer_types"          /* the last four: of windows */
     };
     const size_t count = sizeof idle / sizeof *idle - (windows ? 0 : 4), length = strlen(name);
@@ -374,26 +394,108 @@ static tn_status tni_config_window(tni_json *j, const tni_value *root, bool mist
     return TN_OK;
 }
 
-typedef enum tni_relative { TNI_LLAMA, TNI_MISTRAL, TNI_QWEN2 } tni_relative;
+typedef enum tni_relative { TNI_LLAMA, TNI_MISTRAL, TNI_QWEN2, TNI_QWEN3 } tni_relative;
 
 static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relative which, tn_transformer_desc *d)
 {
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
+    if (which == TNI_QWEN3) d->d_qk = 128;
     tni_config_unread(j, root, "", TNI_KEYS(tni_llama_keys), which != TNI_LLAMA);
     tn_status s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
     if (s == TN_OK && which != TNI_LLAMA) {
-        if (d->attn_bias || d->mlp_bias)
+        if ((d->attn_bias && which != TNI_QWEN3) || d->mlp_bias)
             tni_log(j->file.ctx, TN_LOG_WARN, "%s: attention_bias and mlp_bias are read for llama only", j->file.name.s);
-        d->attn_bias = d->mlp_bias = false;             /* not read by these models */
+        d->attn_bias = d->attn_bias && which == TNI_QWEN3;
+        d->mlp_bias = false;                            /* not read by these models */
         s = tni_config_window(j, root, which == TNI_MISTRAL, d);
     }
     d->d_v = d->d_qk;                                       /* head_dim is both */
     d->attn_out_bias = d->attn_bias;
     d->mlp_out_bias = d->mlp_bias;
     if (which == TNI_QWEN2) d->attn_bias = true;            /* of q, k and v only */
+    d->qk_norm = d->qk_gain = which == TNI_QWEN3;
+    d->qk_norm_eps = d->norm_eps;
+    return s;
+}
+
+/* The embedding is multiplied by sqrt(dim) as it is read, so that it is not tied to the unembedding. */
+static tn_status tni_config_gemma(tni_json *j, const tni_value *root, tn_transformer_desc *d)
+{
+    d->mlp = TN_MLP_GEGLU_TANH;
+    d->norm_eps = 1e-6;
+    d->d_qk = 256;
+    tni_config_unread(j, root, "", TNI_KEYS(tni_gemma_keys), false);
+    tn_status s = tni_config_take(j, root, TNI_KEYS(tni_gemma_keys), false, d);
+    if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
+    if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
+    d->d_v = d->d_qk;
+    d->attn_out_bias = d->attn_bias;
+    d->tied = false;
+    return s;
+}
+
+static bool tni_config_yes(tni_json *j, const tni_value *root, const char *key)
+{
+    return tni_json_is(tni_json_get(j, root, key), TNI_JSON_TRUE);
+}
+
+/* The models of Pearce, Dooms et al. 2024. The first ones say n_vocab and have gains; later ones scale attention by depth, and
+   leave the vocabulary to the tokenizer. A gate is the function of the first encoder, and true is "relu". */
+static tn_status tni_config_bilinear(tni_json *j, const tni_value *root, tn_transformer_desc *d)
+{
+    static const char *const gates[] = {"relu", "silu", "gelu"};
+    static const tn_mlp_kind kinds[2][4] = {{TN_MLP_RELU, TN_MLP_SWISH, TN_MLP_GELU, TN_MLP_BILINEAR},
+                                            {TN_MLP_REGLU, TN_MLP_SWIGLU, TN_MLP_GEGLU, TN_MLP_BILINEAR}};
+    const tni_value *gate = tni_json_get(j, root, "gate");
+    const char      *word = tni_json_is(gate, TNI_JSON_STRING) ? j->scan.text + gate->string : "";
+    const bool       first = tni_json_get(j, root, "n_vocab") != NULL;
+    tn_status        s = tni_config_take(j, root, TNI_KEYS(tni_bilinear_keys), false, d);
+    const bool       pair = tni_config_yes(j, root, "bilinear");
+    int              k = 0;
+    while (k < 3 && strcmp(word, gates[k]) && !(k == 0 && tni_json_is(gate, TNI_JSON_TRUE))) k++;
+    if (s == TN_OK && k == 3 && gate && gate->kind > TNI_JSON_FALSE)
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, gate->at, "gate is %s, expected null, relu, silu or gelu",
+                            *word ? tni_quote(word).s : "not a word");
+    if (s == TN_OK && d->vocab == 0)
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "missing key vocab_size, the number of the embedding's rows");
+    tni_config_unread(j, root, "", TNI_KEYS(tni_bilinear_keys), false);
+    d->mlp = kinds[pair][k];
+    if (k == 3 && !pair) d->mlp_order = 1;                  /* a linear map */
+    d->mlp_out_bias = d->mlp_bias;
+    d->norm_eps = 1e-8;
+    d->no_norm_gain = !first;
+    d->attn_scale = first ? 1 : TN_SCALE_DEPTH;
+    return s;
+}
+
+/* The names that the config has for what modded-nanoGPT (K. Jordan et al. 2024) has too, and for tensor networks. Its norms add
+   the eps of float to the mean square. */
+static tn_status tni_config_modded(tni_json *j, const tni_value *root, tn_transformer_desc *d)
+{
+    tn_status  s = tni_config_take(j, root, TNI_KEYS(tni_modded_keys), false, d);
+    const bool pair = tni_config_yes(j, root, "bilinear"), gated = tni_config_yes(j, root, "gated");
+    const bool squared = tni_config_yes(j, root, "squared_attn"), sets = tni_config_yes(j, root, "bilinear_attn");
+    tni_config_unread(j, root, "", TNI_KEYS(tni_modded_keys), false);
+    if (!pair || d->hidden == 0) d->hidden = 4;
+    if (s == TN_OK && d->hidden > INT32_MAX / d->dim)
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "expansion_factor times n_embd is above 2^31 - 1");
+    d->hidden *= d->dim;
+    d->mlp = pair ? gated ? TN_MLP_SWIGLU : TN_MLP_BILINEAR
+           : tni_config_yes(j, root, "squared_mlp") ? TN_MLP_BILINEAR : TN_MLP_RELU2;
+    d->attention = sets ? squared ? TN_ATTENTION_BILINEAR : TN_ATTENTION_DIFFERENTIAL_PLAIN
+                        : squared ? TN_ATTENTION_SQUARED : TN_ATTENTION_SOFTMAX;
+    if (sets && !squared) {                                 /* scores over d, and heads of whole width */
+        d->d_qk = d->dim / tni_max(d->heads, 1);
+        d->score_scale = 1 / (double)tni_max(d->d_qk, 1);
+        d->lambda_init = 0.8;
+    }
+    d->context = 1024;
+    d->norm_eps = d->qk_norm_eps = 1.1920928955078125e-07;
+    d->softcap = 30;
+    d->no_norm_gain = d->embed_norm = d->qk_norm = d->x0_residual = d->value_residual = d->mlp_out_bias = true;
     return s;
 }
 
@@ -421,9 +523,13 @@ static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
     if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, TNI_LLAMA, d);
     if (strcmp(name, "mistral") == 0) return tni_config_llama(j, root, TNI_MISTRAL, d);
     if (strcmp(name, "qwen2") == 0) return tni_config_llama(j, root, TNI_QWEN2, d);
+    if (strcmp(name, "qwen3") == 0) return tni_config_llama(j, root, TNI_QWEN3, d);
+    if (strcmp(name, "gemma") == 0) return tni_config_gemma(j, root, d);
+    if ((!type || !*name) && tni_json_get(j, root, "bilinear"))
+        return tni_json_get(j, root, "n_embd") ? tni_config_modded(j, root, d) : tni_config_bilinear(j, root, d);
     if (!type || strcmp(name, "tensornet") == 0) return tni_config_own(j, root, d);
     return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, expected tensornet, gpt2, llama, "
-                           "mistral or qwen2",
+                           "mistral, qwen2, qwen3 or gemma",
                            type->kind == TNI_JSON_STRING ? tni_quote(name).s : "not a string");
 }
 

@@ -187,6 +187,7 @@ TNI_COLD_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, 
     a.rope_base = d->rope_base;
     a.rope_scaling = d->rope_scaling;
     a.qk_norm = d->qk_norm;
+    a.qk_gain = d->qk_gain;
     a.qk_norm_eps = d->qk_norm_eps;
     a.row_scale = d->row_scale;
     a.row_length = d->row_length;
@@ -301,6 +302,7 @@ static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, i
     if (d->mlp_bias) *rest += k * d->hidden;
     if (d->mlp_out_bias) *rest += d->dim;
     if (d->x0_residual) *rest += 2;
+    if (d->qk_gain) *rest += 2 * tni_attention_kinds[d->attention].sets * d->d_qk;
 }
 
 /* For one head and one query. Linear form: reading the state and adding to it take F d_v multiply-adds each. */

@@ -47,6 +47,7 @@ typedef struct tn_transformer_desc {
     int64_t window;
     bool    bidirectional;      /* queries also see later keys; default: keys up to their own position          */
     bool    qk_norm, head_norm;
+    bool    qk_gain;            /* with qk_norm                                                                 */
     double  qk_norm_eps;        /* 0: 1e-6. norm_eps below is that of the norms outside attention               */
     tn_row_scale row_scale;
     int64_t row_length;         /* 0: context                                                                   */
@@ -260,9 +261,11 @@ TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *d
 /* Writes config.json with every key of docs/language.md, defaults filled in. */
 TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
 /* Reads config.json: these keys, the required ones present, none unknown or twice, all in range. If "model_type" is "gpt2",
-   "llama", "mistral" or "qwen2", Hugging Face's keys are read: those that change what is computed are used, or are an error, as
-   quantization_config is. Others are ignored; a warning in the log names those that are not known to change nothing. On error
-   *desc does not change. */
+   "llama", "mistral", "qwen2", "qwen3" or "gemma", Hugging Face's keys are read: those that change what is computed are used,
+   or are an error, as quantization_config is. Others are ignored; a warning in the log names those that are not known
+   to change nothing. Without "model_type", and with a key "bilinear", the keys are those of the models of tn_name_map_modded, if
+   there is "n_embd", or of tn_name_map_bilinear; these need "vocab_size" added where they have no vocabulary. On error *desc does
+   not change. */
 TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_source source, tn_transformer_desc *desc);
 
 /* ---- weights of other programs ------------------------------------------ >>model-weights
@@ -281,9 +284,17 @@ typedef struct tn_name_map {
     int          part, parts;   /* the same for the parameter                                                   */
     bool         kv;            /* rows of heads; if the file has fewer, each is repeated (grouped queries)     */
     tn_head_rows rows;
+    double       scale, offset; /* the parameter is offset + scale * the file's number; scale 0: 1              */
+    bool         root_dim;      /* scale is also multiplied by sqrt(dim)                                        */
+    bool         spare;         /* the line is left out where the file lacks the tensor, or the model the parameter; or
+                                   where the first axis of the parameter is not `parts`, if that is not 0       */
 } tn_name_map;
 TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hugging Face's GPT-2, of *count lines */
-TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral and Qwen2             */
+TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral, Qwen2 and Qwen3      */
+TN_API const tn_name_map *tn_name_map_bilinear(int64_t *count); /* of github.com/tdooms/bilinear-decomposition      */
+/* For reading only, as several lines give one parameter, or one tensor several: */
+TN_API const tn_name_map *tn_name_map_gemma(int64_t *count);    /* of Gemma                                          */
+TN_API const tn_name_map *tn_name_map_modded(int64_t *count);   /* of github.com/loganriggs/modded-nanogpt          */
 /* Reads all parameters of a model from a safetensors file through a map; on error none is set (unless a device fails).
    Errors are a parameter that the map or the file lacks, a shape that does not match, and a tensor of the map that the
    file has but the model lacks (such as a bias). A file that has a tied parameter under both of its names must have the same

@@ -7,68 +7,6 @@
 #ifndef TN_NO_MODELS
 /* ---- weights of other libraries, by a map of names ---------------------- >>model-weights-impl */
 
-const tn_name_map *tn_name_map_gpt2(int64_t *count)
-{
-#define TNI_MAP(file, param, transpose, fp, fps, p, ps) \
-    {"transformer." file "|" file, param, transpose, fp, fps, p, ps, false, TN_HEAD_ROWS_PLAIN}
-    static const tn_name_map map[] = {
-        TNI_MAP("wte.weight", "embed.w", false, 0, 0, 0, 0),
-        TNI_MAP("wpe.weight", "position.w", false, 0, 0, 0, 0),
-        TNI_MAP("h.{l}.ln_1.weight", "blocks.{l}.norm1.gain", false, 0, 0, 0, 0),
-        TNI_MAP("h.{l}.ln_1.bias", "blocks.{l}.norm1.bias", false, 0, 0, 0, 0),
-        TNI_MAP("h.{l}.attn.c_attn.weight", "blocks.{l}.attn.qk", true, 0, 3, 0, 2),
-        TNI_MAP("h.{l}.attn.c_attn.weight", "blocks.{l}.attn.qk", true, 1, 3, 1, 2),
-        TNI_MAP("h.{l}.attn.c_attn.weight", "blocks.{l}.attn.v", true, 2, 3, 0, 0),
-        TNI_MAP("h.{l}.attn.c_attn.bias", "blocks.{l}.attn.qk_b", false, 0, 3, 0, 2),
-        TNI_MAP("h.{l}.attn.c_attn.bias", "blocks.{l}.attn.qk_b", false, 1, 3, 1, 2),
-        TNI_MAP("h.{l}.attn.c_attn.bias", "blocks.{l}.attn.v_b", false, 2, 3, 0, 0),
-        TNI_MAP("h.{l}.attn.c_proj.weight", "blocks.{l}.attn.o", true, 0, 0, 0, 0),
-        TNI_MAP("h.{l}.attn.c_proj.bias", "blocks.{l}.attn.o_b", false, 0, 0, 0, 0),
-        TNI_MAP("h.{l}.ln_2.weight", "blocks.{l}.norm2.gain", false, 0, 0, 0, 0),
-        TNI_MAP("h.{l}.ln_2.bias", "blocks.{l}.norm2.bias", false, 0, 0, 0, 0),
-        TNI_MAP("h.{l}.mlp.c_fc.weight", "blocks.{l}.mlp.w", true, 0, 0, 0, 0),
-        TNI_MAP("h.{l}.mlp.c_fc.bias", "blocks.{l}.mlp.b", false, 0, 0, 0, 0),
-        TNI_MAP("h.{l}.mlp.c_proj.weight", "blocks.{l}.mlp.p", true, 0, 0, 0, 0),
-        TNI_MAP("h.{l}.mlp.c_proj.bias", "blocks.{l}.mlp.pb", false, 0, 0, 0, 0),
-        TNI_MAP("ln_f.weight", "norm.gain", false, 0, 0, 0, 0),
-        TNI_MAP("ln_f.bias", "norm.bias", false, 0, 0, 0, 0),
-        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN}
-    };
-#undef TNI_MAP
-    if (count) *count = (int64_t)(sizeof map / sizeof *map);
-    return map;
-}
-
-const tn_name_map *tn_name_map_llama(int64_t *count)
-{
-#define TNI_MAP(file, param, p, ps, kv) \
-    {"model." file "|" file, param, false, 0, 0, p, ps, kv, TN_HEAD_ROWS_PLAIN}
-    static const tn_name_map map[] = {
-        TNI_MAP("embed_tokens.weight", "embed.w", 0, 0, false),
-        TNI_MAP("layers.{l}.input_layernorm.weight", "blocks.{l}.norm1.gain", 0, 0, false),
-        TNI_MAP("layers.{l}.self_attn.q_proj.weight", "blocks.{l}.attn.qk", 0, 2, false),
-        TNI_MAP("layers.{l}.self_attn.k_proj.weight", "blocks.{l}.attn.qk", 1, 2, true),
-        TNI_MAP("layers.{l}.self_attn.v_proj.weight", "blocks.{l}.attn.v", 0, 0, true),
-        TNI_MAP("layers.{l}.self_attn.o_proj.weight", "blocks.{l}.attn.o", 0, 0, false),
-        TNI_MAP("layers.{l}.self_attn.q_proj.bias", "blocks.{l}.attn.qk_b", 0, 2, false),
-        TNI_MAP("layers.{l}.self_attn.k_proj.bias", "blocks.{l}.attn.qk_b", 1, 2, true),
-        TNI_MAP("layers.{l}.self_attn.v_proj.bias", "blocks.{l}.attn.v_b", 0, 0, true),
-        TNI_MAP("layers.{l}.self_attn.o_proj.bias", "blocks.{l}.attn.o_b", 0, 0, false),
-        TNI_MAP("layers.{l}.post_attention_layernorm.weight", "blocks.{l}.norm2.gain", 0, 0, false),
-        TNI_MAP("layers.{l}.mlp.gate_proj.weight", "blocks.{l}.mlp.w", 0, 2, false),
-        TNI_MAP("layers.{l}.mlp.up_proj.weight", "blocks.{l}.mlp.w", 1, 2, false),
-        TNI_MAP("layers.{l}.mlp.gate_proj.bias", "blocks.{l}.mlp.b", 0, 2, false),
-        TNI_MAP("layers.{l}.mlp.up_proj.bias", "blocks.{l}.mlp.b", 1, 2, false),
-        TNI_MAP("layers.{l}.mlp.down_proj.weight", "blocks.{l}.mlp.p", 0, 0, false),
-        TNI_MAP("layers.{l}.mlp.down_proj.bias", "blocks.{l}.mlp.pb", 0, 0, false),
-        TNI_MAP("norm.weight", "norm.gain", 0, 0, false),
-        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN}
-    };
-#undef TNI_MAP
-    if (count) *count = (int64_t)(sizeof map / sizeof *map);
-    return map;
-}
-
 typedef struct tni_mapped_run { int64_t param, first, end; } tni_mapped_run;     /* numbers of a parameter */
 
 /* The state while a file is read: the new value of each parameter, and how many of its numbers have been read. */
@@ -156,17 +94,26 @@ static int64_t tni_mapped_row(const tn_name_map *line, int64_t i, int64_t rows, 
     return head * each + k;
 }
 
+/* A parameter is offset + factor * the file's numbers. */
+static double tni_mapped_factor(const tn_name_map *line, int64_t dim)
+{
+    return (line->scale == 0 ? 1 : line->scale) * (line->root_dim ? sqrt((double)dim) : 1);
+}
+
 /* Copies rows of the file's matrix `from`, which has `all` rows, to those of the parameter. */
 static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *from, int64_t all, tni_slab rows,
-                                const tn_name_map *line, int64_t heads)
+                                const tn_name_map *line, const tn_transformer_desc *desc)
 {
+    const double  factor = tni_mapped_factor(line, desc->dim);
+    const int64_t heads = desc->heads;
     tni_scratch w = tni_scratch_begin(value->ctx, "weights");
     tn_tensor   view = *value;
     double     *host = tni_take_f64(&w, to.rows, to.columns);
     for (int64_t i = 0; host && i < to.rows; i++) {
         int64_t row = rows.first + tni_mapped_row(line, i, to.rows, rows.rows, heads);
         for (int64_t k = 0; k < to.columns; k++)
-            host[i * to.columns + k] = line->transpose ? from[k * all + row] : from[row * to.columns + k];
+            host[i * to.columns + k] = line->offset
+                                     + factor * (line->transpose ? from[k * all + row] : from[row * to.columns + k]);
     }
     view.rank = 1;
     view.shape[0] = to.rows * to.columns;
@@ -213,12 +160,12 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     const int64_t   heads = m->model->desc.heads;
     tn_ctx         *ctx = m->file->file.ctx;
     tn_tensor      *t = NULL;
-    const bool      vector = e->rank == 1;
+    const bool      vector = e->rank < 2;
     const int64_t   columns = vector ? 1 : v->shape[v->rank - 1], count = tn_tensor_count(v);
     tni_slab        from, to;
     tn_status       s;
-    if ((e->rank != 1 && e->rank != 2) || v->rank < 1 || columns < 1) return tni_mapped_shape_fail(m, line, name, e, p);
-    int64_t all = e->shape[line->transpose && !vector];
+    if (e->rank > 2 || v->rank < 1 || columns < 1) return tni_mapped_shape_fail(m, line, name, e, p);
+    int64_t all = e->rank == 0 ? 1 : e->shape[line->transpose && !vector];
     if (!tni_mapped_rows(&from, all, vector ? 1 : e->shape[!line->transpose], line->file_part, line->file_parts)
         || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts)
         || !tni_mapped_fits(line, from, to, heads))
@@ -231,7 +178,7 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     s = host ? tn_read(t, TN_F64, host, tn_tensor_count(t)) : TN_ERR_MEMORY;
     tn_tensor_destroy(t);
     if (s == TN_OK && !m->value[i] && !(m->value[i] = tn_tensor_create(ctx, TN_REAL, v->rank, v->shape))) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_mapped_set(m->value[i], to, host, all, from, line, heads);
+    if (s == TN_OK) s = tni_mapped_set(m->value[i], to, host, all, from, line, &m->model->desc);
     return tni_scratch_end(&w, s);
 }
 
@@ -250,6 +197,12 @@ static tn_status tni_mapped_tied(const tni_mapped *m, const tn_name_map *line, c
                     m->file->file.name.s, tni_quote(e->name).s, tni_quote(first->name).s);
 }
 
+/* Whether a line with `spare` is for a parameter of this shape. */
+static bool tni_mapped_applies(const tn_name_map *line, const tn_param *p)
+{
+    return line->parts == 0 || p->value->rank < 1 || p->value->shape[0] == line->parts;
+}
+
 static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t l)
 {
     tn_ctx  *ctx = m->file->file.ctx;
@@ -261,7 +214,7 @@ static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t
     const tn_param             *p = tn_params_find(m->params, param.s);
     for (i = 0; e && i < tn_safetensors_count(m->file); i++) if (tn_safetensors_at(m->file, i) == e) m->used[i] = true;
     if (p && strcmp(p->name, param.s) != 0) return tni_mapped_tied(m, line, e, p);
-    if (!p && !e) return TN_OK;
+    if ((!p && !e) || (line->spare && (!p || !e || !tni_mapped_applies(line, p)))) return TN_OK;
     if (!p)
         return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s belongs to parameter %s, which the model does not have",
                         m->file->file.name.s, tni_quote(name.s).s, TNI_SHAPE(e), param.s);
@@ -450,7 +403,7 @@ static const tn_param *tni_mapping_param(const tni_mapping *w, const tn_name_map
     tni_part name;
     if (!tni_pattern_fill(&name, w->prefix, line->param, strlen(line->param), l)) return NULL;
     const tn_param *p = tn_params_find(w->params, name.s);
-    return p && strcmp(p->name, name.s) == 0 ? p : NULL;
+    return p && strcmp(p->name, name.s) == 0 && (!line->spare || tni_mapped_applies(line, p)) ? p : NULL;
 }
 
 /* The rows of the file's tensor that a line gives, in all of its `all` rows. */
@@ -472,6 +425,7 @@ static tn_status tni_mapping_fill(tni_mapping *w, const tn_name_map *line, const
                                   int64_t all)
 {
     const int64_t count = tn_tensor_count(p->value), columns = vector ? 1 : p->value->shape[p->value->rank - 1];
+    const double  factor = tni_mapped_factor(line, w->model->desc.dim);
     tni_scratch   work = tni_scratch_begin(tn_params_ctx(w->params), "weights");
     double       *rows = tni_take_f64(&work, count, 1);
     tni_slab      from, to;
@@ -480,7 +434,8 @@ static tn_status tni_mapping_fill(tni_mapping *w, const tn_name_map *line, const
     for (int64_t i = 0; s == TN_OK && i < from.rows; i++) {
         const int64_t row = to.first + tni_mapped_row(line, i, from.rows, to.rows, w->model->desc.heads);
         const double *source = rows + (from.first + i) * columns;
-        for (int64_t k = 0; k < columns; k++) host[line->transpose && !vector ? k * all + row : row * columns + k] = source[k];
+        for (int64_t k = 0; k < columns; k++)
+            host[line->transpose && !vector ? k * all + row : row * columns + k] = (source[k] - line->offset) / factor;
     }
     return tni_scratch_end(&work, s);
 }
@@ -597,5 +552,6 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
 #undef TNI_CHOICE
 #undef TNI_MUST
 #undef TNI_ONE
+#undef TNI_SEEN
 #undef TNI_KEYS
 #endif /* TN_NO_MODELS */

@@ -242,14 +242,39 @@ static bool tni_bpe_encode_plain(const tn_tokenizer *t, const char *text, size_t
     return true;
 }
 
-/* First the added tokens of the text as it is, then, in what is left, those of the normalised text, which is the same. */
+TNI_FN bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, tni_encoding *e);
+
+/* Text between the added tokens that are looked for first. */
+static bool tni_bpe_encode_rest(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_encoding *e)
+{
+    return t->bpe.late ? tni_bpe_encode(t, text, at, end, TNI_ADDED_LATE, e) : tni_bpe_encode_plain(t, text, at, end, e);
+}
+
+/* The same, which becomes NFC first if the tokenizer has that. */
+static bool tni_bpe_encode_normal(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_encoding *e)
+{
+    const int64_t first = e->n;
+    tni_nfc       f;
+    bool          needed = false;
+    if (t->bpe.is_nfc && !tni_nfc_look(t, text, at, end, &needed)) return false;
+    if (!needed) return tni_bpe_encode_rest(t, text, at, end, e);
+    if (!tni_nfc_begin(t, text, at, end, &f)) return false;
+    const bool whole = tni_bpe_encode_rest(t, f.text, 0, f.bytes, e);
+    for (int64_t k = first; e->spans && k < e->n && k < e->max; k++) {
+        e->spans[k].begin = f.from[e->spans[k].begin];
+        e->spans[k].end = f.from[e->spans[k].end];
+    }
+    tni_nfc_end(t, &f);
+    return whole;
+}
+
+/* First the added tokens of the text as it is, then, in what is left, those of the normalised text. */
 TNI_FN bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, tni_encoding *e)
 {
     while (at < end) {
         int64_t id = -1;
         size_t  bytes = 0, stop = tni_special_next(t, text, at, end, late, &id, &bytes);
-        bool    whole = stop == at || (late == 0 && t->bpe.late ? tni_bpe_encode(t, text, at, stop, TNI_ADDED_LATE, e)
-                                                                 : tni_bpe_encode_plain(t, text, at, stop, e));
+        bool    whole = stop == at || (late == 0 ? tni_bpe_encode_normal : tni_bpe_encode_plain)(t, text, at, stop, e);
         if (!whole) return false;
         if (stop < end) tni_encode_put(e, id, stop, stop + bytes);
         at = stop + bytes;

@@ -18,6 +18,9 @@ enum { TNI_IS_OTHER = 1, TNI_IS_LETTER = 2, TNI_IS_NUMBER = 4, TNI_IS_SPACE = 8 
 /* Unicode 16.0.0 */
 #define TNI_CATEGORY_RUNS 1610
 
+/* Unicode 9.0.0 */
+#define TNI_NFC_PARTS 1058
+
 typedef struct tni_categories {
     uint32_t run[TNI_CATEGORY_RUNS];                         /* its first character times 4, plus the category */
     uint8_t  ascii[128];                                     /* the same of ASCII, as bits                     */
@@ -52,6 +55,8 @@ typedef struct tni_bpe {
     tni_map  ranks;                     /* two ids, left << 32 | right, to the rank of their merge + 1         */
     tni_list merges;                    /* tni_bpe_merge, by rank                                              */
     tni_list alone;                     /* bool of each id: merging the bytes of its name gives this token     */
+    bool     is_nfc;                    /* text becomes NFC first, see >>text-nfc                              */
+    tni_map  nfc;                       /* pairs, parts and classes                                            */
     tni_list layout;                    /* the file as JSON without spaces; for vocab a byte 1, for merges 2   */
 } tni_bpe;
 typedef struct tni_bpe_merge { int32_t left, right, id; } tni_bpe_merge;
@@ -74,6 +79,9 @@ struct tn_tokenizer {
     tni_letters letters;
     tni_categories categories;
 };
+
+/* Text in NFC: byte i comes from byte from[i] of the text; from[bytes] is its end. */
+typedef struct tni_nfc { char *text; size_t bytes, *from, size; void *all; } tni_nfc;
 
 typedef struct tni_encoding { int32_t *ids; tn_span *spans; int64_t n, max; } tni_encoding;
 
@@ -100,8 +108,11 @@ struct tn_shard { tni_owned owned; tni_reader file; int64_t count, vocab; unsign
 /* tables.c */
 TNI_FN const char *const *tni_letter_rows(size_t *count);
 TNI_FN const char *const *tni_category_rows(size_t *count);
+TNI_FN const char *const *tni_nfc_rows(size_t *count);
 
 /* letters.c */
+TNI_FN uint32_t tni_letter_number(const char **at);
+TNI_FN int32_t tni_letter_signed(const char **at);
 TNI_FN void tni_letters_unpack(tni_letters *l);
 TNI_FN uint32_t tni_utf8_get(const char *text, size_t left, size_t *n);
 TNI_FN void tni_categories_unpack(tni_categories *l);
@@ -117,6 +128,12 @@ TNI_FN uint32_t *tni_trie_value(const tni_trie *t, uint32_t node);
 TNI_FN void tni_trie_free(tn_ctx *ctx, tni_trie *t);
 TNI_FN bool tni_trie_begin(tn_ctx *ctx, tni_trie *t);
 TNI_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n);
+
+/* nfc.c */
+TNI_FN bool tni_nfc_unpack(tn_tokenizer *t);
+TNI_FN bool tni_nfc_look(const tn_tokenizer *t, const char *text, size_t at, size_t end, bool *needed);
+TNI_FN bool tni_nfc_begin(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_nfc *f);
+TNI_FN void tni_nfc_end(const tn_tokenizer *t, tni_nfc *f);
 
 /* tokenizer.c */
 TNI_FN tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx);

@@ -274,7 +274,10 @@ static bool tni_tokens_bpe_kind(tni_json *j, const tni_value *root, tn_tokenizer
     if (!tni_tokens_unused(j, root)) return false;
     if (v && v->kind != TNI_JSON_NULL) {
         s = tni_json_string(j, v, "type");
-        return tni_tokens_fail(j, v, "normalizer: type is %s, expected null for BPE", s ? tni_quote(s).s : "missing");
+        if (!s || strcmp(s, "NFC"))
+            return tni_tokens_fail(j, v, "normalizer: type is %s, expected NFC or null for BPE", s ? tni_quote(s).s : "missing");
+        t->bpe.is_nfc = true;
+        if (!tni_nfc_unpack(t)) return false;
     }
     if (!tni_tokens_bpe_words(j, root, t)) return false;
     if (!tni_tokens_type(j, tni_json_get(j, root, "decoder"), "decoder", "ByteLevel")) return false;

@@ -15,7 +15,7 @@
    Runs of code points with one class and one rule, made by tools/unicode_tables.py, which explains how they are written. */
 enum { TNI_LETTER_SIGN = 0, TNI_LETTER_WORD, TNI_LETTER_SPACE, TNI_LETTER_ALONE, TNI_LETTER_GONE };
 
-static uint32_t tni_letter_number(const char **at)
+TNI_COLD_FN uint32_t tni_letter_number(const char **at)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
     uint32_t n = 0, digit, shift = 0;
@@ -27,7 +27,7 @@ static uint32_t tni_letter_number(const char **at)
     return n;
 }
 
-static int32_t tni_letter_signed(const char **at)
+TNI_COLD_FN int32_t tni_letter_signed(const char **at)
 {
     uint32_t n = tni_letter_number(at);
     return n & 1 ? -(int32_t)(n >> 1) - 1 : (int32_t)(n >> 1);

@@ -18,6 +18,7 @@ static void tni_tokenizer_destroy(tni_owned *owned)
     tni_list_free(ctx, &t->bpe.merges);
     tni_list_free(ctx, &t->bpe.alone);
     tni_list_free(ctx, &t->bpe.layout);
+    tni_map_free(ctx, &t->bpe.nfc);
     tni_object_free(owned, sizeof *t);
 }
 

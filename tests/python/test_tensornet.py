@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -911,6 +912,36 @@ class Loading(Base):
                 self.assertEqual((m.kind, m.tokenizer, m.operators), ("language model", None, [None] * m.model.desc.layers))
                 with self.fails("has no tokenizer", error=TypeError):
                     m("a text")
+
+    def test_authors(self):
+        """The layouts of other programs, against tools/golden_authors.py"""
+        root, seen = os.path.join(self.data, "authors"), 0
+        for name in sorted(os.listdir(root)):
+            with open(os.path.join(root, name, "golden.json")) as file:
+                golden = {key: np.array(value) for key, value in json.load(file).items()}
+            with tn.load(os.path.join(root, name), dtype="f64") as m:
+                if "x" in golden:
+                    self.assertEqual((m.kind, m.model.residual), ("network of bilinear layers", name == "image-residual"))
+                    y, want = m(golden["x"].reshape(4, -1)).numpy(), golden["y"]
+                else:
+                    self.assertEqual(m.kind, "language model")
+                    y, want = m(golden["ids"].astype(int)[None]).numpy(), golden["logits"]
+                self.assertGreater(np.abs(want).max(), 0.1)
+                np.testing.assert_allclose(y.ravel(), want, rtol=0, atol=1e-12, err_msg=name)
+                seen += 1
+        self.assertEqual(seen, 13)
+
+    def test_other_formats(self):
+        """What is something else is named: by its first bytes, also in the place of a config.json"""
+        self.assertIsNone(tn.foreign_format(b"{}"))
+        self.assertIn("GGUF", tn.foreign_format(b"GGUF\3\0\0\0"))
+        with tempfile.TemporaryDirectory() as folder:
+            np.savez(os.path.join(folder, "x.npz"), a=np.ones(3))
+            self.fails_with("a zip archive of numpy.savez: in Python, numpy.save", os.path.join(folder, "x.npz"))
+            shutil.copytree(os.path.join(self.data, "authors", "stories-first"), os.path.join(folder, "model"))
+            with open(os.path.join(folder, "model", "config.json"), "w") as file:
+                file.write("version https://git-lfs.github.com/spec/v1\n")
+            self.fails_with("config.json: the file is a Git LFS pointer", os.path.join(folder, "model"))
 
     def test_hugging_face_refused(self):
         """Tables that differ are not tied; a tensor without a counterpart, and a model larger than its file, are errors"""

@@ -1,4 +1,4 @@
-/* exchange.c - tn import, tn export: models of Hugging Face's transformers become runs, and runs become such models */
+/* exchange.c - tn import, tn export: models of other programs become runs, and runs become models of transformers */
 #include "tn.h"
 #include <errno.h>
 #include <math.h>
@@ -44,17 +44,19 @@ static void write_text(const char *folder, const char *name, const buffer *text)
 
 /* ---- import ----------------------------------------------------------------------------------- */
 
-static struct { const char *out; bool no_tokenizer; } importing;
+static struct { const char *out, *tokenizer; bool no_tokenizer; } importing;
 
 static option import_options[] = {
     TEXT_ROW("out", &importing.out, "RUN", "the folder to write, which tn generate, tn eval and tn export accept", NEVER),
+    TEXT_ROW("tokenizer", &importing.tokenizer, "FILE", "a tokenizer.json; the default is the one of the folder", NEVER),
     FLAG_ROW("no-tokenizer", &importing.no_tokenizer, "leave out the tokenizer, where it is of another kind", NEVER),
 };
 
 const usage import_usage = {
-    "import", "DIRECTORY --out RUN", "make a run of a model of Hugging Face's transformers",
-    "Reads config.json, model.safetensors (or the files of model.safetensors.index.json) and tokenizer.json of GPT-2, "
-    "Llama, Mistral or Qwen2.",
+    "import", "DIRECTORY --out RUN", "make a run of a model of another program",
+    "Reads config.json, model.safetensors (or the files of model.safetensors.index.json) and tokenizer.json of GPT-2, Llama, "
+    "Mistral, Qwen2, Qwen3 or Gemma of Hugging Face's transformers, and the transformers of github.com/tdooms/bilinear-decomposition and of "
+    "github.com/loganriggs/modded-nanogpt.",
     "Whatever has no counterpart is an error that names it. Weights become 32-bit numbers.",
     import_options, sizeof import_options / sizeof *import_options, 1, NULL
 };
@@ -98,10 +100,13 @@ int import_main(int argc, char **argv)
     weights_file w;
     if (!folder) usage_error("no model is given, expected tn import DIRECTORY --out RUN");
     if (!importing.out) usage_error("no --out is given, expected tn import DIRECTORY --out RUN");
+    if (importing.tokenizer && importing.no_tokenizer) usage_error("--tokenizer and --no-tokenizer are given, expected one");
+    const char *is = file_format(folder);
+    if (is) fail("%s is not a folder, expected one with config.json and model.safetensors. The file is %s", folder, is);
     if (!is_folder(folder)) fail("%s is not a folder, expected one with config.json and model.safetensors", folder);
     check_new_folder("--out", importing.out);
     memset(&w, 0, sizeof w);
-    char *why = read_foreign(new_context(), &m, folder, &file, importing.no_tokenizer ? NULL : &bad);
+    char *why = read_foreign(new_context(), &m, folder, importing.tokenizer, &file, importing.no_tokenizer ? NULL : &bad);
     char *type = foreign_type(folder);
     if (why) fail("%s", why);
     if (bad) fail("%s; --no-tokenizer imports the weights alone", bad);
@@ -126,8 +131,8 @@ static option export_options[] = {
 
 const usage export_usage = {
     "export", "RUN|CHECKPOINT --out DIRECTORY", "write a model for Hugging Face's transformers",
-    "Writes config.json, model.safetensors, tokenizer.json and tokenizer_config.json of a model that GPT-2, Llama, Mistral "
-    "or Qwen2 computes equally.",
+    "Writes config.json, model.safetensors, tokenizer.json and tokenizer_config.json of a model that GPT-2, Llama, Mistral, "
+    "Qwen2 or Qwen3 computes equally.",
     "A Llama needs softmax attention, RoPE, RMS norms before attention and MLP, and an MLP with a gate: tn train --mlp "
     "swiglu --no-qk-norm --no-embed-norm, with or without --gain, --bias, --window. A GPT-2 needs --norm layer, --positions "
     "learned and an MLP without a gate instead. Export names any part that has no equivalent.",
@@ -140,6 +145,7 @@ static const char *activation_word(tn_mlp_kind kind, bool gated)
     static const struct { tn_mlp_kind kind; bool gated; const char *word; } words[] = {
         {TN_MLP_SWIGLU, true, "silu"}, {TN_MLP_GEGLU, true, "gelu"}, {TN_MLP_REGLU, true, "relu"},
         {TN_MLP_GLU, true, "sigmoid"}, {TN_MLP_BILINEAR, true, "linear"}, {TN_MLP_GELU_TANH, false, "gelu_new"},
+        {TN_MLP_GEGLU_TANH, true, "gelu_pytorch_tanh"},
         {TN_MLP_GELU, false, "gelu"},
         {TN_MLP_RELU, false, "relu"}, {TN_MLP_RELU2, false, "relu2"}, {TN_MLP_SWISH, false, "silu"}
     };
@@ -156,7 +162,9 @@ static const char *obstacle(const tn_transformer_desc *d, bool gpt2)
         {d->attention_count > 0 || d->mlp_count > 0 || d->window_count > 0, "blocks that differ"},
         {d->attention != TN_ATTENTION_SOFTMAX, "attention other than softmax"},
         {d->bidirectional, "attention that is not causal"},
-        {d->qk_norm, "QK-norm (tn train --no-qk-norm is without)"},
+        {d->qk_norm && (gpt2 || d->qk_norm_eps != d->norm_eps),
+         "QK-norm that adds another eps than the other norms (tn train --no-qk-norm is without)"},
+        {d->qk_norm && (d->mlp_bias || d->mlp_out_bias), "QK-norm together with biases of MLPs"},
         {d->head_norm, "head norms"},
         {scaled, "a score scale of its own"},
         {d->d_qk != d->d_v, "heads whose values are longer or shorter than their queries"},
@@ -189,6 +197,11 @@ static const char *complete_desc(tn_transformer_desc *d)
     if (d->norm == TN_NORM_LAYER || d->positions == TN_POSITIONS_LEARNED) {
         d->norm_bias = d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = true;
         return "gpt2";
+    }
+    if (d->qk_norm) {
+        d->attn_bias = d->attn_out_bias = d->attn_bias || d->attn_out_bias;
+        d->qk_gain = true;
+        return "qwen3";
     }
     if (d->attn_bias && !d->attn_out_bias && !d->mlp_bias && !d->mlp_out_bias) return "qwen2";
     if (d->window) return "mistral";
@@ -250,8 +263,9 @@ static void print_llama(buffer *b, const tn_transformer_desc *d, const char *typ
     if (!strcmp(type, "llama"))
         buffer_print(b, "  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n", d->attn_bias ? "true" : "false",
                      d->mlp_bias ? "true" : "false");
+    if (!strcmp(type, "qwen3")) buffer_print(b, "  \"attention_bias\": %s,\n", d->attn_bias ? "true" : "false");
     if (!strcmp(type, "mistral")) print_key(b, "sliding_window", "%lld", d->window);
-    if (!strcmp(type, "qwen2")) {
+    if (!strncmp(type, "qwen", 4)) {
         buffer_print(b, "  \"use_sliding_window\": %s,\n", d->window ? "true" : "false");
         print_key(b, "sliding_window", "%lld", d->window ? d->window : d->context);
         print_key(b, "max_window_layers", "%lld", d->window ? 0 : d->layers);
@@ -262,7 +276,7 @@ static void print_config(buffer *b, const tn_transformer_desc *d, const char *ty
 {
     static const struct { const char *type, *name; } classes[] = {
         {"gpt2", "GPT2LMHeadModel"}, {"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"},
-        {"qwen2", "Qwen2ForCausalLM"}
+        {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}
     };
     const int64_t bos = tn_tokenizer_bos(m->tokenizer), eos = tn_tokenizer_eos(m->tokenizer);
     size_t        i;

@@ -108,7 +108,7 @@ static bool look_at_foreign(tn_ctx **ctx, const char *folder, const char *title,
         page_note("This folder is shown as tensors because %s.", plain);
         free(plain);
     } else {
-        page_note("This folder holds a Hugging Face model (%s), read as `tn import` reads it. `tn look %s` shows its tensors "
+        page_note("This folder holds a model of another program (%s), read as `tn import` reads it. `tn look %s` shows its tensors "
                   "instead.", type, file_name(file));
         look_at_model(folder, &m, file, title, out);
         *ctx = NULL;
@@ -123,7 +123,7 @@ static void note_foreign(const char *file)
 {
     char *folder = folder_of(file), *type = foreign_type(folder);
     if (type)
-        page_note("This file is part of a Hugging Face model (%s), as the config.json beside it says: run tn look on the "
+        page_note("This file is part of a model of another program (%s), as the config.json beside it says: run tn look on the "
                   "folder to see the model.", type);
     free(type);
     free(folder);

@@ -3,7 +3,7 @@
    The names that are known, with or without the ending ".weight" of PyTorch, biases with ".bias" or ".b":
        X.w [2,h,d]                      both encoders of a layer, as this library writes them; X.p [out,h], X.b, X.pb
        X.w [h,d], X.v [h,d]             X.p [out,h] if there is one
-       blocks.K.weight [2h,d]           both stacked: github.com/tdooms/bilinear-decomposition
+       blocks.K.weight [2h,d]           both stacked: github.com/tdooms/bilinear-decomposition; "residual" of its config.json
        embed, head or unembed           before the first layer, after the last one */
 #include "look.h"
 #include <math.h>
@@ -19,7 +19,7 @@ typedef struct network {
     tn_tensor      *embed, *embed_bias, *head, *head_bias;
     layer          *layers;
     int64_t         count, numbers;             /* layers; numbers of all that is used */
-    bool            residual, broken;           /* broken: it has NaN or infinity      */
+    bool            residual, said, broken;     /* said: a config.json or --residual says so; broken: has NaN or infinity */
 } network;
 
 /* ---- reading ----------------------------------------------------------------------------------------------------------- */
@@ -159,12 +159,21 @@ static void take_options(network *n)
     n->head = take_option(n, o->head, "head");
 }
 
-/* Whether x + layer(x) is meant: nothing in such files says so, except for a note in words. */
-static bool is_residual(const network *n)
+/* Whether x + layer(x) is meant. A config.json of bilinear-decomposition says so; without one nothing does, except for a note
+   in words. */
+static bool is_residual(network *n)
 {
-    const char *words = tn_safetensors_metadata(n->file, "model");
+    const char *words = tn_safetensors_metadata(n->file, "model"), *to, *bad;
+    char       *folder = folder_of(n->path), *path = join_path(folder, "config.json");
+    size_t      bytes = 0;
+    char       *config = is_file(path) ? read_file(path, BY_NAME, &bytes) : NULL;
+    const bool  yes = config && json_true(config, config + bytes, "residual");
+    n->said = look_settings.residual || (config && json_find(config, config + bytes, "residual", &to, &bad));
+    free(config);
+    free(path);
+    free(folder);
     if (look_settings.residual) return look_settings.residual == 1;
-    return words && find_text(words, strlen(words), "residual") && !find_text(words, strlen(words), "no residual");
+    return n->said ? yes : words && find_text(words, strlen(words), "residual") && !find_text(words, strlen(words), "no residual");
 }
 
 static void check_pair(const network *n, const char *a, const tn_tensor *x, int64_t given, const char *b, int64_t expected)
@@ -830,7 +839,7 @@ static void note_what_is_exact(const network *n)
         page_note("Nothing is approximated. The layer is added to its input (a residual), so that the outputs have a linear "
                   "part beside the eigenvectors.");
     else page_note("Nothing is approximated: the network is one bilinear layer, and its eigenvectors are all of it.");
-    if (!look_settings.residual && !look_settings.w && n->layers[0].w->shape[0] == n->layers[0].w->shape[1])
+    if (!n->said && !look_settings.w && n->layers[0].w->shape[0] == n->layers[0].w->shape[1])
         page_note("Weights alone do not tell whether a layer is added to its input. %s If that is wrong, make the page with "
                   "--residual %s.", n->residual ? "A note in the file says that it is."
                   : "The page takes it that it is not, as the file does not say so.", n->residual ? "no" : "yes");

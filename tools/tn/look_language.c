@@ -492,7 +492,7 @@ static char *text_to_read(const subject *s)
 char *read_for_page(tn_ctx *ctx, model *m, const char *folder, char **file)
 {
     const char *given = circuit_settings.tokenizer;
-    char       *bad = NULL, *why = read_foreign(ctx, m, folder, file, given ? NULL : &bad);
+    char       *bad = NULL, *why = read_foreign(ctx, m, folder, NULL, file, given ? NULL : &bad);
     if (bad) {
         char *plain = plain_reason(bad);
         page_note("The tokenizer of %s is left out because %s%s.", file_name(folder), plain,

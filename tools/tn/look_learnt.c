@@ -153,6 +153,7 @@ const char *mlp_words(tn_mlp_kind kind)
     case TN_MLP_GLU: return "GLU";
     case TN_MLP_REGLU: return "ReGLU";
     case TN_MLP_GEGLU: return "GEGLU";
+    case TN_MLP_GEGLU_TANH: return "GEGLU (tanh)";
     case TN_MLP_SWIGLU: return "SwiGLU";
     default: return tn_mlp_kind_name(kind);
     }

@@ -1,6 +1,6 @@
 /* names.h - models by the names of their checkpoints, and text that was encoded twice
 
-       gpt2-MLP-12l-6h-768embd     MLP: bilinear, relu, relu2, gelu, swish, glu, reglu, geglu, swiglu, gelu_tanh
+       gpt2-MLP-12l-6h-768embd     MLP: bilinear, relu, relu2, gelu, swish, glu, reglu, geglu, swiglu, gelu_tanh, geglu_tanh
        gpt2-MLP-ATTN-attn-12l-...  ATTN: sqrd, bilinear, diff, plaindiff; without it: softmax
        TinyStories-2-512           2 layers, width 512
    The first are models trained with modded-nanoGPT (github.com/KellerJordan/modded-nanogpt, late 2024): vocabulary 50304,

@@ -460,12 +460,16 @@ void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab);
 
 /* ---- models of Hugging Face's transformers ---------------------------------------------------------- foreign.c */
 
-/* The model_type of a folder's config.json, a new string; NULL: none, or one of this library's own. */
+/* The model_type of a folder's config.json, or bilinear-decomposition or modded-nanogpt, which have none, a new string; NULL: it
+   is missing, or one of this library's own. */
 char *foreign_type(const char *folder);
 /* Reads the model of a folder: weights, tokens that end a text, and its tokenizer. *file: that of the weights, a new string.
    Returns NULL, or why it has no counterpart here, a new string; then *file is NULL. m->ctx is `ctx` in either case.
-   bad_tokenizer: NULL: its tokenizer is not read; else *bad_tokenizer is why it cannot be used, a new string, or NULL. */
-char *read_foreign(tn_ctx *ctx, model *m, const char *folder, char **file, char **bad_tokenizer);
+   bad_tokenizer: NULL: its tokenizer is not read; else *bad_tokenizer is why it cannot be used, a new string, or NULL.
+   tokenizer: a file; NULL: the one of the folder. */
+char *read_foreign(tn_ctx *ctx, model *m, const char *folder, const char *tokenizer, char **file, char **bad_tokenizer);
+/* What a file is, if it is of another format than those that are read (tn_foreign_format); else NULL. */
+const char *file_format(const char *path);
 /* Names of such a type, and their number. */
 const tn_name_map *foreign_names(const char *type, int64_t *lines);
 /* Whether a tokenizer.json puts a token before a text. */

@@ -135,6 +135,11 @@ static void functions(void *at)
     OF(tn_status) = tn_lstsq(OF(tn_ctx *), OF(const tn_tensor *), OF(const tn_tensor *), OF(const tn_lstsq_desc *),
         OF(tn_lstsq_result *));
     tn_lstsq_destroy(OF(tn_lstsq_result *));
+    OF(tn_status) = tn_polynomial_fit_init(OF(tn_ctx *), OF(int), OF(double), OF(double), OF(tn_polynomial_fit *));
+    OF(tn_status) = tn_polynomial_fit_add(OF(tn_polynomial_fit *), OF(int64_t), OF(const double *), OF(const double *), OF(const
+        double *));
+    OF(tn_status) = tn_polynomial_fit_read(OF(const tn_polynomial_fit *), OF(int), OF(tn_polynomial *));
+    OF(double) = tn_polynomial_value(OF(const tn_polynomial *), OF(double));
     OF(tn_status) = tn_eig(OF(tn_ctx *), OF(const tn_tensor *), OF(const tn_eig_desc *), OF(tn_eig_result *));
     tn_eig_destroy(OF(tn_eig_result *));
     OF(tn_status) = tn_lanczos(OF(tn_ctx *), OF(int64_t), OF(tn_matvec_fn), OF(void *), OF(const tn_lanczos_desc *),
@@ -220,6 +225,7 @@ static void functions(void *at)
     OF(tn_status) = tn_tn_attention_rule(OF(tn_ctx *), OF(const tn_tn_attention *), OF(int64_t), OF(tn_rule_reading *));
     OF(tn_cp *) = tn_cp_create(OF(tn_ctx *), OF(int), OF(const tn_tensor *), OF(tn_tensor * const *), OF(tn_cp_input));
     OF(tn_cp *) = tn_cp_from_mlp(OF(tn_ctx *), OF(const tn_mlp *));
+    OF(tn_cp *) = tn_cp_from_mlp_polynomial(OF(tn_ctx *), OF(const tn_mlp *), OF(const tn_polynomial *), OF(int64_t));
     OF(tn_cp *) = tn_cp_from_modifier(OF(tn_ctx *), OF(const tn_modifier *));
     OF(tn_cp *) = tn_cp_from_quadratic(OF(tn_ctx *), OF(const tn_quadratic *));
     OF(tn_cp *) = tn_cp_from_tensor(OF(tn_ctx *), OF(const tn_tensor *), OF(tn_cp_input));
@@ -348,6 +354,7 @@ static void functions(void *at)
     OF(double) = tn_optim_lr(OF(const tn_optim *));
     OF(double) = tn_optim_momentum(OF(const tn_optim *));
     OF(double) = tn_optim_grad_norm(OF(const tn_optim *));
+    OF(const char *) = tn_foreign_format(OF(const void *), OF(size_t));
     OF(tn_source) = tn_source_path(OF(const char *));
     OF(tn_sink) = tn_sink_path(OF(const char *));
     OF(tn_source) = tn_source_memory(OF(const void *), OF(size_t));
@@ -439,6 +446,9 @@ static void functions(void *at)
     OF(tn_status) = tn_transformer_config_read(OF(tn_ctx *), OF(tn_source), OF(tn_transformer_desc *));
     OF(const tn_name_map *) = tn_name_map_gpt2(OF(int64_t *));
     OF(const tn_name_map *) = tn_name_map_llama(OF(int64_t *));
+    OF(const tn_name_map *) = tn_name_map_bilinear(OF(int64_t *));
+    OF(const tn_name_map *) = tn_name_map_gemma(OF(int64_t *));
+    OF(const tn_name_map *) = tn_name_map_modded(OF(int64_t *));
     OF(tn_status) = tn_transformer_read_mapped(OF(tn_params *), OF(const tn_transformer *), OF(tn_source), OF(const tn_name_map
         *), OF(int64_t));
     OF(int64_t) = tn_transformer_kv_heads(OF(const tn_transformer *));
@@ -584,6 +594,10 @@ static void fields(void *at)
     { tn_lstsq_desc *s = (tn_lstsq_desc *)at; s->ridge = OF(double); s->tol = OF(double); }
     { tn_lstsq_result *s = (tn_lstsq_result *)at; OF(tn_tensor *) = s->x; OF(tn_tensor *) = s->residual; OF(int64_t) = s->rank;
         }
+    { tn_polynomial *s = (tn_polynomial *)at; OF(int) = s->degree; OF(double) = s->centre; OF(double) = s->width; (void)s->c[0];
+        OF(double) = s->rms; OF(double) = s->share; }
+    { tn_polynomial_fit *s = (tn_polynomial_fit *)at; OF(tn_ctx *) = s->ctx; OF(int) = s->degree; OF(double) = s->low;
+        OF(double) = s->high; OF(int64_t) = s->samples; (void)s->r[0]; }
     { tn_eig_desc *s = (tn_eig_desc *)at; s->no_vectors = OF(bool); s->left = OF(bool); s->measure = OF(bool); }
     { tn_eig_result *s = (tn_eig_result *)at; OF(tn_tensor *) = s->values; OF(tn_tensor *) = s->right; OF(tn_tensor *) =
         s->left; OF(tn_tensor *) = s->condition; OF(double) = s->residual; }
@@ -646,12 +660,12 @@ static void fields(void *at)
         s->d_qk = OF(int64_t); s->d_v = OF(int64_t); s->kind = OF(tn_attention_kind); s->form = OF(tn_attend_form);
         s->bidirectional = OF(bool); s->window = OF(int64_t); s->row_scale = OF(tn_row_scale); s->row_length = OF(int64_t);
         s->scale = OF(double); s->no_rope = OF(bool); s->rope_base = OF(double); s->rope_scaling = OF(tn_rope_scaling);
-        s->qk_norm = OF(bool); s->qk_norm_eps = OF(double); s->head_norm = OF(bool); s->lambda_init = OF(double); s->depth =
-        OF(int64_t); s->bias = OF(bool); s->out_bias = OF(bool); s->mix_values = OF(bool); s->init = OF(tn_init); s->init_out =
-        OF(tn_init); }
+        s->qk_norm = OF(bool); s->qk_norm_eps = OF(double); s->qk_gain = OF(bool); s->head_norm = OF(bool); s->lambda_init =
+        OF(double); s->depth = OF(int64_t); s->bias = OF(bool); s->out_bias = OF(bool); s->mix_values = OF(bool); s->init =
+        OF(tn_init); s->init_out = OF(tn_init); }
     { tn_attention *s = (tn_attention *)at; OF(tn_attention_desc) = s->desc; OF(tn_tensor *) = s->qk; OF(tn_tensor *) = s->v;
         OF(tn_tensor *) = s->o; OF(tn_tensor *) = s->qkb; OF(tn_tensor *) = s->vb; OF(tn_tensor *) = s->ob; OF(tn_tensor *) =
-        s->lambda; OF(tn_tensor *) = s->mix; }
+        s->lambda; OF(tn_tensor *) = s->mix; OF(tn_tensor *) = s->qk_gain; }
     { tn_tn_attention_desc *s = (tn_tn_attention_desc *)at; s->in = OF(int64_t); s->bond = OF(int64_t); s->out = OF(int64_t);
         s->sites = OF(int64_t); s->square = OF(bool); s->boundary = OF(tn_boundary); s->causal = OF(bool); s->unit_inputs =
         OF(bool); s->unit_weights = OF(bool); s->scale = OF(double); s->act = OF(tn_act); s->leak = OF(double); s->bias =
@@ -731,16 +745,16 @@ static void fields(void *at)
         s->heads = OF(int64_t); s->context = OF(int64_t); s->mlp = OF(tn_mlp_kind); s->mlp_order = OF(int64_t); s->hidden =
         OF(int64_t); s->mlp_bias = OF(bool); s->mlp_out_bias = OF(bool); s->no_projection = OF(bool); s->attention =
         OF(tn_attention_kind); s->form = OF(tn_attend_form); s->d_qk = OF(int64_t); s->d_v = OF(int64_t); s->window =
-        OF(int64_t); s->bidirectional = OF(bool); s->qk_norm = OF(bool); s->head_norm = OF(bool); s->qk_norm_eps = OF(double);
-        s->row_scale = OF(tn_row_scale); s->row_length = OF(int64_t); s->score_scale = OF(double); s->lambda_init = OF(double);
-        s->attn_bias = OF(bool); s->attn_out_bias = OF(bool); s->attention_count = OF(int64_t); s->window_count = OF(int64_t);
-        s->mlp_count = OF(int64_t); (void)s->attention_cycle[0]; (void)s->window_cycle[0]; (void)s->mlp_cycle[0]; s->positions =
-        OF(tn_positions); s->rope_base = OF(double); s->rope_scaling = OF(tn_rope_scaling); s->norm = OF(tn_norm_kind);
-        s->norm_place = OF(tn_place); s->no_norm = OF(bool); s->no_norm_gain = OF(bool); s->norm_bias = OF(bool); s->embed_norm
-        = OF(bool); s->norm_eps = OF(double); s->attn_scale = OF(double); s->mlp_scale = OF(double); s->x0_residual = OF(bool);
-        s->value_residual = OF(bool); s->tied = OF(bool); s->softcap = OF(double); s->init = OF(tn_init_rule); s->init_std =
-        OF(double); s->embed_std = OF(double); s->zero_out = OF(bool); s->zero_head = OF(bool); s->embed_noise = OF(double);
-        s->dropout = OF(double); s->recompute = OF(bool); }
+        OF(int64_t); s->bidirectional = OF(bool); s->qk_norm = OF(bool); s->head_norm = OF(bool); s->qk_gain = OF(bool);
+        s->qk_norm_eps = OF(double); s->row_scale = OF(tn_row_scale); s->row_length = OF(int64_t); s->score_scale = OF(double);
+        s->lambda_init = OF(double); s->attn_bias = OF(bool); s->attn_out_bias = OF(bool); s->attention_count = OF(int64_t);
+        s->window_count = OF(int64_t); s->mlp_count = OF(int64_t); (void)s->attention_cycle[0]; (void)s->window_cycle[0];
+        (void)s->mlp_cycle[0]; s->positions = OF(tn_positions); s->rope_base = OF(double); s->rope_scaling =
+        OF(tn_rope_scaling); s->norm = OF(tn_norm_kind); s->norm_place = OF(tn_place); s->no_norm = OF(bool); s->no_norm_gain =
+        OF(bool); s->norm_bias = OF(bool); s->embed_norm = OF(bool); s->norm_eps = OF(double); s->attn_scale = OF(double);
+        s->mlp_scale = OF(double); s->x0_residual = OF(bool); s->value_residual = OF(bool); s->tied = OF(bool); s->softcap =
+        OF(double); s->init = OF(tn_init_rule); s->init_std = OF(double); s->embed_std = OF(double); s->zero_out = OF(bool);
+        s->zero_head = OF(bool); s->embed_noise = OF(double); s->dropout = OF(double); s->recompute = OF(bool); }
     { tn_transformer_block *s = (tn_transformer_block *)at; OF(tn_norm) = s->norm1; OF(tn_norm) = s->norm2; OF(tn_norm) =
         s->norm1_out; OF(tn_norm) = s->norm2_out; OF(tn_attention) = s->attn; OF(tn_mlp) = s->mlp; OF(tn_tensor *) = s->lambdas;
         }
@@ -755,7 +769,8 @@ static void fields(void *at)
         s->weights; OF(double) = s->scores; OF(double) = s->forward; OF(double) = s->training; }
     { tn_name_map *s = (tn_name_map *)at; OF(const char *) = s->file; OF(const char *) = s->param; OF(bool) = s->transpose;
         OF(int) = s->file_part; OF(int) = s->file_parts; OF(int) = s->part; OF(int) = s->parts; OF(bool) = s->kv;
-        OF(tn_head_rows) = s->rows; }
+        OF(tn_head_rows) = s->rows; OF(double) = s->scale; OF(double) = s->offset; OF(bool) = s->root_dim; OF(bool) = s->spare;
+        }
     { tn_circuit *s = (tn_circuit *)at; OF(tn_ctx *) = s->ctx; OF(int) = s->sets; OF(int64_t) = s->rows; OF(int64_t) =
         s->columns; (void)s->left[0]; (void)s->right[0]; }
     { tn_circuit_desc *s = (tn_circuit_desc *)at; s->block = OF(int64_t); s->head = OF(int64_t); s->tokens = OF(bool); s->set =
@@ -855,33 +870,34 @@ static void fields(void *at)
 }
 
 static const double constants[] = {
-    TN_VERSION_MAJOR, TN_VERSION_MINOR, TN_VERSION_PATCH, TN_MAX_RANK, TN_WHY, TN_CP_MAX_ORDER, TN_SCALE_DEPTH, TN_MAX_CYCLE,
-        TN_RADIUS_MAX_LAYERS, TN_NET_ALL, TN_MPS_FIRST, TN_CIRCUIT_MLP, TN_CIRCUIT_SOURCE, TN_CIRCUIT_TARGET, TN_OK, TN_ERR_ARG,
-        TN_ERR_SHAPE, TN_ERR_DTYPE, TN_ERR_MEMORY, TN_ERR_FILE, TN_ERR_FORMAT, TN_ERR_BACKEND, TN_ERR_DATA, TN_ERR_NONFINITE,
-        TN_ERR_CONVERGENCE, TN_ERR_COMM, TN_REAL, TN_F32, TN_F64, TN_BF16, TN_I32, TN_SIMD_AUTO, TN_SIMD_PLAIN, TN_SIMD_AVX2,
-        TN_SIMD_AVX512, TN_SIMD_NEON, TN_GEMM_F32, TN_GEMM_BF16, TN_GEMM_BF16X3, TN_GEMM_BF16X6, TN_GEMM_TF32, TN_LOG_INFO,
-        TN_LOG_WARN, TN_LOG_ERROR, TN_WEIGHT_F32, TN_WEIGHT_BF16, TN_WEIGHT_INT8, TN_ORDER_LARGEST, TN_ORDER_SMALLEST,
-        TN_ORDER_MAGNITUDE, TN_ACT_NONE, TN_ACT_RELU, TN_ACT_RELU2, TN_ACT_GELU, TN_ACT_SWISH, TN_ACT_SIGMOID, TN_ACT_ABS,
-        TN_ACT_ROUND, TN_ACT_EXP, TN_ACT_TANH, TN_ACT_SQRT, TN_ACT_LOG, TN_ATTEND_SOFTMAX, TN_ATTEND_SQUARED,
-        TN_ATTEND_BILINEAR, TN_ATTEND_FORM_AUTO, TN_ATTEND_FORM_QUADRATIC, TN_ATTEND_FORM_LINEAR, TN_ROW_SCALE_DEFAULT,
-        TN_ROW_SCALE_NONE, TN_ROW_SCALE_LENGTH, TN_ROW_SCALE_MEAN, TN_ROW_SCALE_SUM, TN_PLAN_COST, TN_PLAN_FLOPS, TN_PLAN_SIZE,
-        TN_EIGH_ASCENDING, TN_EIGH_MAGNITUDE, TN_SVD_AUTO, TN_SVD_EXACT, TN_SVD_KRYLOV, TN_SVD_RANDOMISED, TN_LANCZOS_MAGNITUDE,
-        TN_LANCZOS_LARGEST, TN_LANCZOS_SMALLEST, TN_INIT_DEFAULT, TN_INIT_ZERO, TN_INIT_ONE, TN_INIT_NORMAL, TN_INIT_UNIFORM,
-        TN_INIT_GLOROT, TN_INIT_HE, TN_NORM_RMS, TN_NORM_LAYER, TN_MLP_BILINEAR, TN_MLP_RELU, TN_MLP_RELU2, TN_MLP_GELU,
-        TN_MLP_SWISH, TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU, TN_MLP_GELU_TANH, TN_PENALTY_L1, TN_PENALTY_L2,
-        TN_ATTENTION_SOFTMAX, TN_ATTENTION_SQUARED, TN_ATTENTION_BILINEAR, TN_ATTENTION_DIFFERENTIAL,
-        TN_ATTENTION_DIFFERENTIAL_PLAIN, TN_HEAD_Q1, TN_HEAD_K1, TN_HEAD_Q2, TN_HEAD_K2, TN_HEAD_V, TN_HEAD_O,
-        TN_BOUNDARY_CLOSED, TN_BOUNDARY_DOMINANT, TN_BOUNDARY_VECTORS, TN_BOUNDARY_FIRST, TN_ROW_NORM_NONE, TN_ROW_NORM_L1,
-        TN_ROW_NORM_L2, TN_CP_INPUT_PLAIN, TN_CP_INPUT_CONSTANT, TN_CP_STACK_AUTO, TN_CP_STACK_EXACT, TN_CP_STACK_SAMPLED,
-        TN_CP_STACK_TREE, TN_CP_STACK_LAYER_SYMMETRISED, TN_NULL_MODEL_ENTRIES, TN_NULL_MODEL_PAIRS, TN_NET_COPY, TN_NET_REFER,
-        TN_NET_SYMMETRIC, TN_NET_AS_GIVEN, TN_LOCAL_LINEAR, TN_LOCAL_COSINE, TN_LOCAL_POWERS, TN_LOCAL_GIVEN, TN_LOCAL_IDS,
-        TN_DEEP_MPS, TN_DEEP_SITES, TN_SCHEDULE_CONSTANT, TN_SCHEDULE_COSINE, TN_SCHEDULE_LINEAR, TN_SCHEDULE_TRAPEZOID,
-        TN_OPTIM_ADAMW, TN_OPTIM_SGD, TN_OPTIM_MUON, TN_MUON_SCALE_SHAPE, TN_MUON_SCALE_RMS, TN_MATCH_ALL,
-        TN_MATCH_IGNORE_EXTRA, TN_BOS_NONE, TN_BOS_FIRST, TN_POSITIONS_ROPE, TN_POSITIONS_LEARNED, TN_POSITIONS_NONE,
-        TN_PLACE_PRE, TN_PLACE_POST, TN_PLACE_SANDWICH, TN_HEAD_ROWS_PLAIN, TN_HEAD_ROWS_SWAPPED, TN_HEAD_ROWS_PAIRS,
-        TN_CIRCUIT_ROWS, TN_CIRCUIT_COLUMNS, TN_CIRCUIT_AIM_LOGIT, TN_CIRCUIT_AIM_DIFFERENCE, TN_CIRCUIT_AIM_LOSS,
-        TN_CIRCUIT_BY_PATH, TN_CIRCUIT_BY_DEGREE, TN_CIRCUIT_BY_MLPS, TN_IMAGE_COLOURS_DIVERGING, TN_IMAGE_COLOURS_SEQUENTIAL,
-        TN_IMAGE_SERIES_LINE, TN_IMAGE_SERIES_POINTS, TN_IMAGE_SERIES_BARS, TN_IMAGE_SERIES_STEMS, TN_IMAGE_SERIES_BAND
+    TN_VERSION_MAJOR, TN_VERSION_MINOR, TN_VERSION_PATCH, TN_MAX_RANK, TN_WHY, TN_POLYNOMIAL_MAX, TN_CP_MAX_ORDER,
+        TN_SCALE_DEPTH, TN_MAX_CYCLE, TN_RADIUS_MAX_LAYERS, TN_NET_ALL, TN_MPS_FIRST, TN_CIRCUIT_MLP, TN_CIRCUIT_SOURCE,
+        TN_CIRCUIT_TARGET, TN_OK, TN_ERR_ARG, TN_ERR_SHAPE, TN_ERR_DTYPE, TN_ERR_MEMORY, TN_ERR_FILE, TN_ERR_FORMAT,
+        TN_ERR_BACKEND, TN_ERR_DATA, TN_ERR_NONFINITE, TN_ERR_CONVERGENCE, TN_ERR_COMM, TN_REAL, TN_F32, TN_F64, TN_BF16,
+        TN_I32, TN_SIMD_AUTO, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON, TN_GEMM_F32, TN_GEMM_BF16,
+        TN_GEMM_BF16X3, TN_GEMM_BF16X6, TN_GEMM_TF32, TN_LOG_INFO, TN_LOG_WARN, TN_LOG_ERROR, TN_WEIGHT_F32, TN_WEIGHT_BF16,
+        TN_WEIGHT_INT8, TN_ORDER_LARGEST, TN_ORDER_SMALLEST, TN_ORDER_MAGNITUDE, TN_ACT_NONE, TN_ACT_RELU, TN_ACT_RELU2,
+        TN_ACT_GELU, TN_ACT_SWISH, TN_ACT_SIGMOID, TN_ACT_ABS, TN_ACT_ROUND, TN_ACT_EXP, TN_ACT_TANH, TN_ACT_SQRT, TN_ACT_LOG,
+        TN_ATTEND_SOFTMAX, TN_ATTEND_SQUARED, TN_ATTEND_BILINEAR, TN_ATTEND_FORM_AUTO, TN_ATTEND_FORM_QUADRATIC,
+        TN_ATTEND_FORM_LINEAR, TN_ROW_SCALE_DEFAULT, TN_ROW_SCALE_NONE, TN_ROW_SCALE_LENGTH, TN_ROW_SCALE_MEAN,
+        TN_ROW_SCALE_SUM, TN_PLAN_COST, TN_PLAN_FLOPS, TN_PLAN_SIZE, TN_EIGH_ASCENDING, TN_EIGH_MAGNITUDE, TN_SVD_AUTO,
+        TN_SVD_EXACT, TN_SVD_KRYLOV, TN_SVD_RANDOMISED, TN_LANCZOS_MAGNITUDE, TN_LANCZOS_LARGEST, TN_LANCZOS_SMALLEST,
+        TN_INIT_DEFAULT, TN_INIT_ZERO, TN_INIT_ONE, TN_INIT_NORMAL, TN_INIT_UNIFORM, TN_INIT_GLOROT, TN_INIT_HE, TN_NORM_RMS,
+        TN_NORM_LAYER, TN_MLP_BILINEAR, TN_MLP_RELU, TN_MLP_RELU2, TN_MLP_GELU, TN_MLP_SWISH, TN_MLP_GLU, TN_MLP_REGLU,
+        TN_MLP_GEGLU, TN_MLP_SWIGLU, TN_MLP_GELU_TANH, TN_MLP_GEGLU_TANH, TN_PENALTY_L1, TN_PENALTY_L2, TN_ATTENTION_SOFTMAX,
+        TN_ATTENTION_SQUARED, TN_ATTENTION_BILINEAR, TN_ATTENTION_DIFFERENTIAL, TN_ATTENTION_DIFFERENTIAL_PLAIN, TN_HEAD_Q1,
+        TN_HEAD_K1, TN_HEAD_Q2, TN_HEAD_K2, TN_HEAD_V, TN_HEAD_O, TN_BOUNDARY_CLOSED, TN_BOUNDARY_DOMINANT, TN_BOUNDARY_VECTORS,
+        TN_BOUNDARY_FIRST, TN_ROW_NORM_NONE, TN_ROW_NORM_L1, TN_ROW_NORM_L2, TN_CP_INPUT_PLAIN, TN_CP_INPUT_CONSTANT,
+        TN_CP_STACK_AUTO, TN_CP_STACK_EXACT, TN_CP_STACK_SAMPLED, TN_CP_STACK_TREE, TN_CP_STACK_LAYER_SYMMETRISED,
+        TN_NULL_MODEL_ENTRIES, TN_NULL_MODEL_PAIRS, TN_NET_COPY, TN_NET_REFER, TN_NET_SYMMETRIC, TN_NET_AS_GIVEN,
+        TN_LOCAL_LINEAR, TN_LOCAL_COSINE, TN_LOCAL_POWERS, TN_LOCAL_GIVEN, TN_LOCAL_IDS, TN_DEEP_MPS, TN_DEEP_SITES,
+        TN_SCHEDULE_CONSTANT, TN_SCHEDULE_COSINE, TN_SCHEDULE_LINEAR, TN_SCHEDULE_TRAPEZOID, TN_OPTIM_ADAMW, TN_OPTIM_SGD,
+        TN_OPTIM_MUON, TN_MUON_SCALE_SHAPE, TN_MUON_SCALE_RMS, TN_MATCH_ALL, TN_MATCH_IGNORE_EXTRA, TN_BOS_NONE, TN_BOS_FIRST,
+        TN_POSITIONS_ROPE, TN_POSITIONS_LEARNED, TN_POSITIONS_NONE, TN_PLACE_PRE, TN_PLACE_POST, TN_PLACE_SANDWICH,
+        TN_HEAD_ROWS_PLAIN, TN_HEAD_ROWS_SWAPPED, TN_HEAD_ROWS_PAIRS, TN_CIRCUIT_ROWS, TN_CIRCUIT_COLUMNS, TN_CIRCUIT_AIM_LOGIT,
+        TN_CIRCUIT_AIM_DIFFERENCE, TN_CIRCUIT_AIM_LOSS, TN_CIRCUIT_BY_PATH, TN_CIRCUIT_BY_DEGREE, TN_CIRCUIT_BY_MLPS,
+        TN_IMAGE_COLOURS_DIVERGING, TN_IMAGE_COLOURS_SEQUENTIAL, TN_IMAGE_SERIES_LINE, TN_IMAGE_SERIES_POINTS,
+        TN_IMAGE_SERIES_BARS, TN_IMAGE_SERIES_STEMS, TN_IMAGE_SERIES_BAND
 };
 
 /* What a zero means. */

@@ -16,7 +16,7 @@ COUNT_OF = {("tn_cp_create", "order"): "f", ("tn_circuit_create", "sets"): "left
 # What goes in and out, and may be NULL.
 NOT_GIVEN = {("tn_attention_forward", "values"), ("tn_attention_decode", "values")}
 # NULL is an answer of these.
-NONE = {"tn_params_find", "tn_safetensors_find", "tn_safetensors_metadata"}
+NONE = {"tn_params_find", "tn_safetensors_find", "tn_safetensors_metadata", "tn_foreign_format"}
 # Functions of C that take a `void *` and say what is there.
 KIND_OF = {("tn_tap_edit", "user"): ["tn_edit", 1, True, []]}
 # What may belong to another context than the rest of the call.

@@ -8,7 +8,7 @@ from collections import namedtuple
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import Cp, name_map_gpt2, name_map_llama, transformer_cost_of
+from . import Cp, foreign_format, name_map_bilinear, name_map_gemma, name_map_gpt2, name_map_llama, name_map_modded, transformer_cost_of
 from .abi import structs
 from .look import Page, look
 from .objects import Context, Params, Status, Tensor, TensornetError
@@ -17,7 +17,7 @@ Layer = namedtuple("Layer", "name w v p wb vb pb")          # p and the biases m
 OTHERS = {".pt": "torch", ".pth": "torch", ".bin": "torch", ".ckpt": "torch", ".pkl": "torch", ".gguf": "gguf", ".npz": "npz"}
 WRITE = {"torch": "in PyTorch safetensors.torch.save_file(model.state_dict(), path) writes one",
          "gguf": "its quantised weights are not read", "npz": "np.save writes each array as a .npy file"}
-BUFFER = re.compile(r".*(\.attn\.(masked_)?bias|\.rotary_emb\.inv_freq)")        # follow from the config; some files hold them
+BUFFER = re.compile(r".*(\.attn\.(masked_)?bias|\.rotary(_emb)?\.inv_freq)")        # follow from the config; some files hold them
 
 
 class Tensors(Mapping):
@@ -221,6 +221,12 @@ def fail(path, what):
     raise TensornetError(f"load: {path}: {what}", Status.ERR_FILE if not path.exists() else Status.ERR_FORMAT)
 
 
+def format_of(path):
+    """What a file is instead of one that is read here, or None"""
+    with open(path, "rb") as file:
+        return foreign_format(file.read(128))
+
+
 def weights_of(ctx, folder):
     """The file of a folder that `tn` reads: the model, or else the newest checkpoint that is whole"""
     for name in "model.safetensors.index.json", "model.safetensors":
@@ -247,7 +253,8 @@ def config_beside(folder):
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise TensornetError(f"load: {path}: {error}", Status.ERR_FORMAT) from None
+        other = format_of(path)
+        raise TensornetError(f"load: {path}: {f'the file is {other}' if other else error}", Status.ERR_FORMAT) from None
     return path, config if isinstance(config, dict) else {}
 
 
@@ -285,22 +292,45 @@ def own_model(ctx, file, tensors, tokenizer):
     return dict(model=model, params=params, tokenizer=tokenizer)
 
 
-def foreign_model(ctx, file, config, kind, tensors, tokenizer):
-    """A model of Hugging Face's transformers, read as `tn import` reads it: whatever has no counterpart is an error"""
-    names, count = name_map_gpt2() if kind == "gpt2" else name_map_llama()
+MAPS = {"gpt2": name_map_gpt2, "bilinear-decomposition": name_map_bilinear, "modded-nanogpt": name_map_modded,
+        "gemma": name_map_gemma}
+ZERO = re.compile(r"transformer\.(h\.\d+\.n[12]|n_f)\.norm\.bias")              # is not trained
+
+
+def kind_of(said):
+    """The kind of model of a config.json, by the rules of `tn import`"""
+    kind = said.get("model_type")
+    if not kind and "bilinear" in said:
+        return "modded-nanogpt" if "n_embd" in said else "bilinear-decomposition" if "d_model" in said else None
+    return kind
+
+
+def foreign_config(ctx, config, kind, said, tensors):
+    """The desc of a config.json. One of bilinear-decomposition may leave the vocabulary to the tokenizer: it is that of the table"""
+    table = tensors.shapes.get("transformer.wte.weight")
+    if kind != "bilinear-decomposition" or not table or said.keys() & {"n_vocab", "vocab_size"}:
+        return ctx.transformer_config_read(config)
+    return ctx.transformer_config_read(json.dumps({**said, "vocab_size": table[0]}).encode())
+
+
+def foreign_model(ctx, file, config, kind, said, tensors, tokenizer):
+    """A model of another program, read as `tn import` reads it: whatever has no counterpart is an error"""
+    names, count = MAPS.get(kind, name_map_llama)()
     lines = [(re.compile("|".join(re.escape(name).replace(r"\{l\}", r"(\d+)") for name in line.file.decode().split("|"))),
               line.param.decode()) for line in (structs["tn_name_map"] * count).from_address(names._address)]
-    desc = ctx.transformer_config_read(config)
-    check_size(file, desc, tensors, desc.heads)             # heads may share keys and values
+    desc = foreign_config(ctx, config, kind, said, tensors)
+    check_size(file, desc, tensors, 2 * desc.heads)         # heads may share keys and values, encoders a matrix
     found = {}
     for name in tensors:
         match, param = next(((m, param) for pattern, param in lines if (m := pattern.fullmatch(name))), (None, None))
-        if not match and not BUFFER.fullmatch(name):
+        if not match and not BUFFER.fullmatch(name) and not (ZERO.fullmatch(name) and not tensors[name].numpy().any()):
             fail(file, f'tensor "{name}" has no counterpart in a tn_transformer')
         if match and any(block and int(block) >= desc.layers for block in match.groups()):
             fail(file, f'tensor "{name}" belongs to a block beyond the {desc.layers} of config.json')
         found.setdefault(param, name)
     table, head = found.get("embed.w"), found.get("head.w")
+    if kind == "bilinear-decomposition" and not head:
+        desc._fields().tied = True                          # save_pretrained writes one of two
     if desc.tied and table and head and not tensors._file.equal(table, head):
         desc._fields().tied = False                         # transformers ties two tables only if they are equal
     tokenizer = tokenizer_of(ctx, file, tokenizer, desc.vocab, operator.le)
@@ -316,6 +346,8 @@ def file_of(ctx, path):
     if path.is_dir():
         return weights_of(ctx, path)
     if path.suffix in OTHERS:
+        if is_ := format_of(path):
+            fail(path, f"the file is {is_}")
         fail(path, f"expected .safetensors or .npy: {WRITE[OTHERS[path.suffix]]}")
     if path.name in ("config.json", "tokenizer.json"):
         fail(path, "it belongs to a model: expected the model's file or folder")
@@ -351,12 +383,12 @@ def load(path, ctx: Context = None, tokenizer: str = None, residual: bool = None
     if file.suffix == ".npy":
         return Model(path, "array", ctx, Array(file.stem, ctx.npy_load(file).keep()))
     tensors, (config, said) = tensors_of(ctx, file), config_beside(file.parent)
-    kind, words = said.get("model_type"), tensors._file.metadata("model") or ""
+    kind, words = kind_of(said), tensors._file.metadata("model") or ""
     if tensors._file.metadata("tn.model") or "embed.w" in tensors and config.exists():
         return Model(path, "language model", ctx, tensors, **own_model(ctx, file, tensors, tokenizer))
     if kind and kind != "tensornet":
-        return Model(path, "language model", ctx, tensors, **foreign_model(ctx, file, config, kind, tensors, tokenizer))
-    network = Network(tensors, residual, words)
+        return Model(path, "language model", ctx, tensors, **foreign_model(ctx, file, config, kind, said, tensors, tokenizer))
+    network = Network(tensors, said.get("residual") if residual is None else residual, words)
     if network.layers:
         return Model(path, "network of bilinear layers", ctx, tensors, network)
     return Model(path, "tensors", ctx, tensors)
