@@ -2223,5 +2223,15 @@ expect 1 "no run" info nothing-in-it
 expect 1 "no such run" info nothing
 expect 1 "text" info text
 
+# Proofs: a model is the same function as itself, and not the one that it was at its first step; what is no polynomial is named.
+expect 0 "Done" train text --out proven $small --attention bilinear --norm none --no-qk-norm --no-zero-init
+expect 0 "same: yes" prove same proven proven
+holds "the chance that models which differ pass" below "$(number chance)" 1e-20
+expect 1 "same: no" prove same proven proven/step-00000000.safetensors --tokens 3
+holds "a text that shows it" grep -qE '^text: [0-9]+ [0-9]+ [0-9]+$' said
+expect 1 "cannot be compared: transformer_same: a has norms, expected a polynomial of 4 tokens" prove same seen proven
+expect 2 "one is given, expected two models" prove same proven
+expect 2 "what is to be proved is \"equal\", expected same" prove equal proven proven
+
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -240,7 +240,7 @@ static void tni_same_attend(const tni_same *f, const tn_attention_desc *a, const
 {
     const uint64_t p = f->p;
     const int64_t  H = a->heads, d = a->d_qk, sets = tni_attention_kinds[a->kind].sets, heads = 2 * sets * H, T = f->T;
-    const int64_t  window = a->window > 0 ? a->window : T;
+    const int64_t  window = a->window > 0 ? tni_min(a->window, T) : T;
     uint64_t       scale = a->scale == 0 ? tni_inverse_mod(p, (uint64_t)d % p) : tni_number_mod(p, a->scale);
     scale = tni_times_mod(p, scale, scale);
     for (int64_t t = 0; t < T; t++) {
