@@ -121,6 +121,11 @@ static inline void study_open(study *s)
         s->context = 32;
         if (s->seeds > 2) s->seeds = 2;
     }
+#ifndef STUDY_CUDA
+    if (!strcmp(s->backend, "cuda"))
+        stop("--backend is cuda, expected cpu: this program was built without CUDA (make build/examples/studies/" PROGRAM
+             "-cuda builds one with it)");
+#endif
     if (study_steps(s) < LEAST_STEPS) {
         fprintf(stderr, PROGRAM ": --tokens %lld are fewer than %d steps of %lld x %lld: more of them, or a smaller "
                 "--batch\n",
@@ -201,15 +206,10 @@ static inline tn_ctx *training_ctx(const study *s, uint64_t seed)
     tn_ctx *ctx;
     char    why[TN_WHY];
     desc.gemm_precision = !strcmp(s->precision, "f32") ? TN_GEMM_F32 : !strcmp(s->precision, "tf32") ? TN_GEMM_TF32 : TN_GEMM_BF16;
-    if (!strcmp(s->backend, "cuda")) {
 #ifdef STUDY_CUDA
-        desc.backend = tn_cuda_backend();
-        desc.backend_required = true;
-#else
-        stop("--backend is cuda, expected cpu: this program was built without CUDA (make build/examples/studies/" PROGRAM
-             "-cuda builds one with it)");
+    if (!strcmp(s->backend, "cuda")) desc.backend = tn_cuda_backend();
+    desc.backend_required = true;
 #endif
-    }
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
     return ctx;
 }

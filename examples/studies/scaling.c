@@ -245,11 +245,13 @@ static void print_head(const double *column, int count, const char *more)
     printf("%s\n", more);
 }
 
-static void print_tables(const scaling *c)
+static void print_tables(scaling *c)
 {
     static const char *const level_name[LEVELS] = {"quarter", "half"};
     double params[MAX_SIZES];
     for (int size = 0; size < c->sizes; size++) params[size] = params_of(c, size, 0);
+    /* A varies with a, and B with b, by orders of magnitude. */
+    for (int form = 0; form < FORMS; form++) c->error.law[form][LAW_A] = c->error.law[form][LAW_B] = NAN;
     printf("\nloss: after %.0f tokens, nats per token, by parameters\n%-20s", tokens_at(c->s, POINTS - 1), "");
     print_head(params, c->sizes, "");
     print_rows(c, c->value.loss[0], MAX_SIZES, c->sizes);
