@@ -489,6 +489,7 @@ TEST(divergence_is_a_result)
     free(s);
 }
 
-TEST_MAIN(estimates, steps_round_up, losses_between_points, tokens_to_a_loss, rates_are_chosen, widths_fit, schedules_fit, laws_are_recovered,
+TEST_MAIN(estimates, steps_round_up, losses_between_points, tokens_to_a_loss, rates_are_chosen, widths_fit, schedules_fit,
+          laws_are_recovered,
           results_are_of_their_settings, cuts_between, bytes_of_a_text, epochs_take_every_window_once,
           readings_against_one_token_at_a_time, copies_leave_no_trace, divergence_is_a_result)

@@ -205,7 +205,8 @@ static inline tn_ctx *training_ctx(const study *s, uint64_t seed)
     tn_desc desc = { .threads = 1, .seed = seed };
     tn_ctx *ctx;
     char    why[TN_WHY];
-    desc.gemm_precision = !strcmp(s->precision, "f32") ? TN_GEMM_F32 : !strcmp(s->precision, "tf32") ? TN_GEMM_TF32 : TN_GEMM_BF16;
+    desc.gemm_precision = !strcmp(s->precision, "bf16") ? TN_GEMM_BF16
+                        : !strcmp(s->precision, "tf32") ? TN_GEMM_TF32 : TN_GEMM_F32;
 #ifdef STUDY_CUDA
     if (!strcmp(s->backend, "cuda")) desc.backend = tn_cuda_backend();
     desc.backend_required = true;
@@ -553,7 +554,7 @@ static inline double probe_apart(const study *s, const variant *v)
     double seconds = 0;
     int    ends[2], status;
     bool   good;
-    pid_t  child;
+    pid_t  child = -1;
     fflush(stdout);
     if (pipe(ends) != 0 || (child = fork()) < 0) stop("cannot start a process");
     if (child == 0) {

@@ -108,7 +108,8 @@ static void law_numbers(scaling *c, int form, double *to)
         for (int64_t k = 0; k < c->s->seeds; k++)
             for (int point = 0; point < POINTS; point++) {
                 const double loss = c->s->run[variant_of(size, form)][c->pick[size][k]].token[point];
-                if (is_number(loss)) s[count++] = (sample){{log(params_of(c, size, form)), log(tokens_at(c->s, point))}, log(loss)};
+                if (!is_number(loss)) continue;
+                s[count++] = (sample){{log(params_of(c, size, form)), log(tokens_at(c->s, point))}, log(loss)};
             }
     law l = fit(2, s, c->sizes < 3 ? 0 : count, c->near ? &c->law[form] : NULL);
     law_at(2, l.p, middle, slope);
@@ -129,7 +130,8 @@ static int frontier(const scaling *c, int form, sample *s)
         const double t = seconds_at(c, i / POINTS, form, i % POINTS), loss = mean_at(c, i / POINTS, form, i % POINTS);
         bool         beaten = !is_number(loss);
         for (int j = 0; j < c->sizes * POINTS && !beaten; j++)
-            beaten = j != i && seconds_at(c, j / POINTS, form, j % POINTS) <= t && mean_at(c, j / POINTS, form, j % POINTS) <= loss;
+            beaten = j != i && seconds_at(c, j / POINTS, form, j % POINTS) <= t
+                  && mean_at(c, j / POINTS, form, j % POINTS) <= loss;
         if (beaten) continue;
         int at = count++;
         for (; at > 0 && s[at - 1].x[0] > log(t); at--) s[at] = s[at - 1];
@@ -267,8 +269,8 @@ static void print_tables(scaling *c)
         print_head(params, c->sizes, "                  s");
         print_rows(c, c->value.factor[level][0], MAX_SIZES + 1, c->sizes + 1);
     }
-    printf("\nElsewhere: 1.9 for bilinear over softmax attention with the bilinear MLP, 0.46 million parameters, after half of 6\n"
-           "million tokens (docs/results.md); 1.04 for bilinear attention and MLP over softmax and SwiGLU, 500 million (Riggs)\n");
+    printf("\nElsewhere: 1.9 for bilinear over softmax attention with the bilinear MLP, 0.46 million parameters, after half of\n"
+           "6 million tokens (docs/results.md); 1.04 for bilinear attention and MLP over softmax and SwiGLU, 500 million (Riggs)\n");
 }
 
 static void plot(const scaling *c)
