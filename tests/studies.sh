@@ -82,6 +82,9 @@ awk '/^[a-z]*: / { table = $1 } /^(softmax|squared|bilinear)_/ { n[table]++; if 
      END { exit !(n["loss:"] == 6 && n["law:"] == 6 && n["time:"] == 6 && n["quarter:"] == 6 && n["half:"] == 6 && !bad) }' \
     "$folder/first" || { cat "$folder/first"; fail "the tables of scaling"; }
 rm "$folder"/scaling/runs/squared_swiglu_12_2_1_*_2.txt
+scaling --report > "$folder/second" || fail "scaling --report"
+grep -q '^1 training runs are missing' "$folder/second" && grep -q '^seeds: 2 1 2$' "$folder/second" ||
+    fail "scaling: what is missing: $(cat "$folder/second")"
 scaling > "$folder/second" || fail "scaling cannot go on"
 grep -q '^1 training runs to do' "$folder/second" || fail "scaling: one training run is missing"
 for file in first second; do sed -n '/^loss: /,/^time: /p' "$folder/$file" > "$folder/$file.tables"; done

@@ -50,7 +50,7 @@ typedef struct study {
     const char *data, *out, *backend, *precision;
     int64_t     tokens, batch, context, dim, heads, layers, vocab, seeds, jobs;
     double      rate[RATES], loss;
-    bool        quick;
+    bool        quick, report;                /* report: trains nothing, takes what is there */
     double      started;
     corpus      text;
     tn_ctx     *ctx;                          /* of the text and the pictures     */
@@ -588,7 +588,11 @@ static inline void study_run(study *s)
         count = add_missing(s->run[v], s->seeds, todo, 0);
         for (int i = 0; i < count; i++) work += effort(s, todo[i]);
         all += count;
-        if (work > 0) seconds += work * probe_apart(s, &s->variant[v]);
+        if (work > 0 && !s->report) seconds += work * probe_apart(s, &s->variant[v]);
+    }
+    if (s->report) {
+        printf("%d training runs are missing\n", all);
+        return;
     }
     printf("%d training runs to do, of %lld tokens each, %lld in trials of a learning rate; %lld at a time: about %.2f hours "
            "if that many processors are free\n", all, (long long)(study_steps(s) * s->batch * s->context),

@@ -11,15 +11,15 @@
    - at each size, how many times the tokens one kind takes to the loss that another has after a quarter and after half of
      them ("-": not within the table), and s of a factor that goes like N^s: below 0 it shrinks as models grow.
 
-   Errors are the bootstrap's standard deviations over seeds: for each size as many seeds are drawn as there are, the same for
-   all six, because runs of a seed read one text in one order; of k seeds such draws have (k - 1) / k of the variance, for
-   which they are corrected. They say nothing of how well a law describes the losses, nor of sizes that were not trained.
+   Errors are the bootstrap's standard deviations over seeds. For each size one seed fewer is drawn than there are, with
+   replacement, which makes the variance of a mean unbiased (Rao and Wu 1988); the same ones for all six, because runs of a seed
+   read one text in one order. They say nothing of how well a law describes the losses, nor of sizes that were not trained.
 
    sh examples/get_data.sh kjv        (or --data FILE: any text)
    cc -O2 -I. examples/studies/scaling.c -o scaling -lm && ./scaling --quick
    runs.h tells what a study is; --sizes replaces --dim, --heads and --layers. The whole one takes a night of two cores: it
-   times some steps of each model, says first how many hours it will take, and may be stopped and started again. --check
-   recovers planted laws, and trains nothing. In the size of GPT-2, on a GPU:
+   times some steps of each model, says first how many hours it will take, and may be stopped and started again; --report prints
+   what finished runs say. --check recovers planted laws. Both train nothing. In the size of GPT-2, on a GPU:
 
    make build/examples/studies/scaling-cuda
    build/examples/studies/scaling-cuda --backend cuda --precision bf16 --jobs 1 --data openwebtext.txt --vocab 32768
@@ -72,7 +72,8 @@ typedef struct scaling {
     int64_t shape[MAX_SIZES][3];    /* width, heads, blocks */
     char    name[MAX_SIZES][FORMS][64], label[FORMS][64];
     double  budget[BUDGETS];
-    int     pick[MAX_SIZES][MAX_SEEDS];                       /* the seeds that count, one perhaps twice */
+    int     seeds[MAX_SIZES];                                 /* that all six of a size have */
+    int     picks[MAX_SIZES], pick[MAX_SIZES][MAX_SEEDS];     /* those that count, one perhaps twice */
     law     law[FORMS], time[FORMS];
     bool    near;                                             /* those are there, and fits begin with them */
     numbers value, error;
@@ -87,7 +88,7 @@ static double mean_at(const scaling *c, int size, int form, int point)
 {
     double sum = 0;
     int    count = 0;
-    for (int64_t k = 0; k < c->s->seeds; k++) {
+    for (int k = 0; k < c->picks[size]; k++) {
         const double loss = c->s->run[variant_of(size, form)][c->pick[size][k]].token[point];
         if (is_number(loss)) sum += loss, count++;
     }
@@ -102,16 +103,16 @@ static double seconds_at(const scaling *c, int size, int form, int point)
 static void law_numbers(scaling *c, int form, double *to)
 {
     sample s[MAX_SAMPLES];
-    int    count = 0;
+    int    count = 0, sizes = 0;
     double slope[MAX_NUMBERS], middle[MAX_TERMS] = {0};
-    for (int size = 0; size < c->sizes; size++)
-        for (int64_t k = 0; k < c->s->seeds; k++)
+    for (int size = 0; size < c->sizes; sizes += c->picks[size++] > 0)
+        for (int k = 0; k < c->picks[size]; k++)
             for (int point = 0; point < POINTS; point++) {
                 const double loss = c->s->run[variant_of(size, form)][c->pick[size][k]].token[point];
                 if (!is_number(loss)) continue;
                 s[count++] = (sample){{log(params_of(c, size, form)), log(tokens_at(c->s, point))}, log(loss)};
             }
-    law l = fit(2, s, c->sizes < 3 ? 0 : count, c->near ? &c->law[form] : NULL);
+    law l = fit(2, s, sizes < 3 ? 0 : count, c->near ? &c->law[form] : NULL);
     law_at(2, l.p, middle, slope);
     for (int k = 0; k < 2; k++) {
         to[LAW_A + 2 * k] = exp(l.p[1 + 2 * k] + l.p[2 + 2 * k] * l.centre[k]);
@@ -200,20 +201,35 @@ static void choose_budgets(scaling *c)
     for (int b = 0; b < BUDGETS; b++) c->budget[b] = low * pow(high / low, b / (double)(BUDGETS - 1));
 }
 
-/* Fills value and error. */
+/* The first seeds whose runs are there. */
+static void count_seeds(scaling *c)
+{
+    for (int size = 0; size < c->sizes; size++) {
+        int64_t k = 0;
+        for (bool all = true; k < c->s->seeds; k++) {
+            for (int form = 0; form < FORMS; form++) all = all && c->s->run[variant_of(size, form)][k].there;
+            if (!all) break;
+            c->pick[size][k] = (int)k;
+        }
+        c->seeds[size] = c->picks[size] = (int)k;
+    }
+}
+
+/* Fills value and error. Where no draw differs, as of one seed, the error is unknown. */
 static void analyse(scaling *c, int draws)
 {
-    const int64_t seeds = c->s->seeds;
-    double        sum[COUNT] = {0}, squares[COUNT] = {0}, found[COUNT] = {0};
-    uint64_t      random = 1;
-    for (int size = 0; size < c->sizes; size++) for (int k = 0; k < seeds; k++) c->pick[size][k] = k;
+    double   sum[COUNT] = {0}, squares[COUNT] = {0}, found[COUNT] = {0};
+    uint64_t random = 1;
+    count_seeds(c);
     c->near = false;
     choose_budgets(c);
     c->value = measure(c);
     c->near = true;
     for (int draw = 0; draw < draws; draw++) {
-        for (int size = 0; size < c->sizes; size++)
-            for (int k = 0; k < seeds; k++) c->pick[size][k] = (int)random_below(&random, seeds);
+        for (int size = 0; size < c->sizes; size++) {
+            if (c->seeds[size] > 1) c->picks[size] = c->seeds[size] - 1;
+            for (int k = 0; k < c->picks[size]; k++) c->pick[size][k] = (int)random_below(&random, c->seeds[size]);
+        }
         const numbers m = measure(c);
         for (int i = 0; i < COUNT; i++) {
             const double d = ((const double *)&m)[i] - ((const double *)&c->value)[i];
@@ -221,9 +237,8 @@ static void analyse(scaling *c, int draws)
         }
     }
     for (int i = 0; i < COUNT; i++)
-        ((double *)&c->error)[i] = seeds < 2 || found[i] < draws / 2 + 1 ? NAN
-            : sqrt((squares[i] / found[i] - sum[i] * sum[i] / found[i] / found[i]) * (double)seeds / (double)(seeds - 1));
-    for (int size = 0; size < c->sizes; size++) for (int k = 0; k < seeds; k++) c->pick[size][k] = k;
+        ((double *)&c->error)[i] = squares[i] > 0 && found[i] > draws / 2
+            ? sqrt(squares[i] / found[i] - sum[i] * sum[i] / found[i] / found[i]) : NAN;
 }
 
 /* ---- tables ------------------------------------------------------------------------------------ */
@@ -254,7 +269,9 @@ static void print_tables(scaling *c)
     for (int size = 0; size < c->sizes; size++) params[size] = params_of(c, size, 0);
     /* A varies with a, and B with b, by orders of magnitude. */
     for (int form = 0; form < FORMS; form++) c->error.law[form][LAW_A] = c->error.law[form][LAW_B] = NAN;
-    printf("\nloss: after %.0f tokens, nats per token, by parameters\n%-20s", tokens_at(c->s, POINTS - 1), "");
+    printf("\nseeds:");
+    for (int size = 0; size < c->sizes; size++) printf(" %d", c->seeds[size]);
+    printf("\n\nloss: after %.0f tokens, nats per token, by parameters\n%-20s", tokens_at(c->s, POINTS - 1), "");
     print_head(params, c->sizes, "");
     print_rows(c, c->value.loss[0], MAX_SIZES, c->sizes);
     printf("\nlaw: L = E + A N^-a + B D^-b; slopes -dlnL/dlnN and -dlnL/dlnD in the middle\n%-20s %18s %18s %18s %18s %18s %18s "
@@ -318,6 +335,7 @@ static void plant(scaling *c, double noise)
         for (int k = 0; k < c->s->seeds; k++) {
             const double seed = noise * normal(&random);
             c->s->run[v][k].seconds = 1e-10 * n;
+            c->s->run[v][k].there = true;
             for (int i = 0; i < POINTS; i++)
                 c->s->run[v][k].token[i] = exp(seed + noise / 2 * normal(&random)) * (1.5 + 40 * pow((double)(int64_t)n, -0.3)
                     + 400 * pow(tokens_at(c->s, i) / times, -0.4));
@@ -401,6 +419,7 @@ int main(int argc, char **argv)
     c.s = study_create("out/scaling");
     const flag     flags[] = {
         {"--sizes", FLAG_TEXT, &sizes, 0, 0, "WIDTH:HEADS:BLOCKS,..."},
+        {"--report", FLAG_SWITCH, &c.s->report, 0, 0, "prints what finished runs say, and trains nothing"},
         {"--check", FLAG_SWITCH, &check_only, 0, 0, "recovers planted laws, and trains nothing"}, STUDY_FLAGS(c.s), {0}
     };
     c.s->tokens = 2000000;
