@@ -201,9 +201,10 @@ static void choose_budgets(scaling *c)
     for (int b = 0; b < BUDGETS; b++) c->budget[b] = low * pow(high / low, b / (double)(BUDGETS - 1));
 }
 
-/* The first seeds whose runs are there. */
-static void count_seeds(scaling *c)
+/* The first seeds whose runs are there. Whether some size has several. */
+static bool count_seeds(scaling *c)
 {
+    bool several = false;
     for (int size = 0; size < c->sizes; size++) {
         int64_t k = 0;
         for (bool all = true; k < c->s->seeds; k++) {
@@ -212,7 +213,9 @@ static void count_seeds(scaling *c)
             c->pick[size][k] = (int)k;
         }
         c->seeds[size] = c->picks[size] = (int)k;
+        several = several || k > 1;
     }
+    return several;
 }
 
 /* Fills value and error. Where no draw differs, as of one seed, the error is unknown. */
@@ -220,7 +223,7 @@ static void analyse(scaling *c, int draws)
 {
     double   sum[COUNT] = {0}, squares[COUNT] = {0}, found[COUNT] = {0};
     uint64_t random = 1;
-    count_seeds(c);
+    if (!count_seeds(c)) draws = 0;
     c->near = false;
     choose_budgets(c);
     c->value = measure(c);
