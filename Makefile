@@ -135,6 +135,11 @@ build/tn.d/%-cuda.o: tools/tn/%.c build/lib/flags
 	@mkdir -p $(@D)
 	$(Q) $(TN_COMPILE) -DTN_TOOL_CUDA -c $< -o $@
 
+# Those of examples/studies/runs.h have --backend cuda, too.
+build/examples/studies/%-cuda: examples/studies/%.c $(LIBRARY) $(CUDA_UNITS)
+	@mkdir -p $(@D)
+	$(Q) $(COMPILE) -DSTUDY_CUDA -MF $@.d $< $(LIBRARY) $(CUDA_UNITS) $(LDFLAGS) -o $@ $(CUDA_LINK)
+
 build/cuda/unit/%.o: src/cuda/%.cu build/cuda/arch
 	@mkdir -p $(@D)
 	$(Q) $(NVCC) $(CUDA_FLAGS) $(CUDA_ARCH) -Isrc -MMD -MP -MF $@.d -c $< -o $@

@@ -72,6 +72,28 @@ sed -n 's/^loss_token: //p' "$folder/second" | awk '{ exit !($1 > 0 && $1 < log(
 "$tn" info "$folder/stories/model.safetensors" > "$folder/info" 2>&1 ||
     { cat "$folder/info"; fail "tn info of a saved model"; }
 
+# Planted laws are recovered; six kinds of transformers of three sizes have losses, laws and factors, and go on.
+"$programs/scaling" --check > "$folder/second" 2>&1 || { cat "$folder/second"; fail "scaling --check"; }
+[ "$(grep -c '^check_[a-z]*: 0\.' "$folder/second")" = 3 ] || fail "scaling: three checks: $(cat "$folder/second")"
+scaling() { "$programs/scaling" $small --sizes 8:2:1,12:2:1,16:2:1 --seeds 2 --out "$folder/scaling" "$@" 2>&1; }
+scaling > "$folder/first" || { cat "$folder/first"; fail scaling; }
+awk '/^[a-z]*: / { table = $1 } /^(softmax|squared|bilinear)_/ { n[table]++; if (table == "law:" && !($(NF-3) > 0 && $(NF-1) > 0)) bad++ }
+     table == "loss:" && /^softmax/ { for (i = 2; i <= 6; i += 2) if (!($i > 0 && $i < log(320))) bad++ }
+     END { exit !(n["loss:"] == 6 && n["law:"] == 6 && n["time:"] == 6 && n["quarter:"] == 6 && n["half:"] == 6 && !bad) }' \
+    "$folder/first" || { cat "$folder/first"; fail "the tables of scaling"; }
+rm "$folder"/scaling/runs/squared_swiglu_12_2_1_*_2.txt
+scaling --report > "$folder/second" || fail "scaling --report"
+grep -q '^1 training runs are missing' "$folder/second" && grep -q '^seeds: 2 1 2$' "$folder/second" ||
+    fail "scaling: what is missing: $(cat "$folder/second")"
+scaling > "$folder/second" || fail "scaling cannot go on"
+grep -q '^1 training runs to do' "$folder/second" || fail "scaling: one training run is missing"
+for file in first second; do sed -n '/^loss: /,/^time: /p' "$folder/$file" > "$folder/$file.tables"; done
+cmp -s "$folder/first.tables" "$folder/second.tables" || fail "scaling: trained again, it has other losses"
+! scaling --sizes 8:2,12:2:1 > "$folder/refused" || fail "a size of two numbers is taken"
+grep -q 'expected 1 to 8 times WIDTH:HEADS:BLOCKS' "$folder/refused" || fail "sizes: $(cat "$folder/refused")"
+! scaling --backend cuda > "$folder/refused" || fail "a GPU is used without CUDA"
+grep -q 'this program was built without CUDA' "$folder/refused" || fail "backend: $(cat "$folder/refused")"
+
 "$programs/attention_scaling" --quick --dim 8 --most 512 --out "$folder/attention" > "$folder/second" 2>&1 ||
     { cat "$folder/second"; fail attention_scaling; }
 awk '/^rank_.*: / { rank[$1] = $2 }

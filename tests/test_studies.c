@@ -1,9 +1,10 @@
-/* Tests of examples/studies/text.h and runs.h: how a text is cut, read and learned from, and what a study makes of its numbers. In C
-   only, as the examples are. */
+/* Tests of examples/studies/text.h, runs.h and law.h: how a text is cut, read and learned from, and what a study makes of its
+   numbers. In C only, as the examples are. */
 #define _POSIX_C_SOURCE 200809L
 #include "test.h"
 #define PROGRAM "test_studies"
 #include "examples/studies/runs.h"
+#include "examples/studies/law.h"
 #include <dirent.h>
 
 /* isnan is a macro that some compilers warn of. */
@@ -213,6 +214,46 @@ TEST(schedules_fit)
     tn_ctx_destroy(ctx);
 }
 
+/* ---- laws ------------------------------------------------------------------------------------ */
+
+static double unit(void) { return (double)below(1 << 20) / (1 << 20); }
+
+/* Of one term or two, planted at random: their derivatives by differences, and what the fit makes of exact numbers, of those
+   with an outlier, and of too few. */
+TEST(laws_are_recovered)
+{
+    enum { GRID = 6 };
+    for (int trial = 0; trial < 40; trial++) {
+        const int terms = 1 + trial % 2, n = 1 + 2 * terms, count = terms == 1 ? GRID : GRID * GRID;
+        double    p[MAX_NUMBERS], x[MAX_TERMS] = {unit(), unit()}, slope[MAX_NUMBERS], unused[MAX_NUMBERS], step = 1e-5;
+        sample    s[GRID * GRID], again[GRID * GRID];
+        p[0] = unit();                                        /* in the middle each term is about as large as E */
+        for (int k = 1; k < n; k++) p[k] = k % 2 ? unit() - 0.5 : 0.2 + 0.6 * unit();
+        law_at(terms, p, x, slope);
+        for (int k = 0; k < n; k++) {
+            double high[MAX_NUMBERS], low[MAX_NUMBERS];
+            memcpy(high, p, sizeof p);
+            memcpy(low, p, sizeof p);
+            high[k] += step;
+            low[k] -= step;
+            CHECK_NEAR((law_at(terms, high, x, unused) - law_at(terms, low, x, unused)) / (2 * step), slope[k], 1e-8);
+        }
+        for (int i = 0; i < count; i++) {
+            const double at[MAX_TERMS] = {i % GRID - 2.5, i / GRID - 2.5};
+            s[i] = (sample){{at[0] + 12, at[1] + 15}, law_at(terms, p, at, unused)};
+        }
+        memcpy(again, s, sizeof s);
+        law l = fit(terms, s, count, NULL);
+        for (int k = 0; k < terms; k++) CHECK_NEAR(l.centre[k], k ? 15 : 12, 1e-12);
+        for (int k = 0; k < n; k++) CHECK_NEAR(l.p[k], p[k], 1e-5);
+        memcpy(s, again, sizeof s);
+        s[below(count)].y += 0.5;
+        l = fit(terms, s, count, NULL);
+        for (int k = 0; k < n && terms == 2; k++) CHECK_NEAR(l.p[k], p[k], 0.05);
+        CHECK(is_nan(fit(terms, s, 1 + 2 * terms, NULL).p[0]));
+    }
+}
+
 /* ---- results in files --------------------------------------------------------------------- */
 
 TEST(results_are_of_their_settings)
@@ -241,6 +282,10 @@ TEST(results_are_of_their_settings)
     settings_line(s, &r, other, sizeof other);
     CHECK(strcmp(line, other));
     v.desc.attention = TN_ATTENTION_SOFTMAX;
+    s->precision = "bf16";
+    settings_line(s, &r, other, sizeof other);
+    CHECK(strcmp(line, other));
+    s->precision = "f32";
 
     for (int i = 0; i < POINTS; i++) r.token[i] = 3 - i, r.byte[i] = i / 3.0;
     for (int i = 0; i < 2 * QUARTERS; i++) r.far[i / QUARTERS][i % QUARTERS] = i < 3 ? (double)i : (double)NAN;
@@ -445,5 +490,6 @@ TEST(divergence_is_a_result)
 }
 
 TEST_MAIN(estimates, steps_round_up, losses_between_points, tokens_to_a_loss, rates_are_chosen, widths_fit, schedules_fit,
+          laws_are_recovered,
           results_are_of_their_settings, cuts_between, bytes_of_a_text, epochs_take_every_window_once,
           readings_against_one_token_at_a_time, copies_leave_no_trace, divergence_is_a_result)

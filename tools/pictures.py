@@ -5,7 +5,7 @@ It runs in the folder of the repository, after `make tn`. What programs draw nee
 Chromium, in a window so narrow that in a text 830 pixels wide their smallest letters are 12 pixels high (`sh tools/setup.sh
 --look` installs what is needed). Models and pages are kept in build/pictures; a PNG gets a palette, which makes it small. The
 language model learns from STORIES, a file of TinyStories, by default that of the tests; the pictures of docs/images are of the
-first 2 MiB of its training set. All of it takes half an hour on two quiet cores.
+first 2 MiB of its training set. All of it takes three quarters of an hour on two quiet cores.
 """
 import collections
 import os
@@ -24,6 +24,8 @@ PARTS = {
                                           "build/examples/fashion --out {work}/demo"]),
     "gates.png": ((), ["make -s build/examples/studies/gates", "build/examples/studies/gates {work}"]),
     "modifier.png": ((), ["make -s build/examples/studies/modifier", "build/examples/studies/modifier --out {work}"]),
+    "scaling/scaling.png": ((), ["make -s build/examples/studies/scaling", "build/examples/studies/scaling --data {stories} "
+                                 "--tokens 1000000 --rate 0.04 --sizes 40:2:1,64:2:1,128:2:1 --out {work}/scaling"]),
     "spectra_embedding.png": ((), ["make -s build/examples/studies/spectra",
                                    "build/examples/studies/spectra --widths none --out {work}"]),
     "sentence1.png": ((), ["make -s build/examples/studies/text_mps", "sh examples/get_data.sh kjv",
@@ -49,7 +51,8 @@ DRAWN = {name: ("demo/regularised.safetensors", f"demo/{name}.png")
          for name in ("eigenvectors", "eigenvectors_noisy", "interaction", "spectra", "training")}
 DRAWN |= {name: ("gates.png", f"{name}.png") for name in ("gates", "xor", "three")}
 DRAWN |= {name: (file, file) for name, file in (("modifier", "modifier.png"), ("regularisation", "spectra_embedding.png"),
-                                                ("sentence", "sentence1.png"), ("similarity", "similarity.png"))}
+                                                ("scaling", "scaling/scaling.png"), ("sentence", "sentence1.png"),
+                                                ("similarity", "similarity.png"))}
 # Pictures of pages: name: (page, query, selectors of what is shown, width, theme, and selectors of what is left out).
 SEEN = {
     "lesson": ("xor.html", "?steps=60", "#learn", 760, "light", "#learn h2, .lead, .body > h4, .figure, .truth, "

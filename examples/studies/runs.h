@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #endif
 
-enum { MAX_VARIANTS = 24, RATES = 3, MAX_SEEDS = 9, POINTS = 3, MAX_CURVE = 64, READINGS = 20, QUARTERS = 4,
+enum { MAX_VARIANTS = 48, RATES = 3, MAX_SEEDS = 9, POINTS = 3, MAX_CURVE = 64, READINGS = 20, QUARTERS = 4,
        FAR = 4, MAX_JOBS = 64, TRIAL = 4 /* a trial of a rate has one in so many of the steps */, LEAST_STEPS = 8 * TRIAL };
 
 typedef struct variant {
@@ -47,10 +47,10 @@ typedef struct training {           /* of one variant, rate and seed: what its f
 } training;
 
 typedef struct study {
-    const char *data, *out;
+    const char *data, *out, *backend, *precision;
     int64_t     tokens, batch, context, dim, heads, layers, vocab, seeds, jobs;
     double      rate[RATES], loss;
-    bool        quick;
+    bool        quick, report;                /* report: trains nothing, takes what is there */
     double      started;
     corpus      text;
     tn_ctx     *ctx;                          /* of the text and the pictures     */
@@ -75,6 +75,8 @@ typedef struct study {
     {"--loss", FLAG_REAL, &(s)->loss, 0, 100, NULL}, \
     {"--seeds", FLAG_COUNT, &(s)->seeds, 1, MAX_SEEDS, NULL}, \
     {"--jobs", FLAG_COUNT, &(s)->jobs, 1, MAX_JOBS, NULL}, \
+    {"--backend", FLAG_CHOICE, &(s)->backend, 0, 0, "cpu|cuda"}, \
+    {"--precision", FLAG_CHOICE, &(s)->precision, 0, 0, "f32|tf32|bf16"}, \
     OUT_FLAG(s), \
     {"--quick", FLAG_SWITCH, &(s)->quick, 0, 0, "a minute: small models, one rate, two seeds, a folder of its own"}
 
@@ -85,6 +87,8 @@ static inline study *study_create(const char *out)
     s->started = now();
     s->data = DEFAULT_TEXT;
     s->out = out;
+    s->backend = "cpu";
+    s->precision = "f32";
     s->tokens = 6000000;
     s->batch = 16;
     s->context = 128;
@@ -117,6 +121,11 @@ static inline void study_open(study *s)
         s->context = 32;
         if (s->seeds > 2) s->seeds = 2;
     }
+#ifndef STUDY_CUDA
+    if (!strcmp(s->backend, "cuda"))
+        stop("--backend is cuda, expected cpu: this program was built without CUDA (make build/examples/studies/" PROGRAM
+             "-cuda builds one with it)");
+#endif
     if (study_steps(s) < LEAST_STEPS) {
         fprintf(stderr, PROGRAM ": --tokens %lld are fewer than %d steps of %lld x %lld: more of them, or a smaller "
                 "--batch\n",
@@ -190,6 +199,25 @@ static inline double processor_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Where a model is trained. A GPU is opened only by processes that train, because those that they start could not use it. */
+static inline tn_ctx *training_ctx(const study *s, uint64_t seed)
+{
+    tn_desc desc = { .threads = 1, .seed = seed };
+    tn_ctx *ctx;
+    char    why[TN_WHY];
+    desc.gemm_precision = !strcmp(s->precision, "bf16") ? TN_GEMM_BF16
+                        : !strcmp(s->precision, "tf32") ? TN_GEMM_TF32 : TN_GEMM_F32;
+#ifdef STUDY_CUDA
+    if (!strcmp(s->backend, "cuda")) desc.backend = tn_cuda_backend();
+    desc.backend_required = true;
+#endif
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
+    return ctx;
+}
+
+/* Of the processor alone; with a GPU, all that pass. */
+static inline double training_clock(const study *s) { return strcmp(s->backend, "cuda") ? processor_seconds() : now(); }
+
 typedef struct pupil {              /* an unfinished training run */
     const study   *study;
     training      *record;
@@ -204,12 +232,10 @@ typedef struct pupil {              /* an unfinished training run */
 
 static inline tn_optim *pupil_begin(pupil *p, const study *s, training *r)
 {
-    tn_desc desc = { .threads = 1, .seed = r->seed };
-    char    why[TN_WHY];
     memset(p, 0, sizeof *p);
     p->study = s;
     p->record = r;
-    if (tn_ctx_create(&desc, &p->ctx, why) != TN_OK) stop(why);
+    p->ctx = training_ctx(s, r->seed);
     p->params = tn_params_create(p->ctx);
     tn_transformer_init(p->params, "", &r->variant->desc, &p->model);
     p->lesson = (lesson){ .params = p->params, .model = &p->model, .text = &s->text,
@@ -227,9 +253,9 @@ static inline void advance(pupil *p, tn_optim *optim, int64_t to, bool draw)
     training     *r = p->record;
     int64_t       every = l->steps / READINGS > 0 ? l->steps / READINGS : 1;
     while (tn_optim_step_count(optim) < to && !p->diverged) {
-        double start = processor_seconds();
+        double start = training_clock(p->study);
         p->diverged = !is_number(lesson_step(p->ctx, l, optim));
-        p->seconds += processor_seconds() - start;
+        p->seconds += training_clock(p->study) - start;
         p->tokens += l->batch * l->context;
         if (draw && tn_optim_step_count(optim) % every == 0 && r->curve < MAX_CURVE) {
             r->curve_tokens[r->curve] = (double)(tn_optim_step_count(optim) * l->batch * l->context);
@@ -272,12 +298,12 @@ static inline void settle_copy(pupil *p, tn_optim *optim, int64_t end, int point
 }
 
 /* Tokens a second where each is the likeliest after those before it. */
-static inline double writing_speed(tn_ctx *ctx, const tn_transformer *model, int32_t first, int64_t count)
+static inline double writing_speed(const study *s, tn_ctx *ctx, const tn_transformer *model, int32_t first, int64_t count)
 {
     tn_transformer_cache *cache = tn_transformer_cache_create(ctx, model, 1, count);
     double best = HUGE_VAL;
     for (int trial = 0; trial < 3; trial++) {
-        double  start = processor_seconds();
+        double  start = training_clock(s);
         int32_t id = first;
         tn_transformer_cache_reset(cache);
         for (int64_t i = 0; i < count; i++) {
@@ -287,7 +313,7 @@ static inline double writing_speed(tn_ctx *ctx, const tn_transformer *model, int
             tn_read(tn_argmax(ctx, tn_transformer_decode(ctx, model, in, cache)), TN_I32, &id, 1);
         }
         check(ctx);
-        best = fmin(best, processor_seconds() - start);
+        best = fmin(best, training_clock(s) - start);
     }
     tn_transformer_cache_destroy(cache);
     return (double)count / best;
@@ -323,7 +349,7 @@ static inline void train_one(const study *s, training *r)
         if (p.diverged) r->token[point] = r->byte[point] = HUGE_VAL;
     }
     r->seconds = p.seconds / (double)p.tokens;
-    if (!p.diverged) r->speed = writing_speed(p.ctx, &p.model, s->text.held.id[0], 2 * s->context);
+    if (!p.diverged) r->speed = writing_speed(s, p.ctx, &p.model, s->text.held.id[0], 2 * s->context);
     read_far(&p);
     r->there = true;
     tn_ctx_destroy(p.ctx);
@@ -331,18 +357,19 @@ static inline void train_one(const study *s, training *r)
 
 /* ---- its file: lines of a name and numbers; the last is "end" ------------------------------ */
 
-/* All that a result depends on: the recipe, the tokens, the model (by its config.json), and how long it was trained. */
+/* All that a result depends on: the recipe, the tokens, the model (by its config.json), how long it was trained, and by what. */
 static inline void settings_line(const study *s, const training *r, char *line, size_t bytes)
 {
-    char     config[8192];
+    char     config[8192], by[64] = "";
     size_t   used = 0;
     uint64_t model = UINT64_C(1469598103934665603);           /* FNV-1a */
     tn_transformer_config_write(s->ctx, &r->variant->desc, tn_sink_memory(config, sizeof config, &used));
     check(s->ctx);
     for (size_t i = 0; i < used; i++) model = (model ^ (unsigned char)config[i]) * UINT64_C(1099511628211);
+    if (strcmp(s->backend, "cpu") || strcmp(s->precision, "f32")) snprintf(by, sizeof by, " %s %s", s->backend, s->precision);
     snprintf(line, bytes, "settings: recipe %d text %016llx model %016llx steps %lld batch %lld context %lld rate %.9g "
-             "seed %llu from %d\n", RECIPE, (unsigned long long)s->hash, (unsigned long long)model, (long long)r->steps,
-             (long long)s->batch, (long long)s->context, r->rate, (unsigned long long)r->seed, r->first);
+             "seed %llu from %d%s\n", RECIPE, (unsigned long long)s->hash, (unsigned long long)model, (long long)r->steps,
+             (long long)s->batch, (long long)s->context, r->rate, (unsigned long long)r->seed, r->first, by);
 }
 
 static inline void training_write(const study *s, const training *r)
@@ -518,6 +545,30 @@ static inline int add_missing(training *r, int64_t n, training **todo, int count
     return count;
 }
 
+#ifdef _WIN32
+#define probe_apart probe
+#else
+/* The same in a process of its own, as the training runs are. */
+static inline double probe_apart(const study *s, const variant *v)
+{
+    double seconds = 0;
+    int    ends[2], status;
+    bool   good;
+    pid_t  child = -1;
+    fflush(stdout);
+    if (pipe(ends) != 0 || (child = fork()) < 0) stop("cannot start a process");
+    if (child == 0) {
+        seconds = probe(s, v);
+        _exit(write(ends[1], &seconds, sizeof seconds) != (ssize_t)sizeof seconds);
+    }
+    close(ends[1]);
+    good = read(ends[0], &seconds, sizeof seconds) == (ssize_t)sizeof seconds;
+    close(ends[0]);
+    if (waitpid(child, &status, 0) < 0 || status != 0 || !good) stop("the first steps of a training run failed");
+    return seconds;
+}
+#endif
+
 /* Says how long it will take, then does it. */
 static inline void study_run(study *s)
 {
@@ -537,11 +588,15 @@ static inline void study_run(study *s)
         count = add_missing(s->run[v], s->seeds, todo, 0);
         for (int i = 0; i < count; i++) work += effort(s, todo[i]);
         all += count;
-        if (work > 0) seconds += work * probe(s, &s->variant[v]);
+        if (work > 0 && !s->report) seconds += work * probe_apart(s, &s->variant[v]);
     }
-    printf("%d training runs to do, of %lld tokens each, %lld in trials of a learning rate; %lld at a time: about %.1f minutes "
+    if (s->report) {
+        printf("%d training runs are missing\n", all);
+        return;
+    }
+    printf("%d training runs to do, of %lld tokens each, %lld in trials of a learning rate; %lld at a time: about %.2f hours "
            "if that many processors are free\n", all, (long long)(study_steps(s) * s->batch * s->context),
-           (long long)(study_steps(s) / TRIAL * s->batch * s->context), (long long)s->jobs, seconds / 60 / (double)s->jobs);
+           (long long)(study_steps(s) / TRIAL * s->batch * s->context), (long long)s->jobs, seconds / 3600 / (double)s->jobs);
     fflush(stdout);
     for (count = v = 0; v < s->variants; v++)
         if (s->rates > 1 && s->variant[v].rate_of == v) count = add_missing(s->tried[v], s->rates, todo, count);
