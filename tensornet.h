@@ -35813,7 +35813,7 @@ typedef struct tni_net_pairing {
     int            wide;                /* of an order: b's legs; with a covariance a's and b's, see tni_net_wick */
     int           *choice;              /* [wide][wide] at each leg the classes of its partners, and their sizes */
     double        *size, all;           /* all: the number of orders                                           */
-    int            classes, room, slots, orders, *list, *table;      /* list [room][wide] an order of each class */
+    int            classes, room, buckets, orders, *list, *table;      /* list [room][wide] an order of each class */
     double        *weight;              /* [room] number of orders                                             */
     uint64_t      *hash;                /* [room]                                                              */
     int            plans, *rank;        /* arguments of a plan, [nodes] each                                   */
@@ -35888,7 +35888,7 @@ static tn_status tni_net_count(tni_net_pairing *p, double weight)
     tni_net_join(p, &p->now, p->order, wide);
     const uint64_t hash = tni_net_refine(&p->now, false);
     p->orders++;
-    for (at = (int)(hash % (uint64_t)p->slots); (c = p->table[at] - 1) >= 0; at = (at + 1) % p->slots) {
+    for (at = (int)(hash % (uint64_t)p->buckets); (c = p->table[at] - 1) >= 0; at = (at + 1) % p->buckets) {
         if (p->hash[c] != hash) continue;
         tni_net_join(p, &p->kept, p->list + (int64_t)c * wide, wide);
         tni_net_refine(&p->kept, false);
@@ -36018,7 +36018,7 @@ static tn_status tni_net_mean(tni_net_pairing *p, bool symmetric, double *mean)
 {
     tn_status s = TN_OK;
     p->classes = p->orders = 0;
-    memset(p->table, 0, sizeof *p->table * (size_t)p->slots);
+    memset(p->table, 0, sizeof *p->table * (size_t)p->buckets);
     for (int k = 0; k < p->wide; k++) p->order[k] = p->moment ? TNI_NET_OPEN : k;
     s = p->moment ? tni_net_wick(p, 1) : symmetric ? tni_net_orders(p, 0, 1, false) : tni_net_count(p, 1);
     *mean = 0;
@@ -36149,7 +36149,7 @@ static tn_status tni_net_pairing_take(tni_net_pairing *p, int nodes, int labels,
     tni_scratch *w = p->w;
     const int    legs = p->wide;
     p->room = !symmetric ? 1 : p->moment || p->all > TNI_NET_CLASSES ? TNI_NET_CLASSES : (int)p->all;
-    p->slots = 2 * p->room + 1;
+    p->buckets = 2 * p->room + 1;
     tni_net_joined_take(w, &p->now, nodes, labels);
     tni_net_joined_take(w, &p->kept, nodes, labels);
     p->map.node = (int *)tni_take(w, nodes, sizeof *p->map.node);
@@ -36161,7 +36161,7 @@ static tn_status tni_net_pairing_take(tni_net_pairing *p, int nodes, int labels,
     p->choice = (int *)tni_take(w, tni_area(legs, legs), sizeof *p->choice);
     p->size = tni_take_f64(w, legs, legs);
     p->list = (int *)tni_take(w, tni_area(p->room, legs), sizeof *p->list);
-    p->table = (int *)tni_take(w, p->slots, sizeof *p->table);
+    p->table = (int *)tni_take(w, p->buckets, sizeof *p->table);
     p->weight = tni_take_f64(w, p->room, 1);
     p->known = (tni_net_known *)tni_take(w, tni_min(p->room, TNI_NET_PLANS), sizeof *p->known);
     p->hash = (uint64_t *)tni_take(w, p->room, sizeof *p->hash);
@@ -52525,7 +52525,7 @@ static void tni_same_attend(const tni_same *f, const tn_attention_desc *a, const
 {
     const uint64_t p = f->p;
     const int64_t  H = a->heads, d = a->d_qk, sets = tni_attention_kinds[a->kind].sets, heads = 2 * sets * H, T = f->T;
-    const int64_t  window = a->window > 0 ? a->window : T;
+    const int64_t  window = a->window > 0 ? tni_min(a->window, T) : T;
     uint64_t       scale = a->scale == 0 ? tni_inverse_mod(p, (uint64_t)d % p) : tni_number_mod(p, a->scale);
     scale = tni_times_mod(p, scale, scale);
     for (int64_t t = 0; t < T; t++) {
