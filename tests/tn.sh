@@ -30,7 +30,7 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 2 "unknown command trian; did you mean train?" help trian
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 21
+is "commands" "$(wc -l < names)" 22
 # options COMMAND: those that its help lists, each as `--NAME HINT` or `--NAME HINT -LETTER`; the hint of a flag is -.
 options() {
     "$tn" $1 --help | sed -nE -e 's/^  (    |(-.), )(--[a-z0-9-]+) ([^ ]*).*/\3 \4 \2/p' \
@@ -180,7 +180,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    all="train;generate;eval;info;cache;circuits;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
+    all="train;generate;eval;info;cache;circuits;prove;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
     completed "${all}man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
@@ -237,7 +237,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;cache;circuits;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;cache;circuits;prove;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
