@@ -171,6 +171,101 @@ TEST(nfc)
     tn_ctx_destroy(ctx);
 }
 
+/* BPE with marks: the ids and what they print are the engine's, spans cover the text, a text's beginning prints a beginning, and the
+   file comes back. llama1 is llama2 with added tokens that are looked for among the marks. */
+TEST(marks)
+{
+    static const char *const marked[] = {"llama2", "llama1", "gemma", "mistral"};
+    static int32_t want[8192], id[8192];
+    static tn_span span[8192];
+    static char    back[32768], part[32768];
+    tn_ctx        *ctx = ctx_of(TN_REAL);
+    uint64_t       state = 3;
+    int            lines = 0;
+    for (int kind = 0; kind < 4; kind++) {
+        char   name[64], *file, *out, *at;
+        size_t n, m;
+        snprintf(name, sizeof name, "bpe/%s.json", marked[kind == 1 ? 0 : kind]);
+        REQUIRE((file = slurp(name, &n)) != NULL);
+        for (at = file; kind == 1 && (at = strstr(at, "\"normalized\": false")) != NULL;) memcpy(at + 14, "true ", 5);
+        tn_tokenizer *t = tn_tokenizer_read(ctx, tn_source_memory(file, n));
+        CHECK_CTX(ctx);
+        REQUIRE(t && (out = written(t, &m)) != NULL);
+        if (kind != 1) CHECK(n == m && memcmp(file, out, n) == 0);
+        CHECK_INT(tn_tokenizer_bos(t), 1);
+        CHECK_INT(tn_tokenizer_eos(t), 2);
+        CHECK_INT(tn_tokenizer_unk(t), kind == 3 ? 0 : -1);
+        free(file);
+        free(out);
+        snprintf(name, sizeof name, "bpe/%s.jsonl", marked[kind]);
+        REQUIRE((file = slurp(name, &n)) != NULL);
+        for (char *s = file; *s; s++, lines++) {
+            size_t  bytes, prints, end = 0, i;
+            int64_t count = 0, some;
+            char   *text = strstr(s, "\"text\":\"") + 8, *print = text;
+            s = strstr(unquote(text, &bytes), "\"ids\":[") + 7;
+            while (*s != ']') {
+                want[count++] = (int32_t)strtol(s, &s, 10);
+                s += *s == ',';
+            }
+            prints = bytes;
+            if (s[1] == ',') s = unquote(print = s + 10, &prints) - 1;
+            s += 2;                                          /* ]} or "} */
+            int64_t got = tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, id, 8192, span);
+            if (!CHECK_INT(got, count) || !CHECK(memcmp(id, want, (size_t)got * sizeof *id) == 0))
+                printf("     %s: %.*s\n", marked[kind], (int)bytes, text);
+            CHECK(got <= (int64_t)(bytes + bytes / 2 + 2));
+            for (int64_t k = 0; k < got; k++) {
+                CHECK(span[k].begin == end && span[k].end >= end);
+                end = span[k].end;
+            }
+            CHECK_INT(end, bytes);
+            CHECK_INT(tn_tokenizer_decode(t, id, got, back, sizeof back), prints);
+            if (!CHECK(memcmp(back, print, prints) == 0)) printf("     %s: %.*s\n", marked[kind], (int)bytes, text);
+            some = test_random_int(&state, 0, (int)got);
+            i = (size_t)tn_tokenizer_decode(t, id, some, part, sizeof part);
+            CHECK(i <= prints && memcmp(part, back, i) == 0);
+        }
+        free(file);
+    }
+    CHECK_INT(lines, 162 + 3 * 219);
+    CLOSE_CTX(ctx);
+}
+
+/* What HF's strings cannot have: any bytes come back; and texts of one word of any length take n log n steps. */
+TEST(marks_of_any_bytes)
+{
+    enum { LONG = 1 << 20 };
+    tn_ctx       *ctx = ctx_of(TN_REAL);
+    tn_tokenizer *t[3] = {load(ctx, "llama2"), load(ctx, "gemma"), load(ctx, "mistral")};
+    char         *text = (char *)malloc(LONG + 1), *back = (char *)malloc(LONG + 1);
+    int32_t      *id = (int32_t *)malloc((LONG + 1) * sizeof *id);
+    uint64_t      state = 12;
+    const clock_t begin = clock();
+    REQUIRE(t[0] && t[1] && t[2] && text && back && id);
+    for (int round = 0; round < 400; round++) {
+        const size_t bytes = (size_t)test_random_int(&state, 0, 300);
+        for (size_t i = 0; i < bytes; i++) text[i] = (char)test_random_int(&state, round % 3 ? 128 : 0, round % 3 == 1 ? 255 : 200);
+        const int64_t n = tn_tokenizer_encode(t[round % 2], text, bytes, TN_BOS_NONE, id, LONG + 1, NULL);
+        CHECK_INT(tn_tokenizer_decode(t[round % 2], id, n, back, LONG + 1), bytes);
+        CHECK(memcmp(text, back, bytes) == 0);
+    }
+    CHECK_INT(tn_tokenizer_encode(t[2], "\xFF\xC3\xE2\x96", 4, TN_BOS_NONE, id, 9, NULL), 2);      /* a mark and one unknown */
+    CHECK_INT(id[1], 0);
+    for (int kind = 0; kind < 3; kind++) {
+        for (size_t i = 0; i < LONG; i++) text[i] = kind == 0 ? 'a' : kind == 1 ? ' ' : (char)('a' + test_random_int(&state, 0, 25));
+        const int64_t n = tn_tokenizer_encode(t[0], text, LONG, TN_BOS_NONE, id, LONG + 1, NULL);
+        CHECK(n > 0 && n <= LONG);
+        CHECK_INT(tn_tokenizer_decode(t[0], id, n, back, LONG + 1), LONG);
+        CHECK(memcmp(text, back, LONG) == 0);
+    }
+    WORST("three texts of 1 MB, processor seconds", (double)(clock() - begin) / CLOCKS_PER_SEC, test_small() ? 120 : 20);
+    free(text);
+    free(back);
+    free(id);
+    CLOSE_CTX(ctx);
+}
+
 TEST(names_and_kinds)
 {
     tn_ctx       *ctx = ctx_of(TN_REAL);
@@ -277,7 +372,8 @@ TEST(files_that_are_refused)
          "ByteLevel: add_prefix_space is true, expected false after another step"},
         {"{`type`:`Sequence`,`pretokenizers`:[]}", "", "`ab`:256", "[]",
          "pre_tokenizer: type is missing, expected ByteLevel"},
-        {BYTE_LEVEL, "`byte_fallback`:true,", "`ab`:256", "[]", "byte_fallback is true, expected false"},
+        {BYTE_LEVEL, "`byte_fallback`:true,", "`ab`:256", "[]",
+         "pre_tokenizer is {\"type\":\"ByteLevel\",\"add_prefix_space\":false}, expected that of Llama 2, Mistral or Gemma"},
         {BYTE_LEVEL, "`dropout`:true,", "`ab`:256", "[]", "dropout is true, expected null or 0"},
         {BYTE_LEVEL, "", "`ab`:256", "[[`a`,``]]", "merge 0 is a list with an empty name, expected two names"},
         {BYTE_LEVEL, "`dropout`:0.1,", "`ab`:256", "[]", "dropout is 0.1, expected null or 0"},
@@ -490,5 +586,5 @@ TEST(memory_that_ends)
     free(file);
 }
 
-TEST_MAIN(golden_ids, nfc, names_and_kinds, files_come_back, digits_alone_or_together, files_that_are_refused, merging_by_definition,
+TEST_MAIN(golden_ids, nfc, marks, marks_of_any_bytes, names_and_kinds, files_come_back, digits_alone_or_together, files_that_are_refused, merging_by_definition,
           long_words_and_any_bytes, more_tokens_than_bytes, memory_that_ends)
