@@ -144,8 +144,8 @@ def gemma():
     return marked(REPLACE, pre.Split(" ", "merged_with_previous"), False, True, ["\n\n", MARK * 2, "<table>"])
 
 
-def mistral():
-    """Metaspace as in later versions; without pieces of bytes."""
+def metaspace():
+    """As in later versions of Mistral; without pieces of bytes."""
     return marked(None, pre.Metaspace(prepend_scheme="first", split=False), True, False, ["[INST]"])
 
 
@@ -173,7 +173,7 @@ def save_marked(make):
 
 
 if __name__ == "__main__":
-    for make in llama2, llama1, gemma, mistral:
+    for make in llama2, llama1, gemma, metaspace:
         save_marked(make)
     for make in gpt2, llama3, qwen2, digits, prefix, nfc:
         t, kind = make(), OUT + make.__name__

@@ -42,7 +42,7 @@ enum { TNI_TOKEN_MOST = 512 };          /* bytes of an added token, and of a pie
 typedef struct tni_added { int64_t id; bool special; } tni_added;
 #define TNI_ADDED_LATE 0x80000000u      /* bit of an added token's value: looked for in what is between the others */
 
-/* Where a mark is put before a text whose spaces become marks; Split is no such place. */
+/* Where a space mark is put before a text; Split: nowhere, and no space becomes one. */
 enum { TNI_MARKS_PREPEND = 1, TNI_MARKS_NEVER, TNI_MARKS_ALWAYS, TNI_MARKS_FIRST, TNI_MARKS_SPLIT };
 
 /* What only BPE has, see >>text-bpe and >>text-marks. */

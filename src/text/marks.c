@@ -3,7 +3,7 @@
 #include "text/inner.h"
 
 #ifndef TN_NO_TEXT
-/* ---- BPE with marks for spaces ------------------------------------------ >>text-marks
+/* ---- BPE with space marks ----------------------------------------------- >>text-marks
    As SentencePiece makes it for Llama 2, Mistral and Gemma: each space becomes the mark U+2581, one more is put before the text
    where the file says so, and the whole text is one word of characters. A character that is not a piece becomes the pieces of
    its bytes, <0x00> ... <0xFF>; where the vocabulary has none, the unknown token. Kudo & Richardson 2018. */
