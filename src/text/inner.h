@@ -59,6 +59,7 @@ typedef struct tni_bpe {
     tni_list merges;                    /* tni_bpe_merge, by rank                                              */
     tni_list alone;                     /* bool of each id: merging the bytes of its name gives this token     */
     int      marks;                     /* a TNI_MARKS_, of spaces as U+2581; 0: letters are bytes             */
+    bool     apart;                     /* no merge has a mark behind a letter: words begin at marks           */
     bool     meta;                      /* the pre-tokenizer makes the marks                                   */
     bool     fuse_unk, strip;           /* unknown letters are one token; the first space is not printed       */
     bool     is_nfc;                    /* text becomes NFC first, see >>text-nfc                              */
@@ -156,6 +157,7 @@ TNI_FN size_t tni_byte_name(int byte, char name[8]);
 /* marks.c */
 TNI_FN void tni_marks_name(const char *name, bool first, char *to);
 TNI_FN bool tni_marks_begin(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_nfc *f);
+TNI_FN size_t tni_marks_word(const char *text, size_t at, size_t end);
 TNI_FN size_t tni_marks_letters(const tn_tokenizer *t, const char *text, size_t bytes, tni_bpe_token *w);
 TNI_FN void tni_marks_print(tni_text *out, const char *name, bool *strip);
 TNI_FN void tni_tokens_layout(const tni_json *j, const tni_value *root, const tni_value *vocab, const tni_value *merges,

@@ -299,6 +299,7 @@ static bool tni_tokens_bpe_kind(tni_json *j, const tni_value *root, tn_tokenizer
     if (v && v->kind != TNI_JSON_NULL && v->kind != TNI_JSON_NUMBER)
         return tni_tokens_fail(j, v, "dropout is %s, expected null or 0", tni_json_kind_name(v));
     t->bpe.whole_first = tni_tokens_flag(j, model, "ignore_merges", false);
+    t->bpe.apart = t->bpe.marks && !t->bpe.whole_first;
     return true;
 }
 
@@ -364,6 +365,8 @@ static bool tni_tokens_merge(tni_json *j, const tni_value *v, tn_tokenizer *t)
     m->left = (int32_t)id[0];
     m->right = (int32_t)id[1];
     m->id = (int32_t)*tni_trie_value(&t->pieces, node) - 1;
+    const char *name = tn_tokenizer_token(t, m->id);
+    t->bpe.apart = t->bpe.apart && tni_marks_word(name, 0, strlen(name)) == strlen(name);
     return tni_map_put(t->owned.ctx, &t->bpe.ranks, key, (uint32_t)t->bpe.merges.count);
 }
 
@@ -405,7 +408,9 @@ static bool tni_tokens_alone(tn_tokenizer *t)
         tni_text      out = {bytes, sizeof bytes, 0};
         bool         *alone = (bool *)tni_list_add(t->owned.ctx, &t->bpe.alone, "tokenizer");
         if (!alone) return false;
-        if (t->bpe.marks || !tni_bpe_name_bytes(name, &out) || out.length == 0 || out.length >= sizeof bytes) continue;
+        if (t->bpe.marks) tni_text_string(&out, name);
+        else if (!tni_bpe_name_bytes(name, &out)) continue;
+        if (out.length == 0 || out.length >= sizeof bytes) continue;
         if (tni_bpe_find(t, bytes, out.length, false) != i) continue;      /* only an added token */
         tni_bpe_bytes(t, bytes, out.length, false, w);
         *alone = tni_bpe_merge_short(t, w, out.length) == 1 && w[0].id == i;

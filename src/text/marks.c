@@ -5,8 +5,9 @@
 #ifndef TN_NO_TEXT
 /* ---- BPE with space marks ----------------------------------------------- >>text-marks
    As SentencePiece makes it for Llama 2, Mistral and Gemma: each space becomes the mark U+2581, one more is put before the text
-   where the file says so, and the whole text is one word of characters. A character that is not a piece becomes the pieces of
-   its bytes, <0x00> ... <0xFF>; where the vocabulary has none, the unknown token. Kudo & Richardson 2018. */
+   where the file says so, and the text is one word of characters, here divided before marks if no merge could join the two sides.
+   A character that is not a piece becomes the pieces of its bytes, <0x00> ... <0xFF>; where the vocabulary has none, the unknown
+   token. Kudo & Richardson 2018. */
 static const char tni_mark[] = "\xE2\x96\x81";
 
 /* A name with marks in place of its spaces, one before it if `first`. to: [3 bytes for each of name, and 4]. */
@@ -46,6 +47,18 @@ TNI_FN bool tni_marks_begin(const tn_tokenizer *t, const char *text, size_t at, 
     }
     f->from[f->bytes] = end;
     return true;
+}
+
+/* The end of the word at `at`: marks, then what is before the next one. */
+TNI_FN size_t tni_marks_word(const char *text, size_t at, size_t end)
+{
+    for (bool letter = false; at < end;) {
+        const bool mark = end - at >= 3 && memcmp(text + at, tni_mark, 3) == 0;
+        if (mark && letter) break;
+        letter = !mark;
+        at += mark ? 3 : 1;
+    }
+    return at;
 }
 
 /* The tokens of the characters of a text with marks, at most one for each byte. Returns their number. */
