@@ -108,15 +108,16 @@ REPLACE = normalizers.Replace(" ", MARK)
 FIRST = ["<unk>", "<s>", "</s>"]
 
 
-def marked(normalizer, words, strip, byte_pieces, more=(), normalized=False):
-    """BPE as SentencePiece makes it: trained word by word, 48 letters, the pieces of bytes after the first three."""
+def marked(normalizer, words, strip, byte_pieces, more=(), normalized=False, across=()):
+    """BPE as SentencePiece makes it: trained word by word, 48 letters, the pieces of bytes after the first three. across: merges of
+    letters with the marks after them, which such training does not give."""
     t = Tokenizer(models.BPE())
     t.pre_tokenizer = pre.Metaspace(split=True)
     t.train_from_iterator([STORIES[:200000]] + TEXTS, trainers.BpeTrainer(vocab_size=330, limit_alphabet=48, show_progress=False))
     file = json.loads(t.to_str())
-    names = FIRST + ["<0x%02X>" % b for b in range(256)] * byte_pieces + [MARK * 2, MARK * 3, MARK * 4]
+    names = FIRST + ["<0x%02X>" % b for b in range(256)] * byte_pieces + [MARK * 2, MARK * 3, MARK * 4] + [a + b for a, b in across]
     names += [n for n in file["model"]["vocab"] if n not in names]
-    merges = [(MARK, MARK), (MARK * 2, MARK), (MARK * 2, MARK * 2)] + [tuple(m) for m in file["model"]["merges"]]
+    merges = list(across) + [(MARK, MARK), (MARK * 2, MARK), (MARK * 2, MARK * 2)] + [tuple(m) for m in file["model"]["merges"]]
     t = Tokenizer(models.BPE(vocab={n: i for i, n in enumerate(names)}, merges=merges, unk_token="<unk>", fuse_unk=True,
                              byte_fallback=True))
     if normalizer:
@@ -141,7 +142,8 @@ def llama1():
 
 
 def gemma():
-    return marked(REPLACE, pre.Split(" ", "merged_with_previous"), False, True, ["\n\n", MARK * 2, "<table>"])
+    return marked(REPLACE, pre.Split(" ", "merged_with_previous"), False, True, ["\n\n", MARK * 2, "<table>"],
+                  across=[("e", MARK), (".", MARK), ("e" + MARK, "a")])
 
 
 def metaspace():
