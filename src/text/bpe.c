@@ -94,7 +94,7 @@ static size_t tni_bpe_word_llama(const tn_tokenizer *t, const char *text, size_t
 /* The token of a word or of a token's bytes, as the vocabulary has it, or -1. */
 TNI_FN int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, bool space)
 {
-    uint32_t node = t->bpe.marks ? tni_trie_find(&t->pieces, bytes, n) : TNI_ROOT;
+    uint32_t node = t->bpe.marks ? tni_trie_find(&t->pieces, bytes, n) : (uint32_t)TNI_ROOT;
     char     utf8[4];
     for (size_t i = 0; !t->bpe.marks && i < n + space && node != 0; i++) {
         size_t m = tni_bpe_letter(space && i == 0 ? ' ' : (unsigned char)bytes[i - space], utf8);

@@ -8,15 +8,15 @@
    where the file says so, and the text is one word of characters, here divided before marks if no merge could join the two sides.
    A character that is not a piece becomes the pieces of its bytes, <0x00> ... <0xFF>; where the vocabulary has none, the unknown
    token. Kudo & Richardson 2018. */
-static const char tni_mark[] = "\xE2\x96\x81";
+static const char tni_space_mark[] = "\xE2\x96\x81";
 
 /* A name with marks in place of its spaces, one before it if `first`. to: [3 bytes for each of name, and 4]. */
 TNI_FN void tni_marks_name(const char *name, bool first, char *to)
 {
-    if (first) { memcpy(to, tni_mark, 3); to += 3; }
+    if (first) { memcpy(to, tni_space_mark, 3); to += 3; }
     for (; *name; name++) {
         if (*name != ' ') { *to++ = *name; continue; }
-        memcpy(to, tni_mark, 3);
+        memcpy(to, tni_space_mark, 3);
         to += 3;
     }
     *to = 0;
@@ -26,7 +26,7 @@ TNI_FN void tni_marks_name(const char *name, bool first, char *to)
 TNI_FN bool tni_marks_begin(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_nfc *f)
 {
     const int  how = t->bpe.marks;
-    const bool has = text[at] == ' ' || (end - at >= 3 && memcmp(text + at, tni_mark, 3) == 0);
+    const bool has = text[at] == ' ' || (end - at >= 3 && memcmp(text + at, tni_space_mark, 3) == 0);
     const bool more = how == TNI_MARKS_PREPEND || (!has && (how == TNI_MARKS_ALWAYS || (how == TNI_MARKS_FIRST && at == 0)));
     tn_ctx    *ctx = t->owned.ctx;
     size_t     spaces = more;
@@ -41,7 +41,7 @@ TNI_FN bool tni_marks_begin(const tn_tokenizer *t, const char *text, size_t at, 
         const bool mark = k == 0 || text[i] == ' ';
         for (int b = 0; b < (mark ? 3 : 1); b++) {
             f->from[f->bytes] = i;
-            f->text[f->bytes++] = mark ? tni_mark[b] : text[i];
+            f->text[f->bytes++] = mark ? tni_space_mark[b] : text[i];
         }
         i += k;
     }
@@ -53,7 +53,7 @@ TNI_FN bool tni_marks_begin(const tn_tokenizer *t, const char *text, size_t at, 
 TNI_FN size_t tni_marks_word(const char *text, size_t at, size_t end)
 {
     for (bool letter = false; at < end;) {
-        const bool mark = end - at >= 3 && memcmp(text + at, tni_mark, 3) == 0;
+        const bool mark = end - at >= 3 && memcmp(text + at, tni_space_mark, 3) == 0;
         if (mark && letter) break;
         letter = !mark;
         at += mark ? 3 : 1;
@@ -89,7 +89,7 @@ TNI_FN void tni_marks_print(tni_text *out, const char *name, bool *strip)
         low = strchr(hex, name[4]);
     }
     for (size_t n; *name; name += n) {
-        const bool mark = strncmp(name, tni_mark, 3) == 0, byte = high && low;
+        const bool mark = strncmp(name, tni_space_mark, 3) == 0, byte = high && low;
         const char c = byte ? (char)((high - hex) << 4 | (low - hex)) : mark ? ' ' : *name;
         n = byte ? 6 : mark ? 3 : 1;
         if (!*strip || c != ' ') tni_text_add(out, &c, 1);
