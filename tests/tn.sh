@@ -1521,6 +1521,15 @@ cp in-qwen2/model.safetensors torn
 sed 's/"ByteLevel"/"Metaspace"/' in-gpt2/tokenizer.json > torn/tokenizer.json
 expect 1 "type is \"Metaspace\", expected ByteLevel (line 17, column 20); --no-tokenizer imports the weights alone" import torn --out x
 expect 0 "written: bare/config.json" import torn --out bare --no-tokenizer
+# A tokenizer of SentencePiece's kind, as Llama 2 has it.
+spm=$tests/data/bpe/llama2.json
+expect 0 "Done" train text --out spm-run --width 16 --heads 2 --context 16 --batch 2 --steps 2 --tokenizer "$spm" \
+    --mlp swiglu --no-qk-norm --no-embed-norm
+expect 0 "written: spm-out/tokenizer.json" export spm-run --out spm-out
+same "tokenizer.json with byte fallback" "$spm" spm-out/tokenizer.json
+expect 0 "model: llama" import spm-out --out spm-again
+printf 'a \303\251\n' > spm-text
+expect 0 "1 312 309 198 172 262" tokenizer encode spm-text --tokenizer "$spm"
 expect 0 "Done" train text --out shaped $small --mlp swiglu --no-qk-norm --no-embed-norm --steps 2
 expect 0 "written: out-shaped/tokenizer_config.json" export shaped --out out-shaped
 expect 0 "model: llama" import out-shaped --out again-shaped
