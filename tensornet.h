@@ -2404,7 +2404,7 @@ typedef enum tn_net_form {
     TN_NET_SYMMETRIC = 0,       /* T replaced by its mean over all permutations of the legs of each input, which is the
                                    same function: equal functions have equal tensors. Orders of the legs in which equal
                                    tensors meet in the same way are one contraction; TN_ERR_ARG above 40,320
-                                   different ones                                                                */
+                                   different ones, or where more than 2^20 orders have to be looked at           */
     TN_NET_AS_GIVEN             /* T as it is: one contraction. It depends on how the function is written       */
 } tn_net_form;
 /* Computes the inner product of two tensors, by contracting the networks with each other: no tensor is formed.
@@ -2417,7 +2417,8 @@ TN_API tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form for
    [n,n] and mean [n] (NULL: 0): the sum over all ways to pair the legs of each input, or to leave them to the mean, where
    equal ones are one contraction. The orders of a and b may differ, so that E|f - g|^2 and cosines of sums of nets, such as a
    residual stream x + attention(x), are sums of such numbers. With `constant` n is without the one. TN_ERR_SHAPE if outputs,
-   lengths of legs or `constant` differ, TN_ERR_ARG above 40,320 different contractions. Isserlis 1918; docs/math.md 20 */
+   lengths of legs or `constant` differ, TN_ERR_ARG above 40,320 different contractions, or where more than 2^20
+   pairings have to be looked at. Isserlis 1918; docs/math.md 20 */
 TN_API tn_status tn_net_gaussian(const tn_net *a, const tn_net *b, const tn_tensor *covariance, const tn_tensor *mean,
                                  double *moment);
 
@@ -23097,9 +23098,13 @@ tn_status tn_polynomial_fit_read(const tn_polynomial_fit *fit, int degree, tn_po
     if (!tni_within(fit->ctx, "polynomial_fit", "degree", degree, 1, fit->degree)) return TN_ERR_ARG;
     const int last = fit->degree + 1, determined = tni_polynomial_determined(fit, degree);
     double    rest = 0, variance;
+    if (determined < 0)
+        return tni_fail(fit->ctx, TN_ERR_ARG, "polynomial_fit: no sample has a weight, expected at least %d for degree %d",
+                        degree + 1, degree);
     if (determined < degree)
-        return tni_fail(fit->ctx, TN_ERR_ARG, "polynomial_fit: %lld samples with a weight have %d different x, expected at least "
-                        "%d for degree %d", (long long)fit->samples, determined + 1, degree + 1, degree);
+        return tni_fail(fit->ctx, TN_ERR_ARG, "polynomial_fit: %lld samples with a weight determine only a polynomial of degree "
+                        "%d, expected %d: too few different x, or too close together", (long long)fit->samples, determined,
+                        degree);
     out->degree = degree;
     out->centre = fit->low + (fit->high - fit->low) / 2;
     out->width = (fit->high - fit->low) / 2;
@@ -34731,7 +34736,8 @@ static double tni_refit_sweeps(const tni_refit *t, const tn_cp_refit_desc *desc,
     const double  tol = desc->tol > 0 ? desc->tol : 1e-6;
     const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100;
     double        before = HUGE_VAL, now = *error = tni_refit_p(t);
-    for (int64_t sweep = 0; sweep < sweeps && now > 1e-8; sweep++) {
+    if (t->sparsity > 0) now = tni_refit_cost(t, now);
+    for (int64_t sweep = 0; sweep < sweeps && now > (t->sparsity > 0 ? 0 : 1e-8); sweep++) {
         if (t->sparsity > 0 ? fabs(before - now) <= tol : !(before - now > tol)) break;
         before = now;
         if (t->sparsity > 0) {                  /* the penalty is that of unit rows */
@@ -35927,9 +35933,11 @@ static tn_status tni_net_count(tni_net_pairing *p, double weight)
         p->weight[c] += weight;
         return TN_OK;
     }
-    if (p->classes == p->room || p->orders > TNI_NET_ORDERS)
-        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the %g %s of the %d input legs are more than %d different contractions: freeze "
-                        "some legs%s", p->op, p->all, p->moment ? "pairings" : "permutations", wide, TNI_NET_CLASSES,
+    const bool looked = p->orders > TNI_NET_ORDERS;
+    if (p->classes == p->room || looked)
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the %g %s of the %d input legs are more than %d %s: freeze some legs%s", p->op,
+                        p->all, p->moment ? "pairings" : "permutations", wide, looked ? TNI_NET_ORDERS : TNI_NET_CLASSES,
+                        looked ? "that have to be looked at one by one" : "different contractions",
                         p->moment ? "" : ", or use TN_NET_AS_GIVEN");
     memcpy(p->list + (int64_t)p->classes * wide, p->order, sizeof *p->order * (size_t)wide);
     p->hash[p->classes] = hash;
@@ -36179,7 +36187,7 @@ static tn_status tni_net_pairing_take(tni_net_pairing *p, int nodes, int labels,
 {
     tni_scratch *w = p->w;
     const int    legs = p->wide;
-    p->room = !symmetric ? 1 : p->moment || p->all > TNI_NET_CLASSES ? TNI_NET_CLASSES : (int)p->all;
+    p->room = !symmetric ? 1 : p->moment || p->all > (double)TNI_NET_CLASSES ? TNI_NET_CLASSES : (int)p->all;
     p->buckets = 2 * p->room + 1;
     tni_net_joined_take(w, &p->now, nodes, labels);
     tni_net_joined_take(w, &p->kept, nodes, labels);
@@ -36210,7 +36218,7 @@ static tn_status tni_net_products_of(tni_net_pairing *p, tn_net *const *to, bool
     const int      labels = to[0]->labels > to[1]->labels ? to[0]->labels : to[1]->labels;
     tni_net_part  *part = (tni_net_part *)tni_take_zeroed(p->w, tni_plus(most, most), sizeof *part), *of_b;
     tn_status      s = TN_ERR_MEMORY;
-    const bool     merge = symmetric && p->all > TNI_NET_FEW;
+    const bool     merge = symmetric && p->all > (double)TNI_NET_FEW;
     if (part && tni_plus(labels, labels) < INT_MAX) s = tni_net_pairing_take(p, 2 * most + p->wide, 2 * labels, symmetric);
     if (s == TN_OK) s = tni_net_parts(p->w, to[0], merge, part);
     of_b = part + to[0]->nodes;                                       /* a's may have become fewer */
@@ -49950,13 +49958,13 @@ TNI_COLD_FN bool tni_frozen_set(tn_tensor **slot, tn_tensor *t)
     return *slot != NULL;
 }
 
-/* 1/k [1,1,1]; or, for more than two encoders of which some are constant, [k,1,h+1]: a unit is divided among those that read
-   x, as a power among its factors that are not the one. Those of a unit that is constant keep 1/k. */
+/* 1/k [1,1,1]; or, where encoders of a unit are constant, [k,1,h+1]: a unit is divided among those that read x, as a power
+   among its factors that are not the one. Those of a unit that is constant keep 1/k. */
 static tn_tensor *tni_frozen_shares(tn_ctx *ctx, const tn_tensor *w)
 {
     const int64_t k = w->shape[0], h = w->shape[1], n = w->shape[2] - 1;
     tni_scratch   s = tni_scratch_begin(ctx, "circuit");
-    double       *v = k > 2 ? tni_take_numbers(&s, w) : NULL, *share = v ? tni_take_f64(&s, k, h) : NULL;
+    double       *v = k > 1 ? tni_take_numbers(&s, w) : NULL, *share = v ? tni_take_f64(&s, k, h) : NULL;
     bool          some = false;
     for (int64_t i = 0; share && i < h; i++) {
         int64_t readers = 0;
@@ -49969,7 +49977,7 @@ static tn_tensor *tni_frozen_shares(tn_ctx *ctx, const tn_tensor *w)
         some = some || (readers > 0 && readers < k);
         for (int64_t e = 0; e < k; e++) share[e * h + i] = readers ? share[e * h + i] / (double)readers : 1 / (double)k;
     }
-    tn_tensor *t = k > 2 && !share ? NULL : some ? tn_tensor_from(ctx, 3, TNI_DIMS(k, 1, h), TN_F64, share)
+    tn_tensor *t = k > 1 && !share ? NULL : some ? tn_tensor_from(ctx, 3, TNI_DIMS(k, 1, h), TN_F64, share)
                                                  : tn_full(ctx, 3, TNI_DIMS(1, 1, 1), 1 / (double)k);
     tni_scratch_release(&s, NULL);
     return t;
@@ -52057,10 +52065,14 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_take_numbers(&scratch, out)) != NULL;
     w = done ? tn_affine(ctx, tn_slice(f->x, 0, last, c), f->u, NULL) : NULL;
     done = w && tn_read(w, TN_F64, e->logit, V) == TN_OK;
-    in[0] = tn_slice(tn_slice(z->gate, 1, last, c), 2, 0, b->hidden);
-    in[1] = tn_slice(tn_slice(z->w, 1, 0, b->hidden), 2, 0, n);
-    w = done ? tn_einsum(ctx, "eth,ehn->hn", 2, in) : NULL;
-    w = w ? tn_scale(ctx, tn_matmul(ctx, b->up, w), 2) : NULL;                  /* gates have the factor 1/2 */
+    in[0] = done ? tni_frozen_read(ctx, tn_slice(z->x2, 0, last, c), tn_slice(z->norm2_scale, 0, last, c)) : NULL;
+    in[1] = tn_slice(z->w, 1, 0, b->hidden);
+    y = in[0] ? tn_einsum(ctx, "tn,ehn->eth", 2, in) : NULL;
+    tn_tensor *other[2] = {y ? tni_layer_part(y, 1) : NULL, y ? tni_layer_part(y, 0) : NULL};
+    in[0] = tn_stack(ctx, 2, other, 0);
+    in[1] = tn_slice(in[1], 2, 0, n);
+    w = y ? tn_einsum(ctx, "eth,ehn->hn", 2, in) : NULL;
+    w = w ? tn_matmul(ctx, b->up, w) : NULL;
     done = w && tn_read(w, TN_F64, e->gradient, V * n) == TN_OK;
     x = done ? tni_take_numbers(&scratch, z->x2) : NULL;
     if (x) {
