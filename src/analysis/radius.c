@@ -50,10 +50,10 @@ static double tni_shortest(int64_t k, double sign, const double *l, const double
     for (int64_t i = 1; i < k; i++) if (sign * l[i] < sign * l[low]) low = i;
     const double m0 = k > 0 ? tni_max_f64(0, -sign * l[low]) : 0;
     for (int64_t i = 0; i < k; i++) pole = pole || (m0 + sign * l[i] <= 0 && c[i] != 0);
-    const double most = tni_lead_at(k, sign, l, c, g0, m0, 0, d), far = tni_frobenius(k, d);
+    const double most = tni_lead_at(k, sign, l, c, g0, m0, 0, d), length = tni_frobenius(k, d);
     if (!pole && most >= 0) {
         /* Up to the rounding of eigenvalues it touches 0. */
-        if (most > 1e-13 * (double)k * (g0 + tni_largest_of(k, l) * far * far) && !(m0 > 0)) return HUGE_VAL;
+        if (most > 1e-13 * (double)k * (g0 + tni_largest_of(k, l) * length * length) && !(m0 > 0)) return HUGE_VAL;
         if (m0 > 0) d[low] = sqrt(most / m0);
         return tni_frobenius(k, d);
     }
