@@ -238,6 +238,7 @@ TEST(configs_that_are_wrong)
         {NANO "true,\"expansion_factor\":2000000000}", "expansion_factor times n_embd is above 2^31 - 1"},
         {NANO "true,\"expansion_factor\":0}", "expansion_factor is 0, expected an integer from 1"},
         {"{\"bilinear\":true,\"n_embd\":8}", "missing key vocab_size"},
+        {"{\"n_layer\":1,\"n_head\":2,\"n_embd\":null,\"vocab_size\":9,\"bilinear\":true}", "missing key n_embd"},
         {"{\"model_type\":\"gemma\"," SIZES "}", NULL},
         {"{\"model_type\":\"gemma\"," SIZES ",\"hidden_activation\":\"silu\"}",
          "hidden_activation is \"silu\", expected gelu_pytorch_tanh or gelu"},
@@ -252,6 +253,20 @@ TEST(configs_that_are_wrong)
         if (row[i].why) CHECK_ERROR(ctx, TN_ERR_FORMAT, row[i].why);
         else CHECK_STATUS(s, TN_OK);
         CHECK_CTX(ctx);
+    }
+    static const char *const required[][2] = {
+        {"n_layer", NANO "true}"}, {"n_head", NANO "true}"}, {"n_embd", NANO "true}"}, {"vocab_size", NANO "true}"},
+        {"n_layer", STORY "true}"}, {"n_head", STORY "true}"}, {"n_ctx", STORY "true}"}, {"d_model", STORY "true}"},
+        {"d_hidden", STORY "true}"}, {"vocab_size", "{\"model_type\":\"gemma\"," SIZES "}"},
+        {"hidden_size", "{\"model_type\":\"qwen3\"," SIZES "}"}, {"num_attention_heads", "{\"model_type\":\"llama\"," SIZES "}"}
+    };
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++) {      /* null in the place of each */
+        char        text[512], why[64];
+        const char *key = strstr(required[i][1], required[i][0]), *end = key + strcspn(key, ",}");
+        snprintf(text, sizeof text, "%.*s%s\":null%s", (int)(key - required[i][1]), required[i][1], required[i][0], end);
+        snprintf(why, sizeof why, "missing key %s", required[i][0]);
+        tn_transformer_config_read(ctx, tn_source_memory(text, strlen(text)), &d);
+        CHECK_ERROR(ctx, TN_ERR_FORMAT, why);
     }
     CHECK_STATUS(read_config(ctx, "qwen3", "", &d), TN_OK);
     CHECK(d.qk_norm && d.qk_gain && d.qk_norm_eps == 1e-6 && d.d_qk == 6 && d.d_v == 6 && d.tied && !d.attn_bias);

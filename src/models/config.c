@@ -296,9 +296,11 @@ static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_k
             return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "unknown key %s of a transformer", tni_quote(name).s);
         if (k && (own || v->kind != TNI_JSON_NULL)) s = tni_key_take(j, v, k, d);
     }
-    for (size_t i = 0; i < n && s == TN_OK; i++)
-        if (!tni_json_get(j, root, keys[i].name) && keys[i].required)      /* called for all keys: it finds duplicates */
+    for (size_t i = 0; i < n && s == TN_OK; i++) {
+        const tni_value *v = tni_json_get(j, root, keys[i].name);          /* for all keys, as it finds duplicates */
+        if (keys[i].required && (!v || v->kind == TNI_JSON_NULL))
             s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "missing key %s", keys[i].name);
+    }
     return s;
 }
 
