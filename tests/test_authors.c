@@ -273,6 +273,68 @@ TEST(configs_that_are_wrong)
     tn_ctx_destroy(ctx);
 }
 
+/* The sign of a zero is one of the bits of a file. */
+TEST(zeros_keep_their_sign)
+{
+    tn_ctx *ctx = ctx_of(TN_F64);
+    char    file[ROOM];
+    double  v[13 * 12];
+    size_t  used = 0;
+    int64_t lines;
+    loaded  m;
+    const tn_name_map *map = tn_name_map_bilinear(&lines);
+    REQUIRE(load(ctx, "stories-bilinear", &m));
+    tn_read(m.net.embed.w, TN_F64, v, 13 * 12);
+    v[0] = -0.0;
+    tn_write(m.net.embed.w, TN_F64, v, 13 * 12);
+    CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 0, NULL, 0), TN_OK);
+    v[0] = 1;
+    tn_write(m.net.embed.w, TN_F64, v, 13 * 12);
+    CHECK_STATUS(tn_transformer_read_mapped(m.params, &m.net, tn_source_memory(file, used), map, lines), TN_OK);
+    tn_read(m.net.embed.w, TN_F64, v, 13 * 12);
+    CHECK(v[0] == 0 && signbit(v[0]));
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* A config of less than the file has, and of more: no tensor is dropped, and the one that is not there is named. */
+TEST(tensors_that_the_model_lacks)
+{
+    static const struct { const char *model, *from, *to, *why; } row[] = {
+        {"modded-bilinear", "\"bilinear_attn\":true", "\"bilinear_attn\":false", "tensor \"transformer.h.0.attn.c_q2.weight\" [6,6] belongs to no "
+         "parameter of the model"},
+        {"modded-squared", "\"squared_mlp\":true", "\"squared_mlp\":false", NULL},      /* of the same tensors */
+        {"modded-bilinear", "\"bilinear\":true", "\"bilinear\":false",
+         "tensor \"transformer.h.0.mlp.Down.weight\" is [6,18], expected the shape of parameter blocks.0.mlp.p, [6,24]"},
+        {"modded-squared", "\"bilinear_attn\":false", "\"bilinear_attn\":true",
+         "there is no tensor \"transformer.h.0.attn.c_q2.weight\" for parameter blocks.0.attn.qk"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        tn_ctx             *ctx = ctx_of(TN_F64);
+        tn_transformer_desc desc = ZERO;
+        loaded              m;
+        int64_t             lines;
+        char                text[ROOM], spaced[ROOM], whole[ROOM + 64];
+        const tn_name_map  *map = tn_name_map_modded(&lines);
+        size_t              n = 0;
+        slurp(path_of(row[i].model, "config.json"), spaced);
+        for (const char *s = spaced; *s; s++) if (!strchr(" \n", *s)) text[n++] = *s;
+        text[n] = 0;
+        const char *at = strstr(text, row[i].from);
+        REQUIRE(at);
+        snprintf(whole, sizeof whole, "%.*s%s%s", (int)(at - text), text, row[i].to, at + strlen(row[i].from));
+        CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_memory(whole, strlen(whole)), &desc), TN_OK);
+        m.params = tn_params_create(ctx);
+        tn_transformer_init(m.params, "", &desc, &m.net);
+        const tn_status s = tn_transformer_read_mapped(m.params, &m.net, tn_source_path(path_of(row[i].model, "model.safetensors")), map,
+                                                       lines);
+        if (row[i].why && !CHECK(s != TN_OK && strstr(tn_ctx_error(ctx), row[i].why))) printf("     %s\n", tn_ctx_error(ctx));
+        if (!row[i].why) CHECK_STATUS(s, TN_OK);
+        tn_ctx_clear_error(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
 /* Headers that claim more than there is, and shapes of 2^60 numbers, in the place of a model's: nothing is allocated for them. */
 TEST(hostile_sizes)
 {
@@ -309,4 +371,5 @@ TEST(hostile_sizes)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(logits_in_double, logits_in_float, written_and_read_again, gains_of_queries_and_keys, configs_that_are_wrong, hostile_sizes)
+TEST_MAIN(logits_in_double, logits_in_float, written_and_read_again, gains_of_queries_and_keys, configs_that_are_wrong,
+          zeros_keep_their_sign, tensors_that_the_model_lacks, hostile_sizes)
