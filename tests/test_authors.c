@@ -246,6 +246,7 @@ TEST(configs_that_are_wrong)
          "qwen3 or gemma"},
         {"{\"model_type\":\"qwen3\"," SIZES ",\"head_dim\":0}", "head_dim is 0, expected an integer from 1"},
     };
+    static const char   llama[] = "{\"model_type\":\"llama\"," SIZES ",\"rms_norm_eps\":1e-5}";
     tn_ctx             *ctx = ctx_of(TN_F32);
     tn_transformer_desc d = ZERO;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
@@ -268,6 +269,28 @@ TEST(configs_that_are_wrong)
         tn_transformer_config_read(ctx, tn_source_memory(text, strlen(text)), &d);
         CHECK_ERROR(ctx, TN_ERR_FORMAT, why);
     }
+    static const struct { const char *acts; tn_mlp_kind mlp; } gemma[] = {
+        {"", TN_MLP_GEGLU_TANH}, {",\"hidden_act\":\"gelu\"", TN_MLP_GEGLU_TANH},
+        {",\"hidden_act\":\"gelu\",\"hidden_activation\":null", TN_MLP_GEGLU_TANH},
+        {",\"hidden_activation\":\"gelu\"", TN_MLP_GEGLU},
+        {",\"hidden_activation\":\"gelu\",\"hidden_act\":\"gelu_pytorch_tanh\"", TN_MLP_GEGLU},
+        {",\"hidden_act\":\"gelu\",\"hidden_activation\":\"gelu_pytorch_tanh\"", TN_MLP_GEGLU_TANH},
+    };
+    for (size_t i = 0; i < sizeof gemma / sizeof *gemma; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "{\"model_type\":\"gemma\"," SIZES "%s}", gemma[i].acts);
+        CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_memory(text, strlen(text)), &d), TN_OK);
+        CHECK_INT(d.mlp, gemma[i].mlp);
+    }
+    static const char *const norms[] = {"null", "false", "true"};
+    for (int i = 0; i < 3; i++) {
+        char text[512];
+        snprintf(text, sizeof text, STORY "true,\"vocab_size\":9,\"normalization\":%s}", norms[i]);
+        CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_memory(text, strlen(text)), &d), TN_OK);
+        CHECK(d.no_norm == (i < 2));
+    }
+    CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_memory(llama, strlen(llama)), &d), TN_OK);
+    CHECK(d.norm_eps == 1e-5 && d.qk_norm_eps == 1e-6);
     CHECK_STATUS(read_config(ctx, "qwen3", "", &d), TN_OK);
     CHECK(d.qk_norm && d.qk_gain && d.qk_norm_eps == 1e-6 && d.d_qk == 6 && d.d_v == 6 && d.tied && !d.attn_bias);
     tn_ctx_destroy(ctx);
