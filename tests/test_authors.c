@@ -317,6 +317,12 @@ TEST(zeros_keep_their_sign)
     tn_read(m.net.embed.w, TN_F64, v, 13 * 12);
     CHECK(v[0] == 0 && signbit(v[0]));
     CHECK_CTX(ctx);
+    map = tn_name_map_gemma(&lines);                        /* maps for reading only */
+    tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 0, NULL, 0);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "the map is tn_name_map_gemma, expected one that is not for reading only");
+    map = tn_name_map_modded(&lines);
+    tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 0, NULL, 0);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "the map is tn_name_map_modded, expected one that is not for reading only");
     tn_ctx_destroy(ctx);
 }
 
@@ -324,8 +330,8 @@ TEST(zeros_keep_their_sign)
 TEST(tensors_that_the_model_lacks)
 {
     static const struct { const char *model, *from, *to, *why; } row[] = {
-        {"modded-bilinear", "\"bilinear_attn\":true", "\"bilinear_attn\":false", "tensor \"transformer.h.0.attn.c_q2.weight\" [6,6] belongs to no "
-         "parameter of the model"},
+        {"modded-bilinear", "\"bilinear_attn\":true", "\"bilinear_attn\":false", "tensor \"transformer.h.0.attn.c_q2.weight\" [6,6] "
+         "belongs to no parameter of the model"},
         {"modded-squared", "\"squared_mlp\":true", "\"squared_mlp\":false", NULL},      /* of the same tensors */
         {"modded-bilinear", "\"bilinear\":true", "\"bilinear\":false",
          "tensor \"transformer.h.0.mlp.Down.weight\" is [6,18], expected the shape of parameter blocks.0.mlp.p, [6,24]"},
@@ -349,8 +355,8 @@ TEST(tensors_that_the_model_lacks)
         CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_memory(whole, strlen(whole)), &desc), TN_OK);
         m.params = tn_params_create(ctx);
         tn_transformer_init(m.params, "", &desc, &m.net);
-        const tn_status s = tn_transformer_read_mapped(m.params, &m.net, tn_source_path(path_of(row[i].model, "model.safetensors")), map,
-                                                       lines);
+        const char     *weights = path_of(row[i].model, "model.safetensors");
+        const tn_status s = tn_transformer_read_mapped(m.params, &m.net, tn_source_path(weights), map, lines);
         if (row[i].why && !CHECK(s != TN_OK && strstr(tn_ctx_error(ctx), row[i].why))) printf("     %s\n", tn_ctx_error(ctx));
         if (!row[i].why) CHECK_STATUS(s, TN_OK);
         tn_ctx_clear_error(ctx);

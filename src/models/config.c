@@ -127,7 +127,8 @@ static const tni_key tni_gemma_keys[] = {
 static const tni_key tni_bilinear_keys[] = {
     TNI_INT("vocab_size", false, vocab, 1), TNI_INT("n_vocab", false, vocab, 1), TNI_INT("n_layer", true, layers, 1),
     TNI_INT("n_head", true, heads, 1), TNI_INT("n_ctx", true, context, 1), TNI_INT("d_model", true, dim, 1),
-    TNI_INT("d_hidden", true, hidden, 1), TNI_NOT("normalization", no_norm), TNI_FLAG("bias", mlp_bias), TNI_SEEN("bilinear")
+    TNI_INT("d_hidden", true, hidden, 1), TNI_NOT("normalization", no_norm), TNI_FLAG("bias", mlp_bias),
+    TNI_FLAG("tie_word_embeddings", tied), TNI_SEEN("bilinear")
 };
 static const tni_key tni_modded_keys[] = {
     TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),

@@ -273,7 +273,7 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
     }
     for (int64_t i = 0; i < tn_safetensors_count(m->file); i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(m->file, i);
-        if (m->used[i]) continue;
+        if (m->used[i] || strstr(e->name, ".inv_freq")) continue;       /* RoPE's, which the config has */
         if (m->named[i])
             return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s belongs to no parameter of the model, but the name map has it",
                             m->file->file.name.s, tni_quote(e->name).s, TNI_SHAPE(e));
@@ -538,6 +538,9 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     int64_t   differ;
     tn_status s;
     if ((s = tni_mapped_usable(ctx, "transformer_write_mapped", model, map, lines)) != TN_OK) return s;
+    if (map == tn_name_map_gemma(NULL) || map == tn_name_map_modded(NULL))
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_write_mapped: the map is tn_name_map_%s, expected one that is not for "
+                        "reading only", map == tn_name_map_gemma(NULL) ? "gemma" : "modded");
     if (kv_heads == 0) kv_heads = model->desc.heads;
     if (kv_heads < 1 || model->desc.heads % kv_heads != 0)
         return tni_fail(ctx, TN_ERR_ARG, "name map: kv_heads is %lld, expected a divisor of the %lld heads",
