@@ -2212,7 +2212,8 @@ typedef struct tn_radius {
    bound. `count` layers, layers[0] first, each with the outputs of the one before it as inputs: a certified lower bound,
    from the exact radius of the last layer and the Jacobian and curvature of those before it. A single output is compared
    with 0: answer and rival are 0, and its radius is the distance to where its sign changes.
-   Computed in double, to about 1e-10 of a radius: layers of order 2, with or without `constant`. It takes an eigenproblem of
+   Computed in double and rounded to the context's dtype; where a lead only just touches 0, and where eigenvalues nearly vanish,
+   it is as accurate as these. Layers have order 2, with or without `constant`. It takes an eigenproblem of
    min(n, 2 terms) rows for each pair of outputs of which one is an answer. Owned tensors: tn_radius_destroy. TN_ERR_SHAPE
    for layers that do not fit, TN_ERR_NONFINITE for numbers that are not finite.   docs/math.md 19; More & Sorensen 1983 */
 TN_API tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x, tn_radius *out);
@@ -2231,7 +2232,7 @@ TN_API tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u
    axis 0 which features modify u_l most.   w [h,n]  d [m,n]  u [h,l] -> [m,l]   Sharkey 2023, equation 16 */
 TN_API tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u);
 /* Computes default output features from data x [rows,n], as columns of length 1 of an owned [h,count]: the left singular
-   vectors of W X, by decreasing singular value, or if `independent` the directions of the independent components of W x - its
+   vectors of W X, by decreasing singular value, or if `independent` the directions of the independent components of W x minus its
    mean (tn_ica; NULL with its errors). count 0: all.   w [h,n], the second encoder   Sharkey 2023 */
 TN_API tn_tensor *tn_feature_basis(tn_ctx *ctx, const tn_tensor *w, const tn_tensor *x, int64_t count, bool independent);
 /* Computes the correlation coefficients of the columns of a [rows,m] and b [rows,l], such as the activations of input features
@@ -3007,8 +3008,8 @@ TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);    /
 
 #ifndef TN_NO_TEXT
 /* ======================================================================
-   >>text     tokens of text: WordPiece, byte-level BPE, bytes, shards
-   A tokenizer converts UTF-8 to ids and back. There are three kinds.
+   >>text     tokens of text: WordPiece, BPE, bytes, shards
+   A tokenizer converts UTF-8 to ids and back. There are four kinds.
    Bytes, and the characters of ASCII, need no vocabulary.
    WordPiece as in Hugging Face's tokenizers for the published TinyStories models: NFD, accents stripped, lower case; each
    punctuation mark and each digit is a word. A word is split into the longest pieces that the vocabulary has, from its
@@ -3017,9 +3018,11 @@ TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);    /
    differently).
    Byte-level BPE as in GPT-2, Llama 3 and Qwen2: the regular expression of one of these divides a text into words, whose
    bytes are then merged by rank. Any bytes come back as they were. Unicode 16 is used, as in Hugging Face's tokenizers 0.23.
+   BPE with space marks as SentencePiece makes it for Llama 2, Mistral and Gemma: each space becomes U+2581, the text is one word of
+   characters, and one without a token becomes the tokens of its bytes, <0x00> ... <0xFF>, or the unknown one if there are none.
    A tokenizer is read-only after its creation: several threads may use one, as long as no call fails. For words of more
-   than 96 bytes BPE calls the allocator of the context's desc from these threads (as malloc permits); this memory is not
-   counted in tn_ctx_memory, nor against max_bytes.
+   than 96 bytes, and with space marks, BPE calls the allocator of the context's desc from these threads (as malloc permits); this memory
+   is not counted in tn_ctx_memory, nor against max_bytes.
    ====================================================================== */
 
 typedef struct tn_tokenizer tn_tokenizer;
@@ -3033,8 +3036,9 @@ TN_API tn_tokenizer *tn_tokenizer_create_ascii(tn_ctx *ctx);
 /* Reads a tokenizer.json of one of the kinds above; anything else is an error that names the difference. Ids must be
    0 ... n-1, each once. post_processor: none, or one special token before the text; pairs of texts are not encoded. BPE:
    pre_tokenizer ByteLevel, alone or after Split by the regular expression of GPT-2, Llama 3 or Qwen2, or after Digits;
-   normalizer null; a token for each of the 256 bytes. An added token, and one of WordPiece, has at most 512 bytes. The
-   tokenizer is freed by _destroy or with the context. NULL on error. */
+   normalizer null or NFC; a token for each of the 256 bytes. BPE with byte_fallback: normalizer, pre_tokenizer and decoder of
+   Llama 2, Mistral or Gemma; a token for U+2581, and for all bytes or none. An added token, and one of WordPiece, has at most
+   512 bytes. The tokenizer is freed by _destroy or with the context. NULL on error. */
 TN_API tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source);
 /* Writes a tokenizer.json, byte for byte as Hugging Face does (but WordPiece's template for pairs is always the default).
    TN_ERR_ARG for a tokenizer of bytes or of ASCII, which has no file. */
@@ -3061,12 +3065,12 @@ TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t by
 TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);              /* number of ids; NULL: 0                */
 TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);  /* the token of an id, or NULL           */
 TN_API int64_t       tn_tokenizer_id(const tn_tokenizer *t, const char *token);       /* the id of a token, or -1     */
-/* The id before a text: that of the file's template, else of [BOS]; of BPE also <s>, <|begin_of_text|> or <|endoftext|>; or
-   -1. */
+/* The id before a text: that of the file's template, else of [BOS]; of BPE also <s>, <|begin_of_text|>, <|endoftext|> or
+   <bos>; or -1. */
 TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);
-/* The id of [EOS]; of BPE also </s>, <|end_of_text|> or <|endoftext|>; or -1. */
+/* The id of [EOS]; of BPE also </s>, <|end_of_text|>, <|endoftext|> or <eos>; or -1. */
 TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);
-TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* the id of [UNK]; -1: not needed       */
+TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* the id of [UNK] or <unk>; -1: not needed */
 TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);           /* whether it is a tokenizer of bytes    */
 
 /* The bytes [begin,end) of the text that an id represents, stripped marks with the letter before them. This lets a loss per
@@ -3078,17 +3082,18 @@ typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [B
 
 /* Converts a UTF-8 text to ids and returns their number, or -1 on error. Only the first `max` are written, so (NULL, 0)
    counts. There can be more ids than bytes, but never more than bytes + bytes / 2 + 2: one for each byte, [BOS], and with BPE
-   a space before each part between two added tokens. Names of added tokens in the text ("[EOS]") become their ids. Invalid
-   UTF-8 is read as U+FFFD; BPE keeps its bytes. spans: [max], or NULL. */
+   a space or a space mark before each part between two added tokens. Names of added tokens in the text ("[EOS]") become their ids.
+   Invalid UTF-8 is read as U+FFFD; BPE keeps its bytes. spans: [max], or NULL. */
 TN_API int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids,
                                    int64_t max, tn_span *spans);
 /* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if bytes is 0). Returns the text's length
    without the zero; -1 and TN_ERR_DATA for an invalid id. The text of the first ids is a prefix of the text of all. [BOS]
-   and [EOS] print nothing. Of bytes and BPE it is the text that was encoded, byte for byte. Of WordPiece, encoding it gives
-   the ids again if they came from tn_tokenizer_encode (except [BOS] and [EOS]; the next token begins a line). There is one
-   space between tokens, but none before inner pieces, digits after digits, closing signs and . , ! ? ; : % and none after
-   opening signs; none on both sides of - _ / after a word, of . , : in a number, of an apostrophe in don't, she's.
-   Quotation marks open and close in turn. */
+   and [EOS] print nothing. Of bytes and BPE it is the text that was encoded, byte for byte, but that each U+2581 is printed
+   as a space, also one that was put before a part between added tokens; where the file's decoder has Strip, a space that all
+   begins with is left out. Of WordPiece, encoding it gives the ids again if they came from tn_tokenizer_encode (except [BOS]
+   and [EOS]; the next token begins a line). There is one space between tokens, but none before inner pieces, digits after
+   digits, closing signs and . , ! ? ; : % and none after opening signs; none on both sides of - _ / after a word, of . , :
+   in a number, of an apostrophe in don't, she's. Quotation marks open and close in turn. */
 TN_API int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t bytes);
 
 /* ---- token shards, the format of llm.c ---------------------------------- >>text-shards
@@ -3949,16 +3954,18 @@ TN_API void        tn_circuit_alignment_destroy(tn_circuit_alignment *alignment)
 
 /* ---- are two models the same function? ----------------------------------- >>circuits-same */
 typedef struct tn_transformer_same_desc {
-    int64_t  tokens;            /* length of the texts; 0: 4. What holds for a length holds for shorter texts            */
+    int64_t  tokens;            /* length of the texts; 0: 4. What holds for it holds for shorter ones, unless attention is
+                                   bidirectional                                                                     */
     int64_t  points;            /* random points that are tried, each with a prime of its own; 0: 3                      */
     uint64_t seed;              /* of primes and points: chosen after the models, it makes `chance` a probability        */
 } tn_transformer_same_desc;
 typedef struct tn_transformer_same_result {
-    bool       equal;           /* whether all logits are equal, for every text of so many tokens                        */
+    bool       equal;           /* true: all logits are equal for every text of so many tokens; false: the polynomials differ */
     int64_t    points;          /* that were to be tried                                                                 */
     double     degree;          /* of the polynomials whose difference is tested                                         */
     double     chance;          /* models that differ count as equal with at most this probability; 1: nothing is proved */
-    tn_tensor *text;            /* I32 [1,tokens] for which they differ, if one of 64 random texts shows it, else NULL   */
+    tn_tensor *text;            /* I32 [1,tokens] for which they differ, with RoPE at random angles, if one of 64 random texts
+                                   shows it, else NULL                                                                */
     int64_t    position, token; /* the first logit that differs there                                                    */
     uint64_t   prime, residue;  /* of the first point: sum_i (i + 1) logit[i] of model a mod prime, i over [tokens,vocab] */
 } tn_transformer_same_result;
@@ -3966,9 +3973,10 @@ typedef struct tn_transformer_same_result {
    polynomials they are evaluated at random points of a finite field, in whole numbers without rounding. Weights count as the
    numbers that they are, scores of heads are divided by d_qk exactly, and the sines and cosines of RoPE are those of any
    angle: models are equal if they are equal for all of them. Models that agree on texts but not as polynomials of the
-   tokens' vectors are not `equal`, and have no `text`. TN_ERR_ARG names the first part that is no polynomial: norms,
+   tokens' vectors are not `equal`, and have no `text`. TN_ERR_ARG names the first part that is not a polynomial: norms,
    QK-norm, softmax, differential attention, head_norm, TN_ROW_SCALE_SUM, a row scale by length below `tokens`, a soft cap, and
-   MLPs that are not bilinear. It takes some `tokens` modular products for each weight and point.
+   MLPs that are not bilinear. It takes tokens + 1 modular products for each weight and point, and where models differ up to
+   64 times as many, for texts. From 14 blocks on (F64; F32: 15) `chance` is 1 for the default of points.
    tn_transformer_same_destroy frees the text.   Schwartz 1980; Zippel 1979; docs/math.md 21 */
 TN_API tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
                                      tn_transformer_same_result *out);
@@ -33715,9 +33723,10 @@ static double tni_shortest(int64_t k, double sign, const double *l, const double
     for (int64_t i = 1; i < k; i++) if (sign * l[i] < sign * l[low]) low = i;
     const double m0 = k > 0 ? tni_max_f64(0, -sign * l[low]) : 0;
     for (int64_t i = 0; i < k; i++) pole = pole || (m0 + sign * l[i] <= 0 && c[i] != 0);
-    const double most = tni_lead_at(k, sign, l, c, g0, m0, 0, d);
+    const double most = tni_lead_at(k, sign, l, c, g0, m0, 0, d), far = tni_frobenius(k, d);
     if (!pole && most >= 0) {
-        if (most > 1e-13 * (double)k * g0 && !(m0 > 0)) return HUGE_VAL;     /* up to rounding it touches 0 */
+        /* Up to the rounding of eigenvalues it touches 0. */
+        if (most > 1e-13 * (double)k * (g0 + tni_largest_of(k, l) * far * far) && !(m0 > 0)) return HUGE_VAL;
         if (m0 > 0) d[low] = sqrt(most / m0);
         return tni_frobenius(k, d);
     }
@@ -33857,6 +33866,24 @@ static tn_status tni_spectral_norm(tni_scratch *w, const tni_host *host, int64_t
     return s;
 }
 
+/* What terms that cancel may have lost: 1e-8 sqrt(h + n) (of u: 1e-15 (h + n)) times the root of sum_o (sum_t |p_ot| a_t)^2,
+   a_t = |w_t| |v_t|, or for the Jacobian at u |u1| |w_t| + |u0| |v_t|. */
+static double tni_flat_rounding(const tni_flat *f, const tni_host *host, const double *u0, const double *u1)
+{
+    const double unit = 1e-15 * (double)(f->h + f->n);
+    double       squares = 0;
+    for (int64_t o = 0; o < f->out; o++) {
+        double sum = 0;
+        for (int64_t t = 0; t < f->h; t++) {
+            const double w = sqrt(host->by->dot(f->n, f->w[0] + t * f->n, f->w[0] + t * f->n));
+            const double v = sqrt(host->by->dot(f->n, f->w[1] + t * f->n, f->w[1] + t * f->n));
+            sum += fabs(f->p[o * f->h + t]) * (u0 ? fabs(u1[t]) * w + fabs(u0[t]) * v : w * v);
+        }
+        squares += sum * sum;
+    }
+    return (u0 ? unit : sqrt(unit)) * sqrt(squares);
+}
+
 /* q: |B(d,d)| <= q |d|^2, the spectral norm of the symmetric tensor's unfolding [out,n^2], from the Gram matrix P K P^T of its
    outputs. K[s,t] = 1/2 ((w_s w_t) (v_s v_t) + (w_s v_t) (v_s w_t)) */
 static tn_status tni_flat_curvature(const tni_flat *f, tni_scratch *w, const tni_host *host, double *q)
@@ -33873,7 +33900,7 @@ static tn_status tni_flat_curvature(const tni_flat *f, tni_scratch *w, const tni
     host->by->gemm(host, o, h, h, 1, tni_rows(f->p, h), tni_rows(k, h), 0, tni_rows(pk, h));
     host->by->gemm(host, o, o, h, 1, tni_rows(pk, h), tni_transposed(tni_rows(f->p, h)), 0, tni_rows(gram, o));
     tn_status s = tni_spectral_norm(w, host, o, o, gram, q);
-    *q = sqrt(*q);
+    *q = sqrt(*q + tni_flat_rounding(f, host, NULL, NULL) * tni_flat_rounding(f, host, NULL, NULL));
     tni_scratch_release(w, mark);
     return s;
 }
@@ -33893,6 +33920,7 @@ static tn_status tni_flat_pull(const tni_flat *f, tni_scratch *w, const tni_host
                 host->by->axpy(f->n, u[1 - e][row * f->h + t], f->w[e] + t * f->n, rates + t * f->n);
         host->by->gemm(host, f->out, f->n, f->h, 1, tni_rows(f->p, f->h), tni_rows(rates, f->n), 0, tni_rows(jacobian, f->n));
         s = tni_spectral_norm(w, host, f->out, f->n, jacobian, &slope);
+        slope += tni_flat_rounding(f, host, u[0] + row * f->h, u[1] + row * f->h);
         for (int64_t b = 0; b < out; b++) {
             double *r = radius + row * out + b;
             if (*r > 0 && *r < HUGE_VAL) *r = 2 * *r / (slope + sqrt(slope * slope + 4 * q * *r));
@@ -34004,6 +34032,8 @@ static tn_status tni_radius_run(tni_scratch *w, int count, const tn_cp *const *l
     if ((s = tni_radius_begin(&r, w, &f[count - 1], at[count - 1])) == TN_OK) s = tni_radius_answers(&r, ctx);
     if (s == TN_OK) s = tni_radius_pairs(&r);
     for (int l = count - 1; l-- > 0 && s == TN_OK; ) s = tni_flat_pull(&f[l], w, &r.host, rows, u[l], r.out, r.radius);
+    for (int64_t i = 0; i < rows * r.out && count > 1 && ctx->desc.dtype == TN_F32; i++)
+        r.radius[i] *= 1 - 1.2e-7;                                  /* a bound is not rounded up */
     if (s != TN_OK) return s;
     if (count == 1) tni_radius_nearest(&r, at[0], nearest);
     out->answer = tni_owned_counts(ctx, rows, r.answer);
@@ -34023,7 +34053,8 @@ tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x
     if (!tni_is_matrix(ctx, x, "radius", "x")) return tn_ctx_status(ctx);
     for (int l = 0; l < count; l++) {
         const int64_t n = l > 0 && layers[l - 1] ? layers[l - 1]->out : x->shape[1];
-        if (!layers[l]) return tni_fail(ctx, TN_ERR_ARG, "radius: layers[%d] is NULL", l);
+        if (!layers[l] || layers[l]->ctx != ctx)
+            return tni_fail(ctx, TN_ERR_ARG, "radius: layers[%d] is %s", l, layers[l] ? "of another context than x" : "NULL");
         if (!tni_cp_is_bilinear(layers[l], "radius")) return tn_ctx_status(ctx);
         if (layers[l]->in[0] - layers[l]->constant != n)
             return tni_fail(ctx, TN_ERR_SHAPE, "radius: layers[%d] takes %lld inputs, expected %lld, %s", l,
@@ -42985,7 +43016,10 @@ enum { TNI_TOKEN_MOST = 512 };          /* bytes of an added token, and of a pie
 typedef struct tni_added { int64_t id; bool special; } tni_added;
 #define TNI_ADDED_LATE 0x80000000u      /* bit of an added token's value: looked for in what is between the others */
 
-/* What only byte-level BPE has, see >>text-bpe. */
+/* Where a space mark is put before a text; Split: nowhere, and no space becomes one. */
+enum { TNI_MARKS_PREPEND = 1, TNI_MARKS_NEVER, TNI_MARKS_ALWAYS, TNI_MARKS_FIRST, TNI_MARKS_SPLIT };
+
+/* What only BPE has, see >>text-bpe and >>text-marks. */
 typedef struct tni_bpe {
     bool     is;                        /* the tokenizer is of this kind                                       */
     bool     prefix_space;              /* a text begins with a space, or gets one                             */
@@ -42998,6 +43032,10 @@ typedef struct tni_bpe {
     tni_map  ranks;                     /* two ids, left << 32 | right, to the rank of their merge + 1         */
     tni_list merges;                    /* tni_bpe_merge, by rank                                              */
     tni_list alone;                     /* bool of each id: merging the bytes of its name gives this token     */
+    int      marks;                     /* a TNI_MARKS_, of spaces as U+2581; 0: letters are bytes             */
+    bool     apart;                     /* no merge has a mark behind a letter: words begin at marks           */
+    bool     meta;                      /* the pre-tokenizer makes the marks                                   */
+    bool     fuse_unk, strip;           /* unknown letters are one token; the first space is not printed       */
     bool     is_nfc;                    /* text becomes NFC first, see >>text-nfc                              */
     tni_map  nfc;                       /* pairs, parts and classes                                            */
     tni_list layout;                    /* the file as JSON without spaces; for vocab a byte 1, for merges 2   */
@@ -43723,16 +43761,25 @@ TNI_FN void tni_tokenizer_finish(tn_tokenizer *t)
     t->eos = tn_tokenizer_id(t, "[EOS]");
 }
 
+/* <0x00> ... <0xFF>; returns the length. */
+TNI_FN size_t tni_byte_name(int byte, char name[8])
+{
+    static const char hex[] = "0123456789ABCDEF";
+    memcpy(name, "<0x00>", 7);
+    name[3] = hex[byte >> 4 & 15];
+    name[4] = hex[byte & 15];
+    return 6;
+}
+
 /* The bytes below `bytes`, 256 or 128, then [BOS], [EOS] and, if there are other bytes, [UNK]. */
 static tn_tokenizer *tni_tokenizer_of_bytes(tn_ctx *ctx, int bytes)
 {
-    static const char special[3][6] = {"[BOS]", "[EOS]", "[UNK]"}, hex[] = "0123456789ABCDEF";
+    static const char special[3][6] = {"[BOS]", "[EOS]", "[UNK]"};
     tn_tokenizer *t = ctx ? tni_tokenizer_new(ctx) : NULL;
     bool          ok = t != NULL;
     for (int id = 0; ok && id < bytes + 2 + (bytes < 256); id++) {
-        char name[8] = "<0x00>";
-        name[3] = hex[id >> 4 & 15];
-        name[4] = hex[id & 15];
+        char name[8];
+        tni_byte_name(id, name);
         if (id >= bytes) memcpy(name, special[id - bytes], 6);
         else if (bytes < 256 && id > ' ' && id < 127) { name[0] = (char)id; name[1] = 0; }
         ok = tni_names_grow(t) && tni_token_set(t, id, name, strlen(name));
@@ -43798,6 +43845,184 @@ TNI_FN size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t a
         if (*id >= 0) break;
     }
     return at;
+}
+
+/* ---- BPE with space marks ----------------------------------------------- >>text-marks
+   As SentencePiece makes it for Llama 2, Mistral and Gemma: each space becomes the mark U+2581, one more is put before the text
+   where the file says so, and the text is one word of characters, here divided before marks if no merge could join the two sides.
+   A character that is not a piece becomes the pieces of its bytes, <0x00> ... <0xFF>; where the vocabulary has none, the unknown
+   token. Kudo & Richardson 2018. */
+static const char tni_space_mark[] = "\xE2\x96\x81";
+
+/* A name with marks in place of its spaces, one before it if `first`. to: [3 bytes for each of name, and 4]. */
+TNI_FN void tni_marks_name(const char *name, bool first, char *to)
+{
+    if (first) { memcpy(to, tni_space_mark, 3); to += 3; }
+    for (; *name; name++) {
+        if (*name != ' ') { *to++ = *name; continue; }
+        memcpy(to, tni_space_mark, 3);
+        to += 3;
+    }
+    *to = 0;
+}
+
+/* The text with marks, and where each of its bytes comes from, for tni_nfc_end. The context may be shared: no counts. */
+TNI_FN bool tni_marks_begin(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_nfc *f)
+{
+    const int  how = t->bpe.marks;
+    const bool has = text[at] == ' ' || (end - at >= 3 && memcmp(text + at, tni_space_mark, 3) == 0);
+    const bool more = how == TNI_MARKS_PREPEND || (!has && (how == TNI_MARKS_ALWAYS || (how == TNI_MARKS_FIRST && at == 0)));
+    tn_ctx    *ctx = t->owned.ctx;
+    size_t     spaces = more;
+    memset(f, 0, sizeof *f);
+    for (size_t i = at; i < end; i++) spaces += text[i] == ' ';
+    if (!tni_mul_size(end - at + 2 * spaces + 2, sizeof(size_t) + 1, &f->size)
+        || !(f->all = ctx->desc.allocator.alloc(f->size, ctx->desc.allocator.user)))
+        return tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes with marks", end - at), false;
+    f->from = (size_t *)f->all;
+    f->text = (char *)(f->from + (end - at) + 2 * spaces + 2);
+    for (size_t i = at, k = more ? 0 : 1; i < end; k = 1) {
+        const bool mark = k == 0 || text[i] == ' ';
+        for (int b = 0; b < (mark ? 3 : 1); b++) {
+            f->from[f->bytes] = i;
+            f->text[f->bytes++] = mark ? tni_space_mark[b] : text[i];
+        }
+        i += k;
+    }
+    f->from[f->bytes] = end;
+    return true;
+}
+
+/* The end of the word at `at`: marks, then what is before the next one. */
+TNI_FN size_t tni_marks_word(const char *text, size_t at, size_t end)
+{
+    for (bool letter = false; at < end;) {
+        const bool mark = end - at >= 3 && memcmp(text + at, tni_space_mark, 3) == 0;
+        if (mark && letter) break;
+        letter = !mark;
+        at += mark ? 3 : 1;
+    }
+    return at;
+}
+
+/* The tokens of the characters of a text with marks, at most one for each byte. Returns their number. */
+TNI_FN size_t tni_marks_letters(const tn_tokenizer *t, const char *text, size_t bytes, tni_bpe_token *w)
+{
+    size_t n, count = 0;
+    bool   unknown = false;
+    for (size_t i = 0; i < bytes; i += n) {
+        tni_utf8_get(text + i, bytes - i, &n);
+        const uint32_t value = *tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, text + i, n));
+        const bool     whole = value != 0 || t->unk >= 0, joins = whole && value == 0 && unknown && t->bpe.fuse_unk;
+        for (size_t k = 0; k < (joins ? 0 : whole ? 1 : n); k++, count++) {
+            w[count].id = value ? (int32_t)value - 1 : whole ? (int32_t)t->unk : t->bpe.byte[(unsigned char)text[i + k]];
+            w[count].begin = (uint32_t)(i + k);
+        }
+        unknown = whole && value == 0;
+    }
+    return count;
+}
+
+/* The text of a token: a byte, or its name with spaces. *strip: the first character of all is left out if it is a space. */
+TNI_FN void tni_marks_print(tni_text *out, const char *name, bool *strip)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    const char       *high = NULL, *low = NULL;
+    if (strlen(name) == 6 && memcmp(name, "<0x", 3) == 0 && name[5] == '>') {
+        high = strchr(hex, name[3]);
+        low = strchr(hex, name[4]);
+    }
+    for (size_t n; *name; name += n) {
+        const bool mark = strncmp(name, tni_space_mark, 3) == 0, byte = high && low;
+        const char c = byte ? (char)((high - hex) << 4 | (low - hex)) : mark ? ' ' : *name;
+        n = byte ? 6 : mark ? 3 : 1;
+        if (!*strip || c != ' ') tni_text_add(out, &c, 1);
+        *strip = false;
+    }
+}
+
+/* ---- the parts of such a file ------------------------------------------- >>text-marks-read */
+
+/* JSON of all values below `root`, without spaces; the values `vocab` and `merges` as bytes 1 and 2. */
+TNI_FN void tni_tokens_layout(const tni_json *j, const tni_value *root, const tni_value *vocab, const tni_value *merges,
+                              tni_text *out)
+{
+    const tni_value *v = root;
+    for (;;) {
+        if (v != root && tni_json_at(j, v->up)->kind == TNI_JSON_OBJECT) {
+            tni_text_json(out, tni_json_key(j, v));
+            tni_text_add(out, ":", 1);
+        }
+        const char *number = j->scan.text + v->at;
+        if (v == vocab || v == merges) tni_text_add(out, v == vocab ? "\1" : "\2", 1);
+        else if (v->kind == TNI_JSON_STRING) tni_text_json(out, j->scan.text + v->string);
+        else if (v->kind == TNI_JSON_NUMBER) tni_text_add(out, number, strspn(number, "-+.0123456789eE"));
+        else if (v->kind < TNI_JSON_NUMBER)
+            tni_text_string(out, v->kind == TNI_JSON_NULL ? "null" : v->kind == TNI_JSON_TRUE ? "true" : "false");
+        else {
+            tni_text_add(out, v->kind == TNI_JSON_ARRAY ? "[" : "{", 1);
+            if (v->child != 0) { v = tni_json_child(j, v); continue; }
+            tni_text_add(out, v->kind == TNI_JSON_ARRAY ? "]" : "}", 1);
+        }
+        while (v != root && v->next == 0) {
+            const tni_value *up = tni_json_at(j, v->up);
+            tni_text_add(out, up->kind == TNI_JSON_ARRAY ? "]" : "}", 1);
+            v = up;
+        }
+        if (v == root) return;
+        tni_text_add(out, ",", 1);
+        v = tni_json_next(j, v);
+    }
+}
+
+#define TNI_MARKS_REPLACE(from, to) "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" from "\"},\"content\":\"" to "\"}"
+#define TNI_MARKS_META(scheme) "{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"" scheme \
+                               "\",\"split\":false}"
+#define TNI_MARKS_DECODER(last) "{\"type\":\"Sequence\",\"decoders\":[" TNI_MARKS_REPLACE("\xE2\x96\x81", " ") \
+                                ",{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}" last "]}"
+
+/* The forms of each part that are known, without spaces, and what they say of marks. */
+static const struct { const char *part, *json; int says; } tni_marks_parts[] = {
+    {"normalizer", "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x81\"},"
+     TNI_MARKS_REPLACE(" ", "\xE2\x96\x81") "]}", TNI_MARKS_PREPEND},
+    {"normalizer", TNI_MARKS_REPLACE(" ", "\xE2\x96\x81"), TNI_MARKS_NEVER},
+    {"normalizer", "null", 0},
+    {"pre_tokenizer", "null", 0},
+    {"pre_tokenizer", "{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"MergedWithPrevious\",\"invert\":false}",
+     TNI_MARKS_SPLIT},
+    {"pre_tokenizer", TNI_MARKS_META("first"), TNI_MARKS_FIRST},
+    {"pre_tokenizer", TNI_MARKS_META("always"), TNI_MARKS_ALWAYS},
+    {"pre_tokenizer", TNI_MARKS_META("never"), TNI_MARKS_NEVER},
+    {"decoder", TNI_MARKS_DECODER(""), 0},
+    {"decoder", TNI_MARKS_DECODER(",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}"), 1}
+};
+
+/* Reads the normalizer, the pre-tokenizer and the decoder; Split finds no spaces after the normalizer. */
+TNI_FN bool tni_marks_read(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    static const char *const part[3] = {"normalizer", "pre_tokenizer", "decoder"};
+    int says[3];
+    for (int k = 0; k < 3; k++) {
+        const tni_value *v = tni_json_get(j, root, part[k]);
+        char             is[512] = "null";
+        tni_text         out = {is, sizeof is, 0};
+        if (v) tni_tokens_layout(j, v, NULL, NULL, &out);
+        says[k] = -1;
+        for (size_t i = 0; i < sizeof tni_marks_parts / sizeof *tni_marks_parts; i++)
+            if (strcmp(tni_marks_parts[i].part, part[k]) == 0 && strcmp(tni_marks_parts[i].json, is) == 0)
+                says[k] = tni_marks_parts[i].says;
+        if (says[k] < 0)
+            return tni_reader_fail(&j->file, TN_ERR_FORMAT, v ? v->at : 0, "%s is %s, expected that of Llama 2, Mistral or Gemma "
+                                   "with byte_fallback", part[k], is), false;
+    }
+    if (says[1] == TNI_MARKS_SPLIT && says[0] != 0) says[1] = 0;
+    if (says[1] == TNI_MARKS_SPLIT || (says[0] == 0) == (says[1] == 0))
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "normalizer and pre_tokenizer replace spaces %s, expected once",
+                               says[1] && says[0] ? "twice" : "nowhere"), false;
+    t->bpe.marks = says[0] | says[1];
+    t->bpe.meta = says[0] == 0;
+    t->bpe.strip = says[2] != 0;
+    return true;
 }
 
 /* ---- byte-level BPE ----------------------------------------------------- >>text-bpe
@@ -43891,9 +44116,9 @@ static size_t tni_bpe_word_llama(const tn_tokenizer *t, const char *text, size_t
 /* The token of a word or of a token's bytes, as the vocabulary has it, or -1. */
 TNI_FN int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, bool space)
 {
-    uint32_t node = TNI_ROOT;
+    uint32_t node = t->bpe.marks ? tni_trie_find(&t->pieces, bytes, n) : (uint32_t)TNI_ROOT;
     char     utf8[4];
-    for (size_t i = 0; i < n + space && node != 0; i++) {
+    for (size_t i = 0; !t->bpe.marks && i < n + space && node != 0; i++) {
         size_t m = tni_bpe_letter(space && i == 0 ? ' ' : (unsigned char)bytes[i - space], utf8);
         for (size_t k = 0; k < m && node != 0; k++) node = tni_trie_step(&t->pieces, node, utf8[k]);
     }
@@ -43969,12 +44194,15 @@ static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n
     }
 }
 
-TNI_FN void tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w)
+/* The tokens of a word before merging; returns their number. */
+TNI_FN size_t tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w)
 {
+    if (t->bpe.marks) return tni_marks_letters(t, bytes, n, w);
     for (size_t i = 0; i < n + space; i++) {
         w[i].id = t->bpe.byte[space && i == 0 ? (unsigned char)' ' : (unsigned char)bytes[i - space]];
         w[i].begin = (uint32_t)(i > 0 ? i - space : 0);
     }
+    return n + space;
 }
 
 static void tni_bpe_put(tni_encoding *e, const tni_bpe_token *w, size_t i, size_t next, size_t begin, size_t end)
@@ -43995,8 +44223,7 @@ static bool tni_bpe_encode_long(const tn_tokenizer *t, const char *text, size_t 
     h.items = ctx->desc.allocator.alloc(bytes, ctx->desc.allocator.user);       /* ctx may be shared: no counts */
     if (!h.items) return tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes", bytes), false;
     tni_bpe_token *w = (tni_bpe_token *)(void *)((uint64_t *)h.items + 3 * n);  /* n - 1 pairs, at most 2 more for each merge */
-    tni_bpe_bytes(t, text + begin, end - begin, space, w);
-    tni_bpe_merge_long(t, w, n, &h);
+    tni_bpe_merge_long(t, w, tni_bpe_bytes(t, text + begin, end - begin, space, w), &h);
     for (size_t i = 0; i != TNI_BPE_NO; i = w[i].next) tni_bpe_put(e, w, i, w[i].next, begin, end);
     ctx->desc.allocator.release(h.items, bytes, ctx->desc.allocator.user);
     return true;
@@ -44013,8 +44240,7 @@ static bool tni_bpe_encode_word(const tn_tokenizer *t, const char *text, size_t 
         return true;
     }
     if (n > TNI_BPE_SHORT) return tni_bpe_encode_long(t, text, begin, end, space, e);
-    tni_bpe_bytes(t, text + begin, end - begin, space, w);
-    size_t count = tni_bpe_merge_short(t, w, n);
+    size_t count = tni_bpe_merge_short(t, w, tni_bpe_bytes(t, text + begin, end - begin, space, w));
     for (size_t i = 0; i < count; i++) tni_bpe_put(e, w, i, i + 1 < count ? i + 1 : TNI_BPE_NO, begin, end);
     return true;
 }
@@ -44030,7 +44256,7 @@ static bool tni_bpe_encode_plain(const tn_tokenizer *t, const char *text, size_t
             part = tni_bpe_run(t, text, at, end, TNI_IS_NUMBER, t->bpe.digits == 1 ? 1 : INT64_MAX);
             if (part == at) part = tni_bpe_run(t, text, at, end, TNI_IS_OTHER | TNI_IS_LETTER | TNI_IS_SPACE, INT64_MAX);
         }
-        size_t stop = t->bpe.rule == TNI_BPE_NONE ? part : gpt2 ? tni_bpe_word_gpt2(t, text, at, part, space)
+        size_t stop = t->bpe.apart ? tni_marks_word(text, at, part) : t->bpe.rule == TNI_BPE_NONE ? part : gpt2 ? tni_bpe_word_gpt2(t, text, at, part, space)
              : tni_bpe_word_llama(t, text, at, part);
         if (!tni_bpe_encode_word(t, text, at, stop, space, e)) return false;
         space = false;
@@ -44047,15 +44273,15 @@ static bool tni_bpe_encode_rest(const tn_tokenizer *t, const char *text, size_t 
     return t->bpe.late ? tni_bpe_encode(t, text, at, end, TNI_ADDED_LATE, e) : tni_bpe_encode_plain(t, text, at, end, e);
 }
 
-/* The same, which becomes NFC first if the tokenizer has that. */
+/* The same, which becomes NFC, or gets marks, first if the tokenizer has that. */
 static bool tni_bpe_encode_normal(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_encoding *e)
 {
     const int64_t first = e->n;
     tni_nfc       f;
     bool          needed = false;
     if (t->bpe.is_nfc && !tni_nfc_look(t, text, at, end, &needed)) return false;
-    if (!needed) return tni_bpe_encode_rest(t, text, at, end, e);
-    if (!tni_nfc_begin(t, text, at, end, &f)) return false;
+    if (!needed && !t->bpe.marks) return tni_bpe_encode_rest(t, text, at, end, e);
+    if (!(t->bpe.marks ? tni_marks_begin : tni_nfc_begin)(t, text, at, end, &f)) return false;
     const bool whole = tni_bpe_encode_rest(t, f.text, 0, f.bytes, e);
     for (int64_t k = first; e->spans && k < e->n && k < e->max; k++) {
         e->spans[k].begin = f.from[e->spans[k].begin];
@@ -44241,6 +44467,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
 {
     tni_speech v;
     if (!t) return -1;
+    bool strip = t->bpe.strip;
     if (!tni_within(t->owned.ctx, "decode", "n", n, 0, INT64_MAX)) return -1;
     if (!dst && bytes > 0)
         return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected %zu bytes", bytes), -1;
@@ -44255,6 +44482,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
         if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
         else if (t->bytes && ids[i] == t->unk) tni_text_add(&v.out, "?", 1);
         else if (t->bytes) { char byte = (char)ids[i]; tni_text_add(&v.out, &byte, 1); }
+        else if (t->bpe.marks) tni_marks_print(&v.out, tn_tokenizer_token(t, ids[i]), &strip);
         else if (t->bpe.is) tni_bpe_print(&v.out, tn_tokenizer_token(t, ids[i]));
         else tni_speak(&v, tn_tokenizer_token(t, ids[i]));
     }
@@ -44403,20 +44631,26 @@ static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
     const char      *name = tni_json_string(j, v, "content");
     if (!name || !*name) return tni_tokens_fail(j, v, "an added token has no content, expected a string");
     if (!tni_tokens_short(j, v, name)) return false;
+    const bool  late = tni_json_is(tni_json_get(j, v, "normalized"), TNI_JSON_TRUE), marked = late && t->bpe.marks;
+    char        changed[3 * TNI_TOKEN_MOST + 4];
+    const char *found = marked ? changed : name;            /* what is looked for in a text */
+    if (marked) tni_marks_name(name, t->bpe.marks == TNI_MARKS_PREPEND, changed);
     for (int k = 0; k < 4; k++)
-        if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE) && !(t->bpe.is && k == 3))
+        if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE) && !(t->bpe.is && k == 3 && !(marked && t->bpe.meta)))
             return tni_tokens_fail(j, v, "added token %s: %s is true, expected false", tni_quote(name).s, flag[k]);
-    if (*tni_trie_value(&t->specials, tni_trie_find(&t->specials, name, strlen(name))) != 0)
+    if (*tni_trie_value(&t->specials, tni_trie_find(&t->specials, found, strlen(found))) != 0)
         return tni_tokens_fail(j, v, "duplicate added token %s", tni_quote(name).s);
     int64_t known = tn_tokenizer_id(t, name);
     if (known < 0) {
+        if (marked)
+            return tni_tokens_fail(j, v, "added token %s: normalized is true, expected false or a token of vocab",
+                                   tni_quote(name).s);
         if (!tni_tokens_id(j, t, id, name) || !tni_token_name(t, (int64_t)id->number, name, strlen(name))) return false;
         known = (int64_t)id->number;
     } else if (!tni_json_is(id, TNI_JSON_NUMBER) || id->number != (uint64_t)known)
         return tni_tokens_fail(j, v, "added token %s: its id differs from the vocabulary's, %lld", tni_quote(name).s,
                                (long long)known);
-    return tni_added_set(t, name, known, tni_json_is(tni_json_get(j, v, "special"), TNI_JSON_TRUE),
-                         tni_json_is(tni_json_get(j, v, "normalized"), TNI_JSON_TRUE));
+    return tni_added_set(t, found, known, tni_json_is(tni_json_get(j, v, "special"), TNI_JSON_TRUE), late);
 }
 
 /* Reads the tokens of the vocabulary and the added ones, which have the ids 0 ... n-1. */
@@ -44530,26 +44764,28 @@ static bool tni_tokens_bpe_kind(tni_json *j, const tni_value *root, tn_tokenizer
     const char      *s;
     double           dropout = 0;
     if (!tni_tokens_unused(j, root)) return false;
-    if (v && v->kind != TNI_JSON_NULL) {
+    if (tni_tokens_flag(j, model, "byte_fallback", false)) {
+        if (!tni_marks_read(j, root, t)) return false;
+        t->bpe.fuse_unk = tni_tokens_flag(j, model, "fuse_unk", false);
+    } else if (v && v->kind != TNI_JSON_NULL) {
         s = tni_json_string(j, v, "type");
         if (!s || strcmp(s, "NFC"))
             return tni_tokens_fail(j, v, "normalizer: type is %s, expected NFC or null for BPE", s ? tni_quote(s).s : "missing");
         t->bpe.is_nfc = true;
         if (!tni_nfc_unpack(t)) return false;
     }
-    if (!tni_tokens_bpe_words(j, root, t)) return false;
-    if (!tni_tokens_type(j, tni_json_get(j, root, "decoder"), "decoder", "ByteLevel")) return false;
+    if (!t->bpe.marks && (!tni_tokens_bpe_words(j, root, t)
+                          || !tni_tokens_type(j, tni_json_get(j, root, "decoder"), "decoder", "ByteLevel"))) return false;
     for (int k = 0; k < 2; k++)
         if ((s = tni_json_string(j, model, affix[k])) != NULL && *s)
             return tni_tokens_fail(j, model, "%s is %s, expected null", affix[k], tni_quote(s).s);
-    if (tni_tokens_flag(j, model, "byte_fallback", false))
-        return tni_tokens_fail(j, model, "byte_fallback is true, expected false: the bytes are letters");
     v = tni_json_get(j, model, "dropout");
     if (tni_json_is(v, TNI_JSON_NUMBER)) tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &dropout);
     if (dropout != 0) return tni_tokens_fail(j, v, "dropout is %g, expected null or 0", dropout);
     if (v && v->kind != TNI_JSON_NULL && v->kind != TNI_JSON_NUMBER)
         return tni_tokens_fail(j, v, "dropout is %s, expected null or 0", tni_json_kind_name(v));
     t->bpe.whole_first = tni_tokens_flag(j, model, "ignore_merges", false);
+    t->bpe.apart = t->bpe.marks && !t->bpe.whole_first;
     return true;
 }
 
@@ -44615,20 +44851,33 @@ static bool tni_tokens_merge(tni_json *j, const tni_value *v, tn_tokenizer *t)
     m->left = (int32_t)id[0];
     m->right = (int32_t)id[1];
     m->id = (int32_t)*tni_trie_value(&t->pieces, node) - 1;
+    const char *name = tn_tokenizer_token(t, m->id);
+    t->bpe.apart = t->bpe.apart && tni_marks_word(name, 0, strlen(name)) == strlen(name);
     return tni_map_put(t->owned.ctx, &t->bpe.ranks, key, (uint32_t)t->bpe.merges.count);
 }
 
-/* The ids of the 256 bytes, then the merges. */
+/* The ids of the 256 bytes, which only marks may lack, then the merges. */
 static bool tni_tokens_merges(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
     const tni_value *model = tni_json_get(j, root, "model"), *v = tni_json_get(j, model, "merges");
-    char             utf8[4];
+    char             name[8];
+    const bool       marks = t->bpe.marks != 0;
+    int              missing = 0;
     for (unsigned k = 0; k < 256; k++) {
-        const size_t   n = tni_bpe_letter(k, utf8);
-        const uint32_t value = *tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, utf8, n));
-        if (value == 0) return tni_tokens_fail(j, model, "vocab has no token for the byte %d, expected all 256", (int)k);
+        const size_t   n = marks ? tni_byte_name((int)k, name) : tni_bpe_letter(k, name);
+        const uint32_t value = *tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, name, n));
+        if (value == 0 && !marks)
+            return tni_tokens_fail(j, model, "vocab has no token for the byte %d, expected all 256", (int)k);
         t->bpe.byte[k] = (int32_t)value - 1;
+        missing += value == 0;
     }
+    if (missing % 256)
+        return tni_tokens_fail(j, model, "vocab has no token for %d of the 256 bytes, expected all or none of <0x00> ... <0xFF>",
+                               missing);
+    if (missing && (t->unk = tn_tokenizer_id(t, tni_json_string(j, model, "unk_token"))) < 0)
+        return tni_tokens_fail(j, model, "vocab has no tokens <0x00> ... <0xFF> and no unk_token, expected one of the two");
+    if (marks && tni_bpe_find(t, "\xE2\x96\x81", 3, false) < 0)
+        return tni_tokens_fail(j, model, "vocab has no token U+2581, which spaces become");
     if (!tni_json_is(v, TNI_JSON_ARRAY))
         return tni_tokens_fail(j, v ? v : model, "merges is %s, expected an array", tni_json_kind_name(v));
     for (v = tni_json_child(j, v); v; v = tni_json_next(j, v)) if (!tni_tokens_merge(j, v, t)) return false;
@@ -44645,44 +44894,14 @@ static bool tni_tokens_alone(tn_tokenizer *t)
         tni_text      out = {bytes, sizeof bytes, 0};
         bool         *alone = (bool *)tni_list_add(t->owned.ctx, &t->bpe.alone, "tokenizer");
         if (!alone) return false;
-        if (!tni_bpe_name_bytes(name, &out) || out.length == 0 || out.length >= sizeof bytes) continue;
+        if (t->bpe.marks) tni_text_string(&out, name);
+        else if (!tni_bpe_name_bytes(name, &out)) continue;
+        if (out.length == 0 || out.length >= sizeof bytes) continue;
         if (tni_bpe_find(t, bytes, out.length, false) != i) continue;      /* only an added token */
         tni_bpe_bytes(t, bytes, out.length, false, w);
         *alone = tni_bpe_merge_short(t, w, out.length) == 1 && w[0].id == i;
     }
     return true;
-}
-
-/* JSON of all values below `root`, without spaces; the values `vocab` and `merges` as bytes 1 and 2. */
-static void tni_tokens_layout(const tni_json *j, const tni_value *root, const tni_value *vocab, const tni_value *merges,
-                              tni_text *out)
-{
-    const tni_value *v = root;
-    for (;;) {
-        if (v != root && tni_json_at(j, v->up)->kind == TNI_JSON_OBJECT) {
-            tni_text_json(out, tni_json_key(j, v));
-            tni_text_add(out, ":", 1);
-        }
-        const char *number = j->scan.text + v->at;
-        if (v == vocab || v == merges) tni_text_add(out, v == vocab ? "\1" : "\2", 1);
-        else if (v->kind == TNI_JSON_STRING) tni_text_json(out, j->scan.text + v->string);
-        else if (v->kind == TNI_JSON_NUMBER) tni_text_add(out, number, strspn(number, "-+.0123456789eE"));
-        else if (v->kind < TNI_JSON_NUMBER)
-            tni_text_string(out, v->kind == TNI_JSON_NULL ? "null" : v->kind == TNI_JSON_TRUE ? "true" : "false");
-        else {
-            tni_text_add(out, v->kind == TNI_JSON_ARRAY ? "[" : "{", 1);
-            if (v->child != 0) { v = tni_json_child(j, v); continue; }
-            tni_text_add(out, v->kind == TNI_JSON_ARRAY ? "]" : "}", 1);
-        }
-        while (v != root && v->next == 0) {
-            const tni_value *up = tni_json_at(j, v->up);
-            tni_text_add(out, up->kind == TNI_JSON_ARRAY ? "]" : "}", 1);
-            v = up;
-        }
-        if (v == root) return;
-        tni_text_add(out, ",", 1);
-        v = tni_json_next(j, v);
-    }
 }
 
 static bool tni_tokens_keep(tni_json *j, const tni_value *root, tn_tokenizer *t)
@@ -44701,17 +44920,17 @@ static bool tni_tokens_keep(tni_json *j, const tni_value *root, tn_tokenizer *t)
 }
 
 /* The first of the names that a token has, or -1. */
-static int64_t tni_tokens_first(const tn_tokenizer *t, const char *const name[4])
+static int64_t tni_tokens_first(const tn_tokenizer *t, const char *const name[5])
 {
     int64_t id = -1;
-    for (int k = 0; k < 4 && id < 0; k++) id = tn_tokenizer_id(t, name[k]);
+    for (int k = 0; k < 5 && id < 0; k++) id = tn_tokenizer_id(t, name[k]);
     return id;
 }
 
 static bool tni_tokens_bpe(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
-    static const char *const bos[4] = {"[BOS]", "<s>", "<|begin_of_text|>", "<|endoftext|>"};
-    static const char *const eos[4] = {"[EOS]", "</s>", "<|end_of_text|>", "<|endoftext|>"};
+    static const char *const bos[5] = {"[BOS]", "<s>", "<|begin_of_text|>", "<|endoftext|>", "<bos>"};
+    static const char *const eos[5] = {"[EOS]", "</s>", "<|end_of_text|>", "<|endoftext|>", "<eos>"};
     t->bpe.is = true;
     if (!tni_tokens_bpe_kind(j, root, t) || !tni_tokens_all(j, root, t)) return false;
     t->bos = tni_tokens_first(t, bos);
@@ -52305,7 +52524,7 @@ void tn_circuit_alignment_destroy(tn_circuit_alignment *o)
        prime of point k:   the first prime of 2^59 + (r(seed,k,n) mod 2^59), n = 1, 2, ..        key = r(seed,k,0)
        token v at t:       r(key,1+t,v) mod prime          u of a rate: r(key,2^32,the bits of the double) mod prime */
 
-enum { TNI_SAME_TEXTS = 64, TNI_SAME_NUMBERS = 1 << 16 };
+enum { TNI_SAME_TEXTS = 64, TNI_SAME_NUMBERS = 1 << 16, TNI_SAME_LOWEST = 1127, TNI_SAME_POWERS = 2099 };
 
 static uint64_t tni_hash_of(uint64_t x)
 {
@@ -52361,16 +52580,6 @@ static uint64_t tni_power_mod(uint64_t p, uint64_t a, uint64_t e)
 
 static uint64_t tni_inverse_mod(uint64_t p, uint64_t a) { return tni_power_mod(p, a, p - 2); }
 
-/* x = m 2^e as a number of the field; x is finite. */
-static uint64_t tni_number_mod(uint64_t p, double x)
-{
-    int            e;
-    const double   m = ldexp(frexp(fabs(x), &e), 53);
-    const uint64_t power = tni_power_mod(p, e < 53 ? (p + 1) / 2 : 2, (uint64_t)(e < 53 ? 53 - e : e - 53));
-    const uint64_t y = tni_times_mod(p, (uint64_t)m % p, power);
-    return x < 0 && y > 0 ? p - y : y;
-}
-
 /* Miller & Rabin with bases that are enough below 2^64 (Sorenson & Webster 2015); p is odd. */
 static bool tni_is_prime(uint64_t p)
 {
@@ -52405,9 +52614,28 @@ typedef struct tni_same {
     int64_t        T;
     const int32_t *text;                /* [T], or NULL: random vectors in place of tokens   */
     double        *numbers;             /* rows of a matrix as they are read, and in the field */
+    uint64_t      *power;               /* [TNI_SAME_POWERS] 2^(k - TNI_SAME_LOWEST)          */
     uint64_t      *row;
     int64_t        room;
 } tni_same;
+
+/* x = m 2^e as a number of the field; x is finite. */
+static uint64_t tni_number_mod(const tni_same *f, double x)
+{
+    int            e;
+    const double   m = ldexp(frexp(fabs(x), &e), 53);
+    const uint64_t y = m > 0 ? tni_times_mod(f->p, (uint64_t)m % f->p, f->power[e - 53 + TNI_SAME_LOWEST]) : 0;
+    return x < 0 && y > 0 ? f->p - y : y;
+}
+
+/* The prime and the random numbers of a point, and the powers of two that doubles have. */
+static void tni_same_point(tni_same *f, uint64_t seed, uint64_t point)
+{
+    f->p = tni_prime_of(seed, point);
+    f->key = tni_hash_at(seed, point, 0);
+    f->power[0] = tni_power_mod(f->p, (f->p + 1) / 2, TNI_SAME_LOWEST);
+    for (int k = 1; k < TNI_SAME_POWERS; k++) f->power[k] = 2 * f->power[k - 1] % f->p;
+}
 
 static uint64_t *tni_take_mod(tni_same *f, int64_t n, int64_t m)
 {
@@ -52423,7 +52651,7 @@ static tn_status tni_same_rows(tni_same *f, tn_tensor *w, int64_t first, int64_t
     for (int64_t i = 0; i < n && s == TN_OK; i++) {
         if (!(fabs(f->numbers[i]) < HUGE_VAL))
             return tni_fail(f->ctx, TN_ERR_NONFINITE, "transformer_same: a weight is %g, expected finite numbers", f->numbers[i]);
-        f->row[i] = tni_number_mod(f->p, f->numbers[i]);
+        f->row[i] = tni_number_mod(f, f->numbers[i]);
     }
     return s;
 }
@@ -52454,7 +52682,7 @@ static tn_status tni_same_affine(tni_same *f, tn_tensor *w, tn_tensor *b, int64_
 /* x [T,n] += by y */
 static void tni_same_add(const tni_same *f, int64_t n, double by, const uint64_t *y, uint64_t *x)
 {
-    const uint64_t factor = tni_number_mod(f->p, by);
+    const uint64_t factor = tni_number_mod(f, by);
     for (int64_t i = 0; i < f->T * n; i++) x[i] = (x[i] + (factor == 1 ? y[i] : tni_times_mod(f->p, factor, y[i]))) % f->p;
 }
 
@@ -52473,13 +52701,17 @@ static tn_status tni_same_embed(tni_same *f, const tn_transformer *m, uint64_t *
 {
     const int64_t n = m->desc.dim, V = m->desc.vocab, step = tni_max(1, f->room / n);
     tn_status     s = TN_OK;
-    for (int64_t first = 0; first < V && s == TN_OK; first += step) {
+    for (int64_t t = 0; t < f->T && f->text && s == TN_OK; t++) {
+        s = tni_same_rows(f, m->embed.w, f->text[t], 1);
+        memcpy(x + t * n, f->row, (size_t)n * sizeof *x);
+    }
+    for (int64_t first = 0; first < V && !f->text && s == TN_OK; first += step) {
         const int64_t count = tni_min(step, V - first);
         s = tni_same_rows(f, m->embed.w, first, count);
         for (int64_t v = first; v < first + count && s == TN_OK; v++)
             for (int64_t t = 0; t < f->T; t++) {
-                const uint64_t z = f->text ? f->text[t] == v : tni_hash_at(f->key, 1 + (uint64_t)t, (uint64_t)v) % f->p;
-                for (int64_t i = 0; i < n && z > 0; i++)
+                const uint64_t z = tni_hash_at(f->key, 1 + (uint64_t)t, (uint64_t)v) % f->p;
+                for (int64_t i = 0; i < n; i++)
                     x[t * n + i] = (x[t * n + i] + tni_times_mod(f->p, z, f->row[(v - first) * n + i])) % f->p;
             }
     }
@@ -52526,7 +52758,7 @@ static void tni_same_attend(const tni_same *f, const tn_attention_desc *a, const
     const uint64_t p = f->p;
     const int64_t  H = a->heads, d = a->d_qk, sets = tni_attention_kinds[a->kind].sets, heads = 2 * sets * H, T = f->T;
     const int64_t  window = a->window > 0 ? tni_min(a->window, T) : T;
-    uint64_t       scale = a->scale == 0 ? tni_inverse_mod(p, (uint64_t)d % p) : tni_number_mod(p, a->scale);
+    uint64_t       scale = a->scale == 0 ? tni_inverse_mod(p, (uint64_t)d % p) : tni_number_mod(f, a->scale);
     scale = tni_times_mod(p, scale, scale);
     for (int64_t t = 0; t < T; t++) {
         const int64_t first = tni_max(0, t - window + 1), end = a->bidirectional ? tni_min(T, t + window) : t + 1;
@@ -52580,11 +52812,7 @@ static tn_status tni_same_mlp(tni_same *f, const tn_mlp *layer, const uint64_t *
     if (s != TN_OK) return s;
     if (layer->p) return tni_same_affine(f, layer->p, layer->pb, d->out, h, product, y);
     memcpy(y, product, (size_t)(f->T * h) * sizeof *y);
-    if (!layer->pb) return TN_OK;
-    tn_tensor *bias = tn_reshape_2d(layer->pb, 1, h);
-    s = bias ? tni_same_rows(f, bias, 0, 1) : tni_analysis_status(f->ctx);
-    for (int64_t i = 0; i < f->T * h && s == TN_OK; i++) y[i] = (y[i] + f->row[i % h]) % f->p;
-    return s;
+    return TN_OK;
 }
 
 /* logits [T,vocab] */
@@ -52617,7 +52845,14 @@ static tn_status tni_same_run(tni_same *f, const tn_transformer *m, uint64_t *lo
 
 /* ---- two models ------------------------------------------------------------ >>circuits-same-compare */
 
-/* Whether every logit of the model is a polynomial of its tokens' vectors; else an error names the part that is none. */
+/* The most keys that a query of so many tokens sees. */
+static int64_t tni_same_most(const tn_attention_desc *a, int64_t tokens)
+{
+    const int64_t window = a->window > 0 ? tni_min(a->window, tokens) : tokens;
+    return a->bidirectional ? tni_min(tokens, 2 * window - 1) : window;
+}
+
+/* Whether every logit of the model is a polynomial of its tokens' vectors; else an error names the part that is not. */
 static bool tni_same_fits(tn_ctx *ctx, const tn_transformer *m, int64_t tokens, const char *which)
 {
     const tn_transformer_desc *d = &m->desc;
@@ -52626,16 +52861,21 @@ static bool tni_same_fits(tn_ctx *ctx, const tn_transformer *m, int64_t tokens, 
     for (int64_t l = 0; l < d->layers && !part; l++) {
         const tn_attention_desc *a = &m->blocks[l].attn.desc;
         const tn_attend_kind     kind = tni_attention_kinds[a->kind].attend;
+        const int64_t            length = a->row_length > 0 ? a->row_length : 512;
         if (kind != TN_ATTEND_SQUARED && kind != TN_ATTEND_BILINEAR) part = tn_attention_kind_name(a->kind);
         else if (a->qk_norm) part = "QK-norm";
         else if (a->head_norm) part = "head_norm";
         else if (a->row_scale == TN_ROW_SCALE_SUM) part = "rows divided by their sum";
         else if (m->blocks[l].mlp.desc.kind != TN_MLP_BILINEAR) part = tn_mlp_kind_name(m->blocks[l].mlp.desc.kind);
         else if ((a->row_scale == TN_ROW_SCALE_DEFAULT || a->row_scale == TN_ROW_SCALE_LENGTH)
-                 && tokens > (a->row_length > 0 ? a->row_length : 512)) part = "a row scale by length that begins before";
+                 && tni_same_most(a, tokens) > length)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer_same: block %lld of %s scales rows of more than %lld tokens by their "
+                            "length, expected tokens <= that", (long long)l, which, (long long)length), false;
         if (part) at = l;
     }
-    if (!part && d->positions == TN_POSITIONS_LEARNED && tokens > d->context) part = "fewer positions";
+    if (!part && d->positions == TN_POSITIONS_LEARNED && tokens > d->context)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_same: %s has %lld learned positions, expected at least tokens, %lld", which,
+                        (long long)d->context, (long long)tokens), false;
     if (!part) return true;
     if (at < 0) tni_fail(ctx, TN_ERR_ARG, "transformer_same: %s has %s, expected a polynomial of %lld tokens", which, part,
                          (long long)tokens);
@@ -52649,16 +52889,17 @@ static bool tni_same_fits(tn_ctx *ctx, const tn_transformer *m, int64_t tokens, 
 static void tni_same_degree(const tn_transformer *m, int64_t tokens, double *degree, double *bits)
 {
     const double each = m->embed.w->dtype == TN_F64 ? 2150 : 330;           /* of a weight, and of a sum over its index */
+    const double fixed = (3 * 2150 + 1.5 * (double)tokens) / each;          /* scales of scores and branches; lcm(1 .. T) */
     double       d = 1, w = 1, turns = 0;
     for (int64_t l = 0; l < m->desc.layers; l++) {
         const tn_attention_desc *a = &m->blocks[l].attn.desc;
         const double rotations = a->no_rope ? 0 : 8 * (double)(tokens - 1) * (double)(a->d_qk / 2);
         const double order = (double)m->blocks[l].mlp.desc.order;
         d = 5 * d + rotations;
-        w = 5 * (w + 1) + 8;
+        w = 5 * (w + 1) + 11 + fixed;
         turns = 5 * turns + rotations;
         d *= order;
-        w = order * w + order + 3;
+        w = order * w + order + 3 + fixed;
         turns *= order;
     }
     *degree += d;
@@ -52701,12 +52942,12 @@ static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn
     f->room = tni_max(widest, TNI_SAME_NUMBERS);
     f->numbers = tni_take_f64(f->w, f->room, 1);
     f->row = tni_take_mod(f, f->room, 1);
+    f->power = tni_take_mod(f, TNI_SAME_POWERS, 1);
     uint64_t *x = tni_take_mod(f, f->T, V), *y = tni_take_mod(f, f->T, V);
     tn_status s = f->w->failed ? TN_ERR_MEMORY : TN_OK;
     out->equal = true;
     for (int64_t k = 0; k < out->points && s == TN_OK && out->equal; k++) {
-        f->p = tni_prime_of(seed, (uint64_t)k);
-        f->key = tni_hash_at(seed, (uint64_t)k, 0);
+        tni_same_point(f, seed, (uint64_t)k);
         if ((s = tni_same_run(f, a, x)) != TN_OK || (s = tni_same_run(f, b, y)) != TN_OK) return s;
         out->equal = memcmp(x, y, (size_t)(f->T * V) * sizeof *x) == 0;
         for (int64_t i = 0; i < f->T * V && k == 0; i++)
@@ -52723,6 +52964,8 @@ tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, 
     if (!a || !a->blocks || !tni_alive(a->embed.w)) return TN_ERR_ARG;
     tn_ctx *ctx = a->embed.w->ctx;
     if (!out || !b || !b->blocks) return tni_fail(ctx, TN_ERR_ARG, "transformer_same: %s is NULL", out ? "b" : "out");
+    if (!tni_alive(b->embed.w) || b->embed.w->ctx != ctx)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_same: b is of another context, expected that of a");
     tni_same f = TNI_ZERO;
     f.ctx = ctx;
     f.T = desc && desc->tokens != 0 ? desc->tokens : 4;
@@ -52740,9 +52983,9 @@ tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, 
     out->chance = one < 1 ? pow(one, (double)out->points) : 1;
     tni_scratch w = tni_scratch_begin(ctx, "transformer_same");
     f.w = &w;
-    tn_mark   mark = tn_arena_mark(ctx);
+    tni_scope scope = tni_scope_begin(ctx);
     tn_status s = tni_same_compare(&f, a, b, desc ? desc->seed : 0, out);
-    tn_arena_release(ctx, mark);
+    tni_scope_end(ctx, scope);
     if (s != TN_OK) tn_transformer_same_destroy(out);
     return tni_scratch_end(&w, s);
 }

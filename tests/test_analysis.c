@@ -1023,18 +1023,63 @@ TEST(sparse_terms_are_found)
     CLOSE_CTX(ctx);
 }
 
+/* An operator whose first fit is exact, of as many terms as it has, becomes sparse as well: groups of three terms share v, so that
+   any mix of their w is the same function. What was planted is sparse, what is given is such a mix. */
+TEST(exact_fits_become_sparse)
+{
+    enum { N = 16, H = 12, OUT = 3, FILLED = 3, GROUP = 3 };
+    tn_ctx          *ctx = ctx_in(NULL, TN_F64, 0);
+    uint64_t         seed = 17;
+    double           f[2][H * N] = {{0}}, mixed[H * N] = {0}, p[OUT * H], planted_p[OUT * H] = {0}, error, least, zeros;
+    int64_t          shape[2] = {H, N}, outs[2] = {OUT, H};
+    tn_cp_refit_desc d = ZERO;
+    for (int i = 0; i < 2 * H; i++)
+        for (int left = FILLED; left > 0; ) {
+            double *x = &f[i / H][i % H * N + test_random_int(&seed, 0, N - 1)];
+            if (*x != 0) continue;
+            *x = (test_random_real(&seed) < 0 ? -1 : 1) * (1 + 0.5 * test_random_real(&seed));
+            left--;
+        }
+    for (int i = 0; i < H; i++) memcpy(f[1] + i * N, f[1] + i / GROUP * GROUP * N, N * sizeof *f[1]);
+    for (int i = 0; i < OUT * H; i++) p[i] = test_random_real(&seed);
+    for (int i = 0; i < H; i++)
+        for (int k = i / GROUP * GROUP; k < i / GROUP * GROUP + GROUP; k++) {
+            const double m = test_random_real(&seed) + (i == k);
+            for (int j = 0; j < N; j++) mixed[i * N + j] += m * f[0][k * N + j];
+            for (int o = 0; o < OUT; o++) planted_p[o * H + k] += p[o * H + i] * m;
+        }
+    tn_tensor *in[2], *other[2];
+    in[0] = tn_tensor_from(ctx, 2, shape, TN_F64, f[0]);
+    in[1] = other[1] = tn_tensor_from(ctx, 2, shape, TN_F64, f[1]);
+    other[0] = tn_tensor_from(ctx, 2, shape, TN_F64, mixed);
+    tn_cp *planted = tn_cp_create(ctx, 2, tn_tensor_from(ctx, 2, outs, TN_F64, planted_p), in, TN_CP_INPUT_PLAIN);
+    tn_cp *given = tn_cp_create(ctx, 2, tn_tensor_from(ctx, 2, outs, TN_F64, p), other, TN_CP_INPUT_PLAIN);
+    d.terms = H;
+    d.sweeps = 500;
+    d.tol = 1e-9;
+    d.starts = 1;
+    d.sparsity = 0.004;
+    for (int k = 0; k < 2; k++) {
+        const double mean = terms_found(planted, k ? given : planted, &d, &least, &error, &zeros);
+        CHECK(mean > (k ? 0.65 : 0.9) && zeros > 0.75 && error > 0 && error < 0.03);
+    }
+    CLOSE_CTX(ctx);
+}
+
 #ifdef TN_NO_TRAINING
 TEST_MAIN(topk_is_a_stable_sort, topk_refuses, eye, tables, views_of_layers, patterns_and_heads_make_the_layer,
           heads_make_the_pattern, products_refuse, unfoldings_of_mode_products, signal_against_its_nulls,
           certificates_hold, feature_interactions_and_modification,
           bases_and_correlations_of_features, modifiers_make_the_layer, mixed_differences,
           canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
-          alignment_finds_the_units, refits_are_least_squares, sparse_terms_are_found)
+          alignment_finds_the_units, refits_are_least_squares, sparse_terms_are_found,
+          exact_fits_become_sparse)
 #else
 TEST_MAIN(topk_is_a_stable_sort, topk_has_a_gradient, topk_refuses, eye, tables, views_of_layers,
           patterns_and_heads_make_the_layer, heads_make_the_pattern, products_refuse, unfoldings_of_mode_products,
           signal_against_its_nulls, certificates_hold, feature_interactions_and_modification,
           bases_and_correlations_of_features, modifiers_make_the_layer,
           mixed_differences, canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
-          alignment_finds_the_units, refits_are_least_squares, sparse_terms_are_found)
+          alignment_finds_the_units, refits_are_least_squares, sparse_terms_are_found,
+          exact_fits_become_sparse)
 #endif

@@ -186,6 +186,135 @@ TEST(nfc)
     tn_ctx_destroy(ctx);
 }
 
+/* BPE with marks: the ids and what they print are the engine's, spans cover the text, a text's beginning prints a beginning, and the
+   file comes back. llama1 is llama2 with added tokens that are looked for among the marks. */
+TEST(marks)
+{
+    static const char *const marked[] = {"llama2", "llama1", "gemma", "metaspace"};
+    static int32_t want[8192], id[8192];
+    static tn_span span[8192];
+    static char    back[32768], part[32768];
+    tn_ctx        *ctx = ctx_of(TN_REAL);
+    uint64_t       state = 3;
+    int            lines = 0;
+    for (int kind = 0; kind < 4; kind++) {
+        char   name[64], *file, *out, *at;
+        size_t n, m;
+        snprintf(name, sizeof name, "bpe/%s.json", marked[kind == 1 ? 0 : kind]);
+        REQUIRE((file = slurp(name, &n)) != NULL);
+        for (at = file; kind == 1 && (at = strstr(at, "\"normalized\": false")) != NULL;) memcpy(at + 14, "true ", 5);
+        tn_tokenizer *t = tn_tokenizer_read(ctx, tn_source_memory(file, n));
+        CHECK_CTX(ctx);
+        REQUIRE(t && (out = written(t, &m)) != NULL);
+        if (kind != 1) CHECK(n == m && memcmp(file, out, n) == 0);
+        CHECK_INT(tn_tokenizer_bos(t), 1);
+        CHECK_INT(tn_tokenizer_eos(t), 2);
+        CHECK_INT(tn_tokenizer_unk(t), kind == 3 ? 0 : -1);
+        free(file);
+        free(out);
+        snprintf(name, sizeof name, "bpe/%s.jsonl", marked[kind]);
+        REQUIRE((file = slurp(name, &n)) != NULL);
+        for (char *s = file; *s; s++, lines++) {
+            size_t  bytes, prints, end = 0, i;
+            int64_t count = 0, some;
+            char   *text = strstr(s, "\"text\":\"") + 8, *print = text;
+            s = strstr(unquote(text, &bytes), "\"ids\":[") + 7;
+            while (*s != ']') {
+                want[count++] = (int32_t)strtol(s, &s, 10);
+                s += *s == ',';
+            }
+            prints = bytes;
+            if (s[1] == ',') s = unquote(print = s + 10, &prints) - 1;
+            s += 2;                                          /* ]} or "} */
+            int64_t got = tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, id, 8192, span);
+            if (!CHECK_INT(got, count) || !CHECK(memcmp(id, want, (size_t)got * sizeof *id) == 0))
+                printf("     %s: %.*s\n", marked[kind], (int)bytes, text);
+            CHECK(got <= (int64_t)(bytes + bytes / 2 + 2));
+            for (int64_t k = 0; k < got; k++) {
+                CHECK(span[k].begin == end && span[k].end >= end);
+                end = span[k].end;
+            }
+            CHECK_INT(end, bytes);
+            CHECK_INT(tn_tokenizer_decode(t, id, got, back, sizeof back), prints);
+            if (!CHECK(memcmp(back, print, prints) == 0)) printf("     %s: %.*s\n", marked[kind], (int)bytes, text);
+            some = test_random_int(&state, 0, (int)got);
+            i = (size_t)tn_tokenizer_decode(t, id, some, part, sizeof part);
+            CHECK(i <= prints && memcmp(part, back, i) == 0);
+        }
+        free(file);
+    }
+    CHECK_INT(lines, 162 + 3 * 219);
+    CLOSE_CTX(ctx);
+}
+
+/* What HF's strings cannot have: any bytes come back; and texts of one word of any length take n log n steps. */
+TEST(marks_of_any_bytes)
+{
+    enum { LONG = 1 << 20 };
+    tn_ctx       *ctx = ctx_of(TN_REAL);
+    tn_tokenizer *t[3] = {load(ctx, "llama2"), load(ctx, "gemma"), load(ctx, "metaspace")};
+    char         *text = (char *)malloc(LONG + 1), *back = (char *)malloc(LONG + 1);
+    int32_t      *id = (int32_t *)malloc((LONG + 1) * sizeof *id);
+    uint64_t      state = 12;
+    const clock_t begin = clock();
+    REQUIRE(t[0] && t[1] && t[2] && text && back && id);
+    for (int round = 0; round < 400; round++) {
+        const size_t bytes = (size_t)test_random_int(&state, 0, 300);
+        for (size_t i = 0; i < bytes; i++) text[i] = (char)test_random_int(&state, round % 3 ? 128 : 0, round % 3 == 1 ? 255 : 200);
+        const int64_t n = tn_tokenizer_encode(t[round % 2], text, bytes, TN_BOS_NONE, id, LONG + 1, NULL);
+        CHECK_INT(tn_tokenizer_decode(t[round % 2], id, n, back, LONG + 1), bytes);
+        CHECK(memcmp(text, back, bytes) == 0);
+    }
+    CHECK_INT(tn_tokenizer_encode(t[2], "\xFF\xC3\xE2\x96", 4, TN_BOS_NONE, id, 9, NULL), 2);      /* a mark and one unknown */
+    CHECK_INT(id[1], 0);
+    for (int kind = 0; kind < 3; kind++) {
+        for (size_t i = 0; i < LONG; i++) text[i] = kind == 0 ? 'a' : kind == 1 ? ' ' : (char)('a' + test_random_int(&state, 0, 25));
+        const int64_t n = tn_tokenizer_encode(t[0], text, LONG, TN_BOS_NONE, id, LONG + 1, NULL);
+        CHECK(n > 0 && n <= LONG);
+        CHECK_INT(tn_tokenizer_decode(t[0], id, n, back, LONG + 1), LONG);
+        CHECK(memcmp(text, back, LONG) == 0);
+    }
+    WORST("three texts of 1 MB, processor seconds", (double)(clock() - begin) / CLOCKS_PER_SEC, test_small() ? 120 : 20);
+    free(text);
+    free(back);
+    free(id);
+    CLOSE_CTX(ctx);
+}
+
+TEST(marks_that_are_refused)
+{
+    static const struct { const char *kind, *from, *to, *why; } bad[] = {
+        {"llama2", "\"Fuse\"", "\"Fuze\"", "decoder is {\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\""},
+        {"llama2", "\"prepend\": \"\xE2\x96\x81\"", "\"prepend\": \"_\"", "normalizer is {\"type\":\"Sequence\""},
+        {"llama2", "\"pre_tokenizer\": null", "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\xE2\x96\x81\", "
+         "\"prepend_scheme\": \"always\", \"split\": false}", "normalizer and pre_tokenizer replace spaces twice, expected once"},
+        {"gemma", "{\n    \"type\": \"Replace\",\n    \"pattern\": {\n      \"String\": \" \"\n    },\n    \"content\": \"\xE2\x96\x81\"\n  },",
+         "null,", "normalizer and pre_tokenizer replace spaces nowhere, expected once"},
+        {"llama2", "\"<0x41>\"", "\"<0x4x>\"", "vocab has no token for 1 of the 256 bytes, expected all or none"},
+        {"llama2", "\"\xE2\x96\x81\": 309", "\"\xE2\x96\x82\": 309", "vocab has no token U+2581, which spaces become"},
+        {"metaspace", "\"unk_token\": \"<unk>\"", "\"unk_token\": null", "vocab has no tokens <0x00> ... <0xFF> and no unk_token"},
+        {"metaspace", "\"normalized\": false", "\"normalized\": true", "added token \"<unk>\": normalized is true, expected false"},
+        {"gemma", "\"<table>\",\n      \"single_word\": false,\n      \"lstrip\": false,\n      \"rstrip\": false,\n      \"normalized\": false",
+         "\"<table>\", \"normalized\": true", "added token \"<table>\": normalized is true, expected false or a token of vocab"},
+    };
+    tn_ctx      *ctx = ctx_of(TN_REAL);
+    const size_t live = tn_ctx_memory(ctx).live;
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        char   name[64], *file, *changed, *at;
+        size_t n;
+        snprintf(name, sizeof name, "bpe/%s.json", bad[k].kind);
+        REQUIRE((file = slurp(name, &n)) != NULL && (changed = (char *)malloc(n + 200)) != NULL);
+        REQUIRE((at = strstr(file, bad[k].from)) != NULL);
+        snprintf(changed, n + 200, "%.*s%s%s", (int)(at - file), file, bad[k].to, at + strlen(bad[k].from));
+        if (!CHECK(!tn_tokenizer_read(ctx, tn_source_memory(changed, strlen(changed))))) printf("     accepted: %s\n", bad[k].why);
+        CHECK_ERROR(ctx, TN_ERR_FORMAT, bad[k].why);
+        CHECK_INT(tn_ctx_memory(ctx).live, live);
+        free(file);
+        free(changed);
+    }
+    CLOSE_CTX(ctx);
+}
+
 TEST(names_and_kinds)
 {
     tn_ctx       *ctx = ctx_of(TN_REAL);
@@ -292,7 +421,8 @@ TEST(files_that_are_refused)
          "ByteLevel: add_prefix_space is true, expected false after another step"},
         {"{`type`:`Sequence`,`pretokenizers`:[]}", "", "`ab`:256", "[]",
          "pre_tokenizer: type is missing, expected ByteLevel"},
-        {BYTE_LEVEL, "`byte_fallback`:true,", "`ab`:256", "[]", "byte_fallback is true, expected false"},
+        {BYTE_LEVEL, "`byte_fallback`:true,", "`ab`:256", "[]",
+         "pre_tokenizer is {\"type\":\"ByteLevel\",\"add_prefix_space\":false}, expected that of Llama 2, Mistral or Gemma"},
         {BYTE_LEVEL, "`dropout`:true,", "`ab`:256", "[]", "dropout is true, expected null or 0"},
         {BYTE_LEVEL, "", "`ab`:256", "[[`a`,``]]", "merge 0 is a list with an empty name, expected two names"},
         {BYTE_LEVEL, "`dropout`:0.1,", "`ab`:256", "[]", "dropout is 0.1, expected null or 0"},
@@ -478,32 +608,37 @@ TEST(more_tokens_than_bytes)
 /* Out of memory at each allocation of reading, of a long word, of writing. */
 TEST(memory_that_ends)
 {
-    char    *file = small_file(BYTE_LEVEL, "", "`aa`:256", "[`a a`]"), text[200];
-    uint64_t failed = 0;
-    bool     done = false;
-    REQUIRE(file);
+    size_t   n;
+    char    *files[2] = {small_file(BYTE_LEVEL, "", "`aa`:256", "[`a a`]"), slurp("bpe/llama2.json", &n)}, text[200];
+    REQUIRE(files[0] && files[1]);
     memset(text, 'a', sizeof text);
-    for (uint64_t k = 1; !done && k < 4000; k++) {
-        test_heap heap = {0, 0, 0, 0, false};
-        tn_desc   d = ZERO;
-        tn_ctx   *ctx;
-        size_t    used;
-        d.allocator = test_heap_allocator(&heap);
-        REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
-        heap.fail_at = heap.count + k;
-        tn_tokenizer *t = read_small(ctx, file);
-        done = t && tn_tokenizer_encode(t, text, sizeof text, TN_BOS_NONE, NULL, 0, NULL) == 100
-            && tn_tokenizer_write(t, tn_sink_memory(NULL, 0, &used)) == TN_OK;
-        if (!done) {
-            CHECK_ERROR(ctx, TN_ERR_MEMORY, "no memory for");
-            failed++;
+    for (int kind = 0; kind < 2; kind++) {
+        uint64_t failed = 0;
+        bool     done = false;
+        for (uint64_t k = 1; !done && k < 4000; k++) {
+            test_heap heap = {0, 0, 0, 0, false};
+            tn_desc   d = ZERO;
+            tn_ctx   *ctx;
+            size_t    used;
+            d.allocator = test_heap_allocator(&heap);
+            REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
+            heap.fail_at = heap.count + k;
+            tn_tokenizer *t = read_small(ctx, files[kind]);
+            const int64_t ids = t ? tn_tokenizer_encode(t, text, sizeof text, TN_BOS_NONE, NULL, 0, NULL) : -1;
+            done = (kind ? ids > 0 : ids == 100)
+                && tn_tokenizer_write(t, tn_sink_memory(NULL, 0, &used)) == TN_OK;
+            if (!done) {
+                CHECK_ERROR(ctx, TN_ERR_MEMORY, "no memory for");
+                failed++;
+            }
+            tn_ctx_destroy(ctx);
+            CHECK_INT(heap.live, 0);
         }
-        tn_ctx_destroy(ctx);
-        CHECK_INT(heap.live, 0);
+        CHECK(done && failed > 20);
+        free(files[kind]);
     }
-    CHECK(done && failed > 20);
-    free(file);
 }
 
-TEST_MAIN(golden_ids, nfc, names_and_kinds, files_come_back, digits_alone_or_together, files_that_are_refused, merging_by_definition,
-          long_words_and_any_bytes, more_tokens_than_bytes, memory_that_ends)
+TEST_MAIN(golden_ids, nfc, marks, marks_of_any_bytes, marks_that_are_refused, names_and_kinds, files_come_back,
+          digits_alone_or_together, files_that_are_refused, merging_by_definition, long_words_and_any_bytes,
+          more_tokens_than_bytes, memory_that_ends)

@@ -741,6 +741,38 @@ static void paths(life *l)
     tn_params_destroy(ps);
 }
 
+/* A frozen model without softmax as a ratio, its terms, and the model beside itself. */
+static void ratios(life *l)
+{
+    const tn_circuit_target    target = {TN_CIRCUIT_AIM_LOGIT, 1, 3, 0};
+    tn_params                 *ps = tn_params_create(l->ctx);
+    tn_transformer_desc        d = small_model();
+    tn_transformer             m;
+    tn_circuit_frozen          f;
+    tn_circuit_ratio           r;
+    tn_circuit_terms           terms;
+    tn_transformer_same_desc   how = ZERO;
+    tn_transformer_same_result same;
+    if (!CHECK(ps != NULL)) return;
+    d.layers = 1;
+    d.attention = TN_ATTENTION_SQUARED;
+    d.no_norm = true;
+    if (!CHECK_STATUS(tn_transformer_init(ps, NULL, &d, &m), TN_OK)) { tn_params_destroy(ps); return; }
+    tn_status s = tn_circuit_freeze(l->ctx, &m, ids_of(l, 1, 2, 7), &f);
+    whole(l, s, f.block, f.source, f.logits, f.u);
+    s = tn_circuit_ratio_of(&f, NULL, &r);
+    if (whole(l, s, r.count, r.x, r.frozen, r.x)) CHECK(tn_circuit_ratio_logits(&r, NULL, false, NULL) != NULL);
+    s = tn_circuit_ratio_terms(&r, &target, 0, NULL, &terms);
+    whole(l, s, terms.list.power, terms.list.value, terms.ratio, terms.ratio);
+    tn_circuit_terms_destroy(&terms);
+    tn_circuit_ratio_destroy(&r);
+    tn_circuit_frozen_destroy(&f);
+    how.points = 1;
+    CHECK_STATUS(tn_transformer_same(&m, &m, &how, &same), TN_OK);
+    tn_transformer_same_destroy(&same);
+    tn_params_destroy(ps);
+}
+
 /* Bounds for the texts with a known end. */
 static void bounds(life *l)
 {
@@ -802,6 +834,28 @@ static void spectra(life *l)
 }
 
 /* What is asked about weights: against null models, truncated, in features, aligned. */
+/* A fit owns nothing; the operator of an MLP with its polynomial does. */
+static void polynomial_of_an_mlp(life *l)
+{
+    static const double x[4] = {-1, 0, 1, 2}, y[4] = {1, 0, 1, 4};
+    tn_params          *ps = tn_params_create(l->ctx);
+    tn_mlp_desc         d = ZERO;
+    tn_mlp              mlp;
+    tn_polynomial_fit   fit;
+    tn_polynomial       p;
+    d.in = d.hidden = 3;
+    d.kind = TN_MLP_RELU;
+    if (CHECK(ps != NULL) && CHECK_STATUS(tn_mlp_init(ps, NULL, &d, &mlp), TN_OK)
+        && CHECK_STATUS(tn_polynomial_fit_init(l->ctx, 2, -1, 2, &fit), TN_OK)
+        && CHECK_STATUS(tn_polynomial_fit_add(&fit, 4, x, y, NULL), TN_OK)
+        && CHECK_STATUS(tn_polynomial_fit_read(&fit, 2, &p), TN_OK)) {
+        tn_cp *cp = tn_cp_from_mlp_polynomial(l->ctx, &mlp, &p, 1);
+        CHECK(cp != NULL);
+        tn_cp_destroy(cp);
+    }
+    tn_params_destroy(ps);
+}
+
 static void analyses(life *l)
 {
     tn_tensor     *f[2], *cosines;
@@ -829,6 +883,10 @@ static void analyses(life *l)
     CHECK(q && canonical && fewer && tn_feature_modification(l->ctx, f[0], f[1], numbers(l, 4, 2, -1)));
     tn_tensor *x = numbers(l, 20, 9, -1), *u = tn_feature_basis(l->ctx, f[0], x, 2, false);
     tn_tensor *v = tn_feature_basis(l->ctx, f[0], x, 2, true), *with = tn_feature_correlations(l->ctx, x, x);
+    tn_radius r;
+    s = tn_cp_radius(1, (const tn_cp *const *)&cp, x, &r);
+    if (whole(l, s, r.radius, r.answer, r.rival, r.nearest)) tn_radius_destroy(&r);
+    polynomial_of_an_mlp(l);
     tn_cp_destroy(fewer);
     two.sparsity = 0.01;
     two.starts = 2;
@@ -1267,7 +1325,7 @@ static const part parts[] = {
     {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"networks", networks, false}, {"paths", paths, false},
     {"bounds", bounds, false}, {"eigenpairs", eigenpairs, false},
-    {"spectra", spectra, false}, {"analyses", analyses, false}, {"circuits", circuits, false}, {"steering", steering, false},
+    {"spectra", spectra, false}, {"analyses", analyses, false}, {"circuits", circuits, false}, {"ratios", ratios, false}, {"steering", steering, false},
     {"few of many", few_of_many, false}, {"AdamW", adamw, false},
     {"SGD with momentum", momentum, false}, {"SGD", plain_sgd, false}, {"Muon", muon, false},
     {"Muon after its parameters", muon_outlives, false},

@@ -667,7 +667,7 @@ static void sum_of_orders(const tn_net *a, tn_net *b, int k, double *sum, int *c
 
 /* Nets whose nodes are equal in many ways, so that orders fall into few classes or into as many as there are, with legs that
    are short enough for groups of nodes to be merged and with legs that are not. */
-TEST(orders_are_counted_by_class)
+TEST(classes_of_orders_give_their_mean)
 {
     static const char *const form[] = {
         "aib,bjc,ckd,dle,ema->|ijklm", "ohi,hj,hk,hl,hm->o|ijklm", "aib,bjc,ckd,dle,ema->|ijk|lm", "iab,jab,kcd,lcd,mac->|ijklm",
@@ -1287,7 +1287,7 @@ TEST_MAIN(expressions_equal_loops,
           inner_products_of_two_layers_are_exact,
           equal_functions_have_the_cosine_one,
           equal_networks_share_a_plan,
-          orders_are_counted_by_class, ten_legs_of_attention_and_an_mlp, gaussian_moments_equal_quadrature,
+          classes_of_orders_give_their_mean, ten_legs_of_attention_and_an_mlp, gaussian_moments_equal_quadrature,
           norms_keep_their_precision_at_any_scale, norms_do_not_need_the_square,
           the_net_of_a_matrix_product_state_is_the_chain,
           cores_have_legs_by_their_rank,

@@ -1134,10 +1134,11 @@ TEST(paths_have_names)
 }
 
 /* Patterns replaced by 1/n: everything adds up to the logits of that network, whose error is stated. */
-/* A factor that does not read the stream is no source of what it multiplies: an MLP of two encoders with two constant ones
-   between them, in other places for each hidden unit, is attributed as without these. */
-TEST(constant_factors_take_nothing)
+/* A factor that does not read the stream is no source of what it multiplies: an MLP of one encoder with a constant one, or of two
+   with two constant ones between them, in other places for each hidden unit, is attributed as without these. */
+static void padded(int given)
 {
+    const int           all = 2 * given;
     tn_transformer_desc d = option(1);
     tn_transformer      m[2];
     tn_circuit_frozen   f[2];
@@ -1147,8 +1148,9 @@ TEST(constant_factors_take_nothing)
     tn_circuit_paths       q[2];
     world               w;
     REQUIRE(open_on(&w, TN_F64, 15, 1, NULL));
+    d.mlp_order = given;
     REQUIRE(make_as(&w, "a", d, &m[0]));
-    d.mlp_order = 4;
+    d.mlp_order = all;
     REQUIRE(make_as(&w, "b", d, &m[1]));
     for (int64_t i = 0; i < tn_params_count(w.params); i++) {            /* what both have becomes equal */
         char           name[64];
@@ -1159,20 +1161,19 @@ TEST(constant_factors_take_nothing)
     }
     for (int l = 0; l < 2; l++) {
         double *w2 = host(m[0].blocks[l].mlp.w), *b2 = host(m[0].blocks[l].mlp.b);
-        double *w4 = doubles(4 * HIDDEN * DIM), *b4 = doubles(4 * HIDDEN);
-        memset(w2, 0, DIM * sizeof *w2);                                /* unit 0 reads nothing at all */
-        memset(w2 + HIDDEN * DIM, 0, DIM * sizeof *w2);
-        CHECK_STATUS(tn_write(m[0].blocks[l].mlp.w, TN_F64, w2, 2 * HIDDEN * DIM), TN_OK);
+        double *w4 = doubles(all * HIDDEN * DIM), *b4 = doubles(all * HIDDEN);
+        for (int e = 0; e < given; e++) memset(w2 + e * HIDDEN * DIM, 0, DIM * sizeof *w2);   /* unit 0 reads nothing at all */
+        CHECK_STATUS(tn_write(m[0].blocks[l].mlp.w, TN_F64, w2, given * HIDDEN * DIM), TN_OK);
         for (int i = 0; i < HIDDEN; i++) {
-            const int at[4] = {i % 4, (i + 2) % 4, (i + 1) % 4, (i + 3) % 4};       /* of both, and of the constants 4 and 1/4 */
-            for (int e = 0; e < 2; e++) {
+            const int at[4] = {i % all, (i + given) % all, (i + 1) % all, (i + 3) % all};       /* of all, and of the constants */
+            for (int e = 0; e < given; e++) {
                 memcpy(w4 + (at[e] * HIDDEN + i) * DIM, w2 + (e * HIDDEN + i) * DIM, DIM * sizeof *w4);
                 b4[at[e] * HIDDEN + i] = b2[e * HIDDEN + i];
-                b4[at[2 + e] * HIDDEN + i] = e ? 0.25 : 4;
+                b4[at[given + e] * HIDDEN + i] = given == 1 ? 1 : e ? 0.25 : 4;
             }
         }
-        CHECK_STATUS(tn_write(m[1].blocks[l].mlp.w, TN_F64, w4, 4 * HIDDEN * DIM), TN_OK);
-        CHECK_STATUS(tn_write(m[1].blocks[l].mlp.b, TN_F64, b4, 4 * HIDDEN), TN_OK);
+        CHECK_STATUS(tn_write(m[1].blocks[l].mlp.w, TN_F64, w4, all * HIDDEN * DIM), TN_OK);
+        CHECK_STATUS(tn_write(m[1].blocks[l].mlp.b, TN_F64, b4, all * HIDDEN), TN_OK);
     }
     for (int i = 0; i < 2; i++) {
         REQUIRE(tn_circuit_freeze(w.ctx, &m[i], ids_of(&w), &f[i]) == TN_OK);
@@ -1189,6 +1190,12 @@ TEST(constant_factors_take_nothing)
         tn_circuit_frozen_destroy(&f[i]);
     }
     close_world(&w);
+}
+
+TEST(constant_factors_take_nothing)
+{
+    padded(1);
+    padded(2);
 }
 
 TEST(means_are_frozen_as_given)

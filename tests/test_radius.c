@@ -240,6 +240,45 @@ TEST(radii_of_stacks_are_bounds)
     close_world(&w);
 }
 
+/* Terms that nearly cancel: y0 = 1e-9 x^2 up to rounding, which moves y = (1, y0) of the second layer beyond 1 at x = 31,622. */
+TEST(bounds_of_terms_that_cancel)
+{
+    const double p[2] = {-1, 1}, f0[4] = {1, 0, 1, 0}, f1[4] = {1, 0, 1 + 1e-9, 0}, zero = 0;
+    const double q[4] = {1, 0, 0, 1}, g0[4] = {0, 1, 1, 0}, g1[4] = {0, 1, 0, 1};
+    world        w;
+    REQUIRE(open_world(&w, TN_F64, 2));
+    tn_tensor   *first[2] = {matrix(&w, 2, 2, f0), matrix(&w, 2, 2, f1)};
+    tn_tensor   *second[2] = {matrix(&w, 2, 2, g0), matrix(&w, 2, 2, g1)};
+    const tn_cp *stack[2] = {tn_cp_create(w.ctx, 2, matrix(&w, 1, 2, p), first, TN_CP_INPUT_CONSTANT),
+                             tn_cp_create(w.ctx, 2, matrix(&w, 2, 2, q), second, TN_CP_INPUT_CONSTANT)};
+    tn_radius    r;
+    CHECK_STATUS(tn_cp_radius(2, stack, matrix(&w, 1, 1, &zero), &r), TN_OK);
+    double *radius = host(r.radius);
+    CHECK(radius[1] > 0 && radius[1] < 31623);
+    tn_radius_destroy(&r);
+    for (int k = 0; k < 2; k++) tn_cp_destroy((tn_cp *)stack[k]);
+    close_world(&w);
+}
+
+/* Eigenvalues 1 and 1e-10: the lead is -2e-7 at a distance of 1e5, and the radius is at most that. */
+TEST(radius_of_nearly_singular_forms)
+{
+    /* y0 = x^2 + 1e-10 z^2 - 2e-5 z + (1 - 2e-7), compared with 0: its least value is -2e-7, at z = 1e5. */
+    const double p[4] = {1, 1e-10, -2e-5, 1 - 2e-7}, at[2] = {0, 0};
+    const double f0[12] = {1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1}, f1[12] = {1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1};
+    world        w;
+    REQUIRE(open_world(&w, TN_F64, 2));
+    tn_tensor *f[2] = {matrix(&w, 4, 3, f0), matrix(&w, 4, 3, f1)};
+    tn_cp     *cp = tn_cp_create(w.ctx, 2, matrix(&w, 1, 4, p), f, TN_CP_INPUT_CONSTANT);
+    tn_radius  r;
+    CHECK_STATUS(tn_cp_radius(1, (const tn_cp *const *)&cp, matrix(&w, 1, 2, at), &r), TN_OK);
+    double *radius = host(r.radius);
+    CHECK(radius[0] > 9e4 && radius[0] <= 1e5 * (1 + 1e-9));
+    tn_radius_destroy(&r);
+    tn_cp_destroy(cp);
+    close_world(&w);
+}
+
 TEST(radius_refuses)
 {
     world w;
@@ -306,5 +345,6 @@ TEST(radius_without_memory)
     }
 }
 
-TEST_MAIN(radii_of_quadratics, radii_of_layers, radius_of_one_output, radii_of_stacks_are_bounds, radius_refuses,
+TEST_MAIN(radii_of_quadratics, radii_of_layers, radius_of_one_output, radii_of_stacks_are_bounds, bounds_of_terms_that_cancel,
+          radius_of_nearly_singular_forms, radius_refuses,
           radius_without_memory)

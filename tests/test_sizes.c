@@ -127,6 +127,10 @@ static const char *fresh_name(void)
     return &layer
 
 static const tn_mlp *mlp(void) { LAYER(tn_mlp, tn_mlp_init, desc.in = 3; desc.hidden = 4; desc.out = 2); }
+static const tn_mlp *relu(void)
+{
+    LAYER(tn_mlp, tn_mlp_init, desc.in = 3; desc.hidden = 4; desc.kind = TN_MLP_RELU);
+}
 static const tn_attention *attention(void)
 {
     LAYER(tn_attention, tn_attention_init, desc.dim = 4; desc.heads = 2; desc.kind = TN_ATTENTION_SQUARED);
@@ -149,6 +153,11 @@ static const tn_transformer *squared_model(void)
 {
     LAYER(tn_transformer, tn_transformer_init, desc.vocab = 5; desc.layers = 2; desc.dim = 4; desc.heads = 2;
           desc.context = 7; desc.hidden = 3; desc.attention = TN_ATTENTION_SQUARED);
+}
+static const tn_transformer *whole_polynomial(void)
+{
+    LAYER(tn_transformer, tn_transformer_init, desc.vocab = 5; desc.layers = 2; desc.dim = 4; desc.heads = 2; desc.context = 7;
+          desc.hidden = 3; desc.attention = TN_ATTENTION_SQUARED; desc.no_norm = true);
 }
 static const tn_transformer *one_block(void)
 {
@@ -174,6 +183,8 @@ static struct made {
     tn_circuit_paths  paths;
     tn_circuit_parts  parts;
     tn_circuit_ratio  ratio;
+    tn_polynomial_fit fit;
+    tn_polynomial     polynomial;
     tn_circuit_terms  terms;
     tn_circuit_block   ovpp;
     tn_eigenpairs          eigen;
@@ -199,6 +210,20 @@ static const tn_circuit_parts *parts(void)
     tn_circuit_parts_desc desc = {TN_CIRCUIT_BY_MLPS, false, 0};
     CHECK_STATUS(tn_circuit_parts_of(frozen(), &target, &desc, &made.parts), TN_OK);
     return &made.parts;
+}
+
+static tn_polynomial_fit *fit(void)
+{
+    static const double x[3] = {0, 0.5, 1}, y[3] = {1, 2, 5};
+    CHECK_STATUS(tn_polynomial_fit_init(ctx, 2, 0, 1, &made.fit), TN_OK);
+    CHECK_STATUS(tn_polynomial_fit_add(&made.fit, 3, x, y, NULL), TN_OK);
+    return &made.fit;
+}
+
+static const tn_polynomial *polynomial(void)
+{
+    CHECK_STATUS(tn_polynomial_fit_read(fit(), 1, &made.polynomial), TN_OK);
+    return &made.polynomial;
 }
 
 static const tn_circuit_frozen *squared_frozen(void)

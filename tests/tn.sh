@@ -30,7 +30,7 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 2 "unknown command trian; did you mean train?" help trian
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 21
+is "commands" "$(wc -l < names)" 22
 # options COMMAND: those that its help lists, each as `--NAME HINT` or `--NAME HINT -LETTER`; the hint of a flag is -.
 options() {
     "$tn" $1 --help | sed -nE -e 's/^  (    |(-.), )(--[a-z0-9-]+) ([^ ]*).*/\3 \4 \2/p' \
@@ -180,7 +180,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    all="train;generate;eval;info;cache;circuits;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
+    all="train;generate;eval;info;cache;circuits;prove;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
     completed "${all}man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
@@ -237,7 +237,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;cache;circuits;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;cache;circuits;prove;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -1521,6 +1521,15 @@ cp in-qwen2/model.safetensors torn
 sed 's/"ByteLevel"/"Metaspace"/' in-gpt2/tokenizer.json > torn/tokenizer.json
 expect 1 "type is \"Metaspace\", expected ByteLevel (line 17, column 20); --no-tokenizer imports the weights alone" import torn --out x
 expect 0 "written: bare/config.json" import torn --out bare --no-tokenizer
+# A tokenizer of SentencePiece's kind, as Llama 2 has it.
+spm=$tests/data/bpe/llama2.json
+expect 0 "Done" train text --out spm-run --width 16 --heads 2 --context 16 --batch 2 --steps 2 --tokenizer "$spm" \
+    --mlp swiglu --no-qk-norm --no-embed-norm
+expect 0 "written: spm-out/tokenizer.json" export spm-run --out spm-out
+same "tokenizer.json with byte fallback" "$spm" spm-out/tokenizer.json
+expect 0 "model: llama" import spm-out --out spm-again
+printf 'a \303\251\n' > spm-text
+expect 0 "1 312 309 198 172 262" tokenizer encode spm-text --tokenizer "$spm"
 expect 0 "Done" train text --out shaped $small --mlp swiglu --no-qk-norm --no-embed-norm --steps 2
 expect 0 "written: out-shaped/tokenizer_config.json" export shaped --out out-shaped
 expect 0 "model: llama" import out-shaped --out again-shaped
@@ -1965,6 +1974,15 @@ is "an untrained one is another" "$(awk '$1 == "seen" && $2 == "untrained" && NF
 1 1"
 expect 0 "models: 2" circuits seen similarity seen --text "the cat" --out gaussian.svg
 is "one window has no standard error" "$(awk '$1 == "seen" && $2 == "seen" && NF == 6 { print $4, $6 }' said)" "- -"
+# Windows of text have 128 tokens, or --length of them; a --text is read whole.
+expect 0 "Done" train text --out similar-wide $small --context 160
+of_positions() { tr -s '\n' ' ' < said | grep -q "of $1 positions"; }
+expect 0 "models: 2" circuits similar-wide similarity similar-wide --tokens 200 --out gaussian.svg
+holds "similarity: windows of 128" of_positions 128
+expect 0 "models: 2" circuits similar-wide similarity similar-wide --tokens 200 --length 160 --out gaussian.svg
+holds "similarity: windows of 160" of_positions 160
+expect 0 "models: 2" circuits similar-wide similarity similar-wide --text "$(yes the | head -n 150 | tr '\n' ' ')" --out gaussian.svg
+holds "similarity: one window of a text" grep -q "one of the 1 windows" said
 expect 2 "unexpected argument \"c\", expected tn circuits RUN diff RUN2" circuits seen diff seen c
 expect 2 "--inputs is given, expected none with heads" circuits seen heads --inputs text
 expect 2 "--text is given, expected none with --inputs gaussian" circuits seen similarity --inputs gaussian --text the
@@ -1998,6 +2016,13 @@ holds "maps of norms: the table has the loss of what is written" \
 expect 0 "loss: $mapped" circuits poly-maps ablate --tokens 64
 expect 0 "remainder: " circuits poly-maps paths "the cat and" --by degree
 holds "paths without norms: the remainder" below "$(number remainder)" 1e-12
+expect 0 "Done" train text --out poly-layer $small --norm layer --bias --no-zero-init
+for norms in factor map; do                 # the last norm has a bias, and the unembedding none
+    expect 0 "written: poly-layer-$norms" circuits poly-layer polynomial --tokens 64 --norms $norms --out poly-layer-$norms
+    holds "layer norms: $norms: the table has the loss of what is written" \
+        near "$(awk -v whole="$(number loss)" -v at=$([ $norms = map ] && echo 0 || echo 2) \
+            '/^  all together/ { print whole + $(NF - at) }' said)" "$(number loss_of_polynomials)" 6e-5
+done
 expect 0 "Done" train text --out poly-plain $small --attention squared --norm none
 expect 1 "poly-plain has nothing to replace: its MLPs are bilinear, its attention is squared, and it has no norms" circuits poly-plain polynomial
 expect 0 "Done" train text --out poly-gelu $small --mlp gelu --norm layer --bias --no-zero-init
@@ -2016,6 +2041,29 @@ for model in gelu gated; do
     expect 0 "remainder: " circuits poly-$model-out attribute "the cat"
     holds "$model: attribution of polynomials: the remainder" below "$(number remainder)" 1e-12
 done
+expect 0 "written: poly-two" circuits poly-gelu polynomial --tokens 64 --degree 2 --out poly-two
+expect 0 "loss: $(number loss_of_polynomials)" circuits poly-two ablate --tokens 64
+expect 0 "remainder: " circuits poly-two attribute "the cat"
+holds "degree 2: attribution of polynomials: the remainder" below "$(number remainder)" 1e-12
+# Each activation has a polynomial that is close, and not exact.
+for kind in relu relu2 gelu gelu-tanh swish glu reglu geglu swiglu; do
+    expect 0 "Done" train text --out poly-$kind-act $small --mlp $kind --attention squared --norm none \
+        --no-zero-init
+    expect 0 "0.mlp" circuits poly-$kind-act polynomial --tokens 64
+    is "$kind: a share of degree 2 and 8" \
+        "$(awk '$1 == "0.mlp" { print ($4 > 0.95 && $4 < 0.999), ($7 > 0.998) }' said)" "1 1"
+done
+if command -v python3 > /dev/null 2>&1; then        # the kind of Gemma, which is not trained here: nearly that with erf
+    python3 - << 'END'
+b = open("poly-geglu-act/model.safetensors", "rb").read()
+old, new = rb'\"geglu\",\n  \"mlp_order\": 0,', rb'\"geglu_tanh\",\"mlp_order\":0,'
+assert b.count(old) == 1
+open("poly-geglu-act/model.safetensors", "wb").write(b.replace(old, new))
+END
+    expect 0 "0.mlp" circuits poly-geglu-act polynomial --tokens 64
+    is "geglu_tanh: a share of degree 2 and 8" \
+        "$(awk '$1 == "0.mlp" { print ($4 > 0.95 && $4 < 0.999), ($7 > 0.998) }' said)" "1 1"
+fi
 expect 0 "\"per_norm\"" circuits poly-gelu polynomial --tokens 64 --shared --norms factor --json
 expect 0 "text: as given, also for the fit" circuits poly-gelu polynomial "the cat and the dog"
 for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history \
@@ -2242,9 +2290,9 @@ expect 1 "text" info text
 expect 0 "Done" train text --out proven $small --attention bilinear --norm none --no-qk-norm --no-zero-init
 expect 0 "same: yes" prove same proven proven
 holds "the chance that models which differ pass" below "$(number chance)" 1e-20
-expect 1 "same: no" prove same proven proven/step-00000000.safetensors --tokens 3
+expect 3 "same: no" prove same proven "$(ls proven/step-*.safetensors | head -1)" --tokens 3
 holds "a text that shows it" grep -qE '^text: [0-9]+ [0-9]+ [0-9]+$' said
-expect 1 "cannot be compared: transformer_same: a has norms, expected a polynomial of 4 tokens" prove same seen proven
+expect 1 "cannot be compared: transformer_same: a has norms, expected a polynomial of 4 tokens" prove same y y
 expect 2 "one is given, expected two models" prove same proven
 expect 2 "what is to be proved is \"equal\", expected same" prove equal proven proven
 

@@ -6,7 +6,8 @@ engine gives under them.
     python3 tools/golden_bpe.py
 
 The vocabularies are trained on the stories of tests/data and on the texts below; the regular expressions are those of GPT-2, Llama 3
-and Qwen2. A line of KIND.jsonl has a text, its ids without added ones, and what the engine decodes them to, if that is not the text.
+and Qwen2. A line of KIND.jsonl has a text, its ids without added ones, and in the files of BPE with marks what the engine decodes them to, if
+that is not the text.
 """
 import json
 import os
@@ -102,7 +103,80 @@ def marks():
     return texts + [chr(c) + "\u0323\u0301" for c in range(0xC0, 0x180, 3)] + ["".join(map(chr, range(0x300, 0x370)))]
 
 
+MARK = "\u2581"
+REPLACE = normalizers.Replace(" ", MARK)
+FIRST = ["<unk>", "<s>", "</s>"]
+
+
+def marked(normalizer, words, strip, byte_pieces, more=(), normalized=False, across=()):
+    """BPE as SentencePiece makes it: trained word by word, 48 letters, the pieces of bytes after the first three. across: merges of
+    letters with the marks after them, which such training does not give."""
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre.Metaspace(split=True)
+    t.train_from_iterator([STORIES[:200000]] + TEXTS, trainers.BpeTrainer(vocab_size=330, limit_alphabet=48, show_progress=False))
+    file = json.loads(t.to_str())
+    names = FIRST + ["<0x%02X>" % b for b in range(256)] * byte_pieces + [MARK * 2, MARK * 3, MARK * 4] + [a + b for a, b in across]
+    names += [n for n in file["model"]["vocab"] if n not in names]
+    merges = list(across) + [(MARK, MARK), (MARK * 2, MARK), (MARK * 2, MARK * 2)] + [tuple(m) for m in file["model"]["merges"]]
+    t = Tokenizer(models.BPE(vocab={n: i for i, n in enumerate(names)}, merges=merges, unk_token="<unk>", fuse_unk=True,
+                             byte_fallback=True))
+    if normalizer:
+        t.normalizer = normalizer
+    if words:
+        t.pre_tokenizer = words
+    t.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+                                  + [decoders.Strip(" ", 1, 0)] * strip)
+    t.add_special_tokens([AddedToken(n, normalized=normalized, special=True) for n in FIRST])
+    t.add_tokens([AddedToken(n, normalized=False) for n in more])
+    t.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)])
+    return t
+
+
+def llama2(normalized=False):
+    return marked(normalizers.Sequence([normalizers.Prepend(MARK), REPLACE]), None, True, True, normalized=normalized)
+
+
+def llama1():
+    """Differs from llama2 in normalized, true, and has no file of its own."""
+    return llama2(True)
+
+
+def gemma():
+    return marked(REPLACE, pre.Split(" ", "merged_with_previous"), False, True, ["\n\n", MARK * 2, "<table>"],
+                  across=[("e", MARK), (".", MARK), ("e" + MARK, "a")])
+
+
+def metaspace():
+    """As in later versions of Mistral; without pieces of bytes."""
+    return marked(None, pre.Metaspace(prepend_scheme="first", split=False), True, False, ["[INST]"])
+
+
+def spaced():
+    """Texts for marks."""
+    rng = random.Random(9)
+    pieces = PIECES + ["<s>", "</s>", " <s>", "<unk>", "<", "s>", MARK, MARK * 2, "[INST]", "<table>", "<0x41>", "Once upon", " a time", "     ",
+                       "\U0001f469\u200d\U0001f467", "\u0e44\u0e17", "q\u0307\u0323", "\n\n\n", "zzz"]
+    texts = ["<s>", "a<s>b", " <s> ", "<s>a </s> b", MARK, MARK + "a", " " + MARK, "  <s>  a", "<unk>\u00e9<unk>", "\u00e9\u00e9 \u00e9", " " * 70, "a" * 300]
+    return texts + ["".join(rng.choice(pieces) for _ in range(rng.randint(1, 12))) for _ in range(150)]
+
+
+def save_marked(make):
+    t, kind = make(), OUT + make.__name__
+    if make is not llama1:
+        t.save(kind + ".json")
+    with open(kind + ".jsonl", "w", encoding="utf-8") as f:
+        for text in spaced() + ([] if make is llama1 else TEXTS + PARTS):
+            ids = t.encode(text, add_special_tokens=False).ids
+            line = {"text": text, "ids": ids}
+            back = t.decode([i for i in ids if i != 1 and i != 2], skip_special_tokens=False)
+            if back != text:
+                line["back"] = back
+            f.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
 if __name__ == "__main__":
+    for make in llama2, llama1, gemma, metaspace:
+        save_marked(make)
     for make in gpt2, llama3, qwen2, digits, prefix, nfc:
         t, kind = make(), OUT + make.__name__
         t.save(kind + ".json")

@@ -4,6 +4,7 @@
 A model of bilinear attention with RoPE and a bilinear MLP, all weights eighths that a formula gives; the logits of one random
 point as the header defines it, by plain sums over lists. Prints the prime and the residue."""
 
+import struct
 from fractions import Fraction
 
 VOCAB, LAYERS, DIM, HEADS, HIDDEN, TOKENS, SEED = 5, 2, 4, 2, 3, 3, 11
@@ -61,7 +62,7 @@ def turned(x, t):
     """Rotates the pairs (x_k, x_(k + D/2)) of one head t times."""
     x = list(x)
     for k in range(D // 2):
-        bits = int.from_bytes(__import__("struct").pack("<d", 10000.0 ** (-2.0 * k / D)), "little")
+        bits = int.from_bytes(struct.pack("<d", 10000.0 ** (-2.0 * k / D)), "little")
         u = drawn(key, 1 << 32, bits) % p
         below = pow(1 + u * u, -1, p)
         c, s = (1 - u * u) * below % p, 2 * u * below % p

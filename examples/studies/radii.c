@@ -73,6 +73,8 @@ static nearest nearest_of(tn_ctx *ctx, const network *net, tn_tensor *images)
     tn_read(r.rival, TN_I32, to.rival, to.count);
     for (int64_t i = 0; i < to.count; i++) to.radius[i] = all[i * CLASSES + to.rival[i]];
     to.images = tn_tensor_keep(r.nearest);
+    for (int64_t i = 0; i < to.count; i++)                              /* where no image has another answer: itself */
+        if (!is_number(to.radius[i])) tn_assign(tn_slice(to.images, 0, i, i + 1), tn_slice(images, 0, i, i + 1));
     tn_radius_destroy(&r);
     tn_cp_destroy(cp);
     free(all);

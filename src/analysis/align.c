@@ -500,7 +500,8 @@ static double tni_refit_sweeps(const tni_refit *t, const tn_cp_refit_desc *desc,
     const double  tol = desc->tol > 0 ? desc->tol : 1e-6;
     const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100;
     double        before = HUGE_VAL, now = *error = tni_refit_p(t);
-    for (int64_t sweep = 0; sweep < sweeps && now > 1e-8; sweep++) {
+    if (t->sparsity > 0) now = tni_refit_cost(t, now);
+    for (int64_t sweep = 0; sweep < sweeps && now > (t->sparsity > 0 ? 0 : 1e-8); sweep++) {
         if (t->sparsity > 0 ? fabs(before - now) <= tol : !(before - now > tol)) break;
         before = now;
         if (t->sparsity > 0) {                  /* the penalty is that of unit rows */

@@ -75,7 +75,8 @@ typedef struct tn_radius {
    bound. `count` layers, layers[0] first, each with the outputs of the one before it as inputs: a certified lower bound,
    from the exact radius of the last layer and the Jacobian and curvature of those before it. A single output is compared
    with 0: answer and rival are 0, and its radius is the distance to where its sign changes.
-   Computed in double, to about 1e-10 of a radius: layers of order 2, with or without `constant`. It takes an eigenproblem of
+   Computed in double and rounded to the context's dtype; where a lead only just touches 0, and where eigenvalues nearly vanish,
+   it is as accurate as these. Layers have order 2, with or without `constant`. It takes an eigenproblem of
    min(n, 2 terms) rows for each pair of outputs of which one is an answer. Owned tensors: tn_radius_destroy. TN_ERR_SHAPE
    for layers that do not fit, TN_ERR_NONFINITE for numbers that are not finite.   docs/math.md 19; More & Sorensen 1983 */
 TN_API tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x, tn_radius *out);
@@ -94,7 +95,7 @@ TN_API tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u
    axis 0 which features modify u_l most.   w [h,n]  d [m,n]  u [h,l] -> [m,l]   Sharkey 2023, equation 16 */
 TN_API tn_tensor *tn_feature_modification(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u);
 /* Computes default output features from data x [rows,n], as columns of length 1 of an owned [h,count]: the left singular
-   vectors of W X, by decreasing singular value, or if `independent` the directions of the independent components of W x - its
+   vectors of W X, by decreasing singular value, or if `independent` the directions of the independent components of W x minus its
    mean (tn_ica; NULL with its errors). count 0: all.   w [h,n], the second encoder   Sharkey 2023 */
 TN_API tn_tensor *tn_feature_basis(tn_ctx *ctx, const tn_tensor *w, const tn_tensor *x, int64_t count, bool independent);
 /* Computes the correlation coefficients of the columns of a [rows,m] and b [rows,l], such as the activations of input features

@@ -50,9 +50,10 @@ static double tni_shortest(int64_t k, double sign, const double *l, const double
     for (int64_t i = 1; i < k; i++) if (sign * l[i] < sign * l[low]) low = i;
     const double m0 = k > 0 ? tni_max_f64(0, -sign * l[low]) : 0;
     for (int64_t i = 0; i < k; i++) pole = pole || (m0 + sign * l[i] <= 0 && c[i] != 0);
-    const double most = tni_lead_at(k, sign, l, c, g0, m0, 0, d);
+    const double most = tni_lead_at(k, sign, l, c, g0, m0, 0, d), far = tni_frobenius(k, d);
     if (!pole && most >= 0) {
-        if (most > 1e-13 * (double)k * g0 && !(m0 > 0)) return HUGE_VAL;     /* up to rounding it touches 0 */
+        /* Up to the rounding of eigenvalues it touches 0. */
+        if (most > 1e-13 * (double)k * (g0 + tni_largest_of(k, l) * far * far) && !(m0 > 0)) return HUGE_VAL;
         if (m0 > 0) d[low] = sqrt(most / m0);
         return tni_frobenius(k, d);
     }
@@ -192,6 +193,24 @@ static tn_status tni_spectral_norm(tni_scratch *w, const tni_host *host, int64_t
     return s;
 }
 
+/* What terms that cancel may have lost: 1e-8 sqrt(h + n) (of u: 1e-15 (h + n)) times the root of sum_o (sum_t |p_ot| a_t)^2,
+   a_t = |w_t| |v_t|, or for the Jacobian at u |u1| |w_t| + |u0| |v_t|. */
+static double tni_flat_rounding(const tni_flat *f, const tni_host *host, const double *u0, const double *u1)
+{
+    const double unit = 1e-15 * (double)(f->h + f->n);
+    double       squares = 0;
+    for (int64_t o = 0; o < f->out; o++) {
+        double sum = 0;
+        for (int64_t t = 0; t < f->h; t++) {
+            const double w = sqrt(host->by->dot(f->n, f->w[0] + t * f->n, f->w[0] + t * f->n));
+            const double v = sqrt(host->by->dot(f->n, f->w[1] + t * f->n, f->w[1] + t * f->n));
+            sum += fabs(f->p[o * f->h + t]) * (u0 ? fabs(u1[t]) * w + fabs(u0[t]) * v : w * v);
+        }
+        squares += sum * sum;
+    }
+    return (u0 ? unit : sqrt(unit)) * sqrt(squares);
+}
+
 /* q: |B(d,d)| <= q |d|^2, the spectral norm of the symmetric tensor's unfolding [out,n^2], from the Gram matrix P K P^T of its
    outputs. K[s,t] = 1/2 ((w_s w_t) (v_s v_t) + (w_s v_t) (v_s w_t)) */
 static tn_status tni_flat_curvature(const tni_flat *f, tni_scratch *w, const tni_host *host, double *q)
@@ -208,7 +227,7 @@ static tn_status tni_flat_curvature(const tni_flat *f, tni_scratch *w, const tni
     host->by->gemm(host, o, h, h, 1, tni_rows(f->p, h), tni_rows(k, h), 0, tni_rows(pk, h));
     host->by->gemm(host, o, o, h, 1, tni_rows(pk, h), tni_transposed(tni_rows(f->p, h)), 0, tni_rows(gram, o));
     tn_status s = tni_spectral_norm(w, host, o, o, gram, q);
-    *q = sqrt(*q);
+    *q = sqrt(*q + tni_flat_rounding(f, host, NULL, NULL) * tni_flat_rounding(f, host, NULL, NULL));
     tni_scratch_release(w, mark);
     return s;
 }
@@ -228,6 +247,7 @@ static tn_status tni_flat_pull(const tni_flat *f, tni_scratch *w, const tni_host
                 host->by->axpy(f->n, u[1 - e][row * f->h + t], f->w[e] + t * f->n, rates + t * f->n);
         host->by->gemm(host, f->out, f->n, f->h, 1, tni_rows(f->p, f->h), tni_rows(rates, f->n), 0, tni_rows(jacobian, f->n));
         s = tni_spectral_norm(w, host, f->out, f->n, jacobian, &slope);
+        slope += tni_flat_rounding(f, host, u[0] + row * f->h, u[1] + row * f->h);
         for (int64_t b = 0; b < out; b++) {
             double *r = radius + row * out + b;
             if (*r > 0 && *r < HUGE_VAL) *r = 2 * *r / (slope + sqrt(slope * slope + 4 * q * *r));
@@ -339,6 +359,8 @@ static tn_status tni_radius_run(tni_scratch *w, int count, const tn_cp *const *l
     if ((s = tni_radius_begin(&r, w, &f[count - 1], at[count - 1])) == TN_OK) s = tni_radius_answers(&r, ctx);
     if (s == TN_OK) s = tni_radius_pairs(&r);
     for (int l = count - 1; l-- > 0 && s == TN_OK; ) s = tni_flat_pull(&f[l], w, &r.host, rows, u[l], r.out, r.radius);
+    for (int64_t i = 0; i < rows * r.out && count > 1 && ctx->desc.dtype == TN_F32; i++)
+        r.radius[i] *= 1 - 1.2e-7;                                  /* a bound is not rounded up */
     if (s != TN_OK) return s;
     if (count == 1) tni_radius_nearest(&r, at[0], nearest);
     out->answer = tni_owned_counts(ctx, rows, r.answer);
@@ -358,7 +380,8 @@ tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x
     if (!tni_is_matrix(ctx, x, "radius", "x")) return tn_ctx_status(ctx);
     for (int l = 0; l < count; l++) {
         const int64_t n = l > 0 && layers[l - 1] ? layers[l - 1]->out : x->shape[1];
-        if (!layers[l]) return tni_fail(ctx, TN_ERR_ARG, "radius: layers[%d] is NULL", l);
+        if (!layers[l] || layers[l]->ctx != ctx)
+            return tni_fail(ctx, TN_ERR_ARG, "radius: layers[%d] is %s", l, layers[l] ? "of another context than x" : "NULL");
         if (!tni_cp_is_bilinear(layers[l], "radius")) return tn_ctx_status(ctx);
         if (layers[l]->in[0] - layers[l]->constant != n)
             return tni_fail(ctx, TN_ERR_SHAPE, "radius: layers[%d] takes %lld inputs, expected %lld, %s", l,

@@ -325,10 +325,14 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_take_numbers(&scratch, out)) != NULL;
     w = done ? tn_affine(ctx, tn_slice(f->x, 0, last, c), f->u, NULL) : NULL;
     done = w && tn_read(w, TN_F64, e->logit, V) == TN_OK;
-    in[0] = tn_slice(tn_slice(z->gate, 1, last, c), 2, 0, b->hidden);
-    in[1] = tn_slice(tn_slice(z->w, 1, 0, b->hidden), 2, 0, n);
-    w = done ? tn_einsum(ctx, "eth,ehn->hn", 2, in) : NULL;
-    w = w ? tn_scale(ctx, tn_matmul(ctx, b->up, w), 2) : NULL;                  /* gates have the factor 1/2 */
+    in[0] = done ? tni_frozen_read(ctx, tn_slice(z->x2, 0, last, c), tn_slice(z->norm2_scale, 0, last, c)) : NULL;
+    in[1] = tn_slice(z->w, 1, 0, b->hidden);
+    y = in[0] ? tn_einsum(ctx, "tn,ehn->eth", 2, in) : NULL;
+    tn_tensor *other[2] = {y ? tni_layer_part(y, 1) : NULL, y ? tni_layer_part(y, 0) : NULL};
+    in[0] = tn_stack(ctx, 2, other, 0);
+    in[1] = tn_slice(in[1], 2, 0, n);
+    w = y ? tn_einsum(ctx, "eth,ehn->hn", 2, in) : NULL;
+    w = w ? tn_matmul(ctx, b->up, w) : NULL;
     done = w && tn_read(w, TN_F64, e->gradient, V * n) == TN_OK;
     x = done ? tni_take_numbers(&scratch, z->x2) : NULL;
     if (x) {

@@ -542,16 +542,18 @@ TN_API void        tn_circuit_alignment_destroy(tn_circuit_alignment *alignment)
 
 /* ---- are two models the same function? ----------------------------------- >>circuits-same */
 typedef struct tn_transformer_same_desc {
-    int64_t  tokens;            /* length of the texts; 0: 4. What holds for a length holds for shorter texts            */
+    int64_t  tokens;            /* length of the texts; 0: 4. What holds for it holds for shorter ones, unless attention is
+                                   bidirectional                                                                     */
     int64_t  points;            /* random points that are tried, each with a prime of its own; 0: 3                      */
     uint64_t seed;              /* of primes and points: chosen after the models, it makes `chance` a probability        */
 } tn_transformer_same_desc;
 typedef struct tn_transformer_same_result {
-    bool       equal;           /* whether all logits are equal, for every text of so many tokens                        */
+    bool       equal;           /* true: all logits are equal for every text of so many tokens; false: the polynomials differ */
     int64_t    points;          /* that were to be tried                                                                 */
     double     degree;          /* of the polynomials whose difference is tested                                         */
     double     chance;          /* models that differ count as equal with at most this probability; 1: nothing is proved */
-    tn_tensor *text;            /* I32 [1,tokens] for which they differ, if one of 64 random texts shows it, else NULL   */
+    tn_tensor *text;            /* I32 [1,tokens] for which they differ, with RoPE at random angles, if one of 64 random texts
+                                   shows it, else NULL                                                                */
     int64_t    position, token; /* the first logit that differs there                                                    */
     uint64_t   prime, residue;  /* of the first point: sum_i (i + 1) logit[i] of model a mod prime, i over [tokens,vocab] */
 } tn_transformer_same_result;
@@ -559,9 +561,10 @@ typedef struct tn_transformer_same_result {
    polynomials they are evaluated at random points of a finite field, in whole numbers without rounding. Weights count as the
    numbers that they are, scores of heads are divided by d_qk exactly, and the sines and cosines of RoPE are those of any
    angle: models are equal if they are equal for all of them. Models that agree on texts but not as polynomials of the
-   tokens' vectors are not `equal`, and have no `text`. TN_ERR_ARG names the first part that is no polynomial: norms,
+   tokens' vectors are not `equal`, and have no `text`. TN_ERR_ARG names the first part that is not a polynomial: norms,
    QK-norm, softmax, differential attention, head_norm, TN_ROW_SCALE_SUM, a row scale by length below `tokens`, a soft cap, and
-   MLPs that are not bilinear. It takes some `tokens` modular products for each weight and point.
+   MLPs that are not bilinear. It takes tokens + 1 modular products for each weight and point, and where models differ up to
+   64 times as many, for texts. From 14 blocks on (F64; F32: 15) `chance` is 1 for the default of points.
    tn_transformer_same_destroy frees the text.   Schwartz 1980; Zippel 1979; docs/math.md 21 */
 TN_API tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
                                      tn_transformer_same_result *out);

@@ -275,13 +275,13 @@ TNI_COLD_FN bool tni_frozen_set(tn_tensor **slot, tn_tensor *t)
     return *slot != NULL;
 }
 
-/* 1/k [1,1,1]; or, for more than two encoders of which some are constant, [k,1,h+1]: a unit is divided among those that read
-   x, as a power among its factors that are not the one. Those of a unit that is constant keep 1/k. */
+/* 1/k [1,1,1]; or, where encoders of a unit are constant, [k,1,h+1]: a unit is divided among those that read x, as a power
+   among its factors that are not the one. Those of a unit that is constant keep 1/k. */
 static tn_tensor *tni_frozen_shares(tn_ctx *ctx, const tn_tensor *w)
 {
     const int64_t k = w->shape[0], h = w->shape[1], n = w->shape[2] - 1;
     tni_scratch   s = tni_scratch_begin(ctx, "circuit");
-    double       *v = k > 2 ? tni_take_numbers(&s, w) : NULL, *share = v ? tni_take_f64(&s, k, h) : NULL;
+    double       *v = k > 1 ? tni_take_numbers(&s, w) : NULL, *share = v ? tni_take_f64(&s, k, h) : NULL;
     bool          some = false;
     for (int64_t i = 0; share && i < h; i++) {
         int64_t readers = 0;
@@ -294,7 +294,7 @@ static tn_tensor *tni_frozen_shares(tn_ctx *ctx, const tn_tensor *w)
         some = some || (readers > 0 && readers < k);
         for (int64_t e = 0; e < k; e++) share[e * h + i] = readers ? share[e * h + i] / (double)readers : 1 / (double)k;
     }
-    tn_tensor *t = k > 2 && !share ? NULL : some ? tn_tensor_from(ctx, 3, TNI_DIMS(k, 1, h), TN_F64, share)
+    tn_tensor *t = k > 1 && !share ? NULL : some ? tn_tensor_from(ctx, 3, TNI_DIMS(k, 1, h), TN_F64, share)
                                                  : tn_full(ctx, 3, TNI_DIMS(1, 1, 1), 1 / (double)k);
     tni_scratch_release(&s, NULL);
     return t;

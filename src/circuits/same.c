@@ -2,6 +2,7 @@
 #include "tensor/inner.h"
 #include "ops/inner.h"
 #include "layers/inner.h"
+#include "operator/inner.h"
 #include "analysis/inner.h"
 #include "models/inner.h"
 #include "circuits/inner.h"
@@ -20,7 +21,7 @@
        prime of point k:   the first prime of 2^59 + (r(seed,k,n) mod 2^59), n = 1, 2, ..        key = r(seed,k,0)
        token v at t:       r(key,1+t,v) mod prime          u of a rate: r(key,2^32,the bits of the double) mod prime */
 
-enum { TNI_SAME_TEXTS = 64, TNI_SAME_NUMBERS = 1 << 16 };
+enum { TNI_SAME_TEXTS = 64, TNI_SAME_NUMBERS = 1 << 16, TNI_SAME_LOWEST = 1127, TNI_SAME_POWERS = 2099 };
 
 static uint64_t tni_hash_of(uint64_t x)
 {
@@ -76,16 +77,6 @@ static uint64_t tni_power_mod(uint64_t p, uint64_t a, uint64_t e)
 
 static uint64_t tni_inverse_mod(uint64_t p, uint64_t a) { return tni_power_mod(p, a, p - 2); }
 
-/* x = m 2^e as a number of the field; x is finite. */
-static uint64_t tni_number_mod(uint64_t p, double x)
-{
-    int            e;
-    const double   m = ldexp(frexp(fabs(x), &e), 53);
-    const uint64_t power = tni_power_mod(p, e < 53 ? (p + 1) / 2 : 2, (uint64_t)(e < 53 ? 53 - e : e - 53));
-    const uint64_t y = tni_times_mod(p, (uint64_t)m % p, power);
-    return x < 0 && y > 0 ? p - y : y;
-}
-
 /* Miller & Rabin with bases that are enough below 2^64 (Sorenson & Webster 2015); p is odd. */
 static bool tni_is_prime(uint64_t p)
 {
@@ -120,9 +111,28 @@ typedef struct tni_same {
     int64_t        T;
     const int32_t *text;                /* [T], or NULL: random vectors in place of tokens   */
     double        *numbers;             /* rows of a matrix as they are read, and in the field */
+    uint64_t      *power;               /* [TNI_SAME_POWERS] 2^(k - TNI_SAME_LOWEST)          */
     uint64_t      *row;
     int64_t        room;
 } tni_same;
+
+/* x = m 2^e as a number of the field; x is finite. */
+static uint64_t tni_number_mod(const tni_same *f, double x)
+{
+    int            e;
+    const double   m = ldexp(frexp(fabs(x), &e), 53);
+    const uint64_t y = m > 0 ? tni_times_mod(f->p, (uint64_t)m % f->p, f->power[e - 53 + TNI_SAME_LOWEST]) : 0;
+    return x < 0 && y > 0 ? f->p - y : y;
+}
+
+/* The prime and the random numbers of a point, and the powers of two that doubles have. */
+static void tni_same_point(tni_same *f, uint64_t seed, uint64_t point)
+{
+    f->p = tni_prime_of(seed, point);
+    f->key = tni_hash_at(seed, point, 0);
+    f->power[0] = tni_power_mod(f->p, (f->p + 1) / 2, TNI_SAME_LOWEST);
+    for (int k = 1; k < TNI_SAME_POWERS; k++) f->power[k] = 2 * f->power[k - 1] % f->p;
+}
 
 static uint64_t *tni_take_mod(tni_same *f, int64_t n, int64_t m)
 {
@@ -138,7 +148,7 @@ static tn_status tni_same_rows(tni_same *f, tn_tensor *w, int64_t first, int64_t
     for (int64_t i = 0; i < n && s == TN_OK; i++) {
         if (!(fabs(f->numbers[i]) < HUGE_VAL))
             return tni_fail(f->ctx, TN_ERR_NONFINITE, "transformer_same: a weight is %g, expected finite numbers", f->numbers[i]);
-        f->row[i] = tni_number_mod(f->p, f->numbers[i]);
+        f->row[i] = tni_number_mod(f, f->numbers[i]);
     }
     return s;
 }
@@ -169,7 +179,7 @@ static tn_status tni_same_affine(tni_same *f, tn_tensor *w, tn_tensor *b, int64_
 /* x [T,n] += by y */
 static void tni_same_add(const tni_same *f, int64_t n, double by, const uint64_t *y, uint64_t *x)
 {
-    const uint64_t factor = tni_number_mod(f->p, by);
+    const uint64_t factor = tni_number_mod(f, by);
     for (int64_t i = 0; i < f->T * n; i++) x[i] = (x[i] + (factor == 1 ? y[i] : tni_times_mod(f->p, factor, y[i]))) % f->p;
 }
 
@@ -188,13 +198,17 @@ static tn_status tni_same_embed(tni_same *f, const tn_transformer *m, uint64_t *
 {
     const int64_t n = m->desc.dim, V = m->desc.vocab, step = tni_max(1, f->room / n);
     tn_status     s = TN_OK;
-    for (int64_t first = 0; first < V && s == TN_OK; first += step) {
+    for (int64_t t = 0; t < f->T && f->text && s == TN_OK; t++) {
+        s = tni_same_rows(f, m->embed.w, f->text[t], 1);
+        memcpy(x + t * n, f->row, (size_t)n * sizeof *x);
+    }
+    for (int64_t first = 0; first < V && !f->text && s == TN_OK; first += step) {
         const int64_t count = tni_min(step, V - first);
         s = tni_same_rows(f, m->embed.w, first, count);
         for (int64_t v = first; v < first + count && s == TN_OK; v++)
             for (int64_t t = 0; t < f->T; t++) {
-                const uint64_t z = f->text ? f->text[t] == v : tni_hash_at(f->key, 1 + (uint64_t)t, (uint64_t)v) % f->p;
-                for (int64_t i = 0; i < n && z > 0; i++)
+                const uint64_t z = tni_hash_at(f->key, 1 + (uint64_t)t, (uint64_t)v) % f->p;
+                for (int64_t i = 0; i < n; i++)
                     x[t * n + i] = (x[t * n + i] + tni_times_mod(f->p, z, f->row[(v - first) * n + i])) % f->p;
             }
     }
@@ -241,7 +255,7 @@ static void tni_same_attend(const tni_same *f, const tn_attention_desc *a, const
     const uint64_t p = f->p;
     const int64_t  H = a->heads, d = a->d_qk, sets = tni_attention_kinds[a->kind].sets, heads = 2 * sets * H, T = f->T;
     const int64_t  window = a->window > 0 ? tni_min(a->window, T) : T;
-    uint64_t       scale = a->scale == 0 ? tni_inverse_mod(p, (uint64_t)d % p) : tni_number_mod(p, a->scale);
+    uint64_t       scale = a->scale == 0 ? tni_inverse_mod(p, (uint64_t)d % p) : tni_number_mod(f, a->scale);
     scale = tni_times_mod(p, scale, scale);
     for (int64_t t = 0; t < T; t++) {
         const int64_t first = tni_max(0, t - window + 1), end = a->bidirectional ? tni_min(T, t + window) : t + 1;
@@ -295,11 +309,7 @@ static tn_status tni_same_mlp(tni_same *f, const tn_mlp *layer, const uint64_t *
     if (s != TN_OK) return s;
     if (layer->p) return tni_same_affine(f, layer->p, layer->pb, d->out, h, product, y);
     memcpy(y, product, (size_t)(f->T * h) * sizeof *y);
-    if (!layer->pb) return TN_OK;
-    tn_tensor *bias = tn_reshape_2d(layer->pb, 1, h);
-    s = bias ? tni_same_rows(f, bias, 0, 1) : tni_analysis_status(f->ctx);
-    for (int64_t i = 0; i < f->T * h && s == TN_OK; i++) y[i] = (y[i] + f->row[i % h]) % f->p;
-    return s;
+    return TN_OK;
 }
 
 /* logits [T,vocab] */
@@ -332,7 +342,14 @@ static tn_status tni_same_run(tni_same *f, const tn_transformer *m, uint64_t *lo
 
 /* ---- two models ------------------------------------------------------------ >>circuits-same-compare */
 
-/* Whether every logit of the model is a polynomial of its tokens' vectors; else an error names the part that is none. */
+/* The most keys that a query of so many tokens sees. */
+static int64_t tni_same_most(const tn_attention_desc *a, int64_t tokens)
+{
+    const int64_t window = a->window > 0 ? tni_min(a->window, tokens) : tokens;
+    return a->bidirectional ? tni_min(tokens, 2 * window - 1) : window;
+}
+
+/* Whether every logit of the model is a polynomial of its tokens' vectors; else an error names the part that is not. */
 static bool tni_same_fits(tn_ctx *ctx, const tn_transformer *m, int64_t tokens, const char *which)
 {
     const tn_transformer_desc *d = &m->desc;
@@ -341,16 +358,21 @@ static bool tni_same_fits(tn_ctx *ctx, const tn_transformer *m, int64_t tokens, 
     for (int64_t l = 0; l < d->layers && !part; l++) {
         const tn_attention_desc *a = &m->blocks[l].attn.desc;
         const tn_attend_kind     kind = tni_attention_kinds[a->kind].attend;
+        const int64_t            length = a->row_length > 0 ? a->row_length : 512;
         if (kind != TN_ATTEND_SQUARED && kind != TN_ATTEND_BILINEAR) part = tn_attention_kind_name(a->kind);
         else if (a->qk_norm) part = "QK-norm";
         else if (a->head_norm) part = "head_norm";
         else if (a->row_scale == TN_ROW_SCALE_SUM) part = "rows divided by their sum";
         else if (m->blocks[l].mlp.desc.kind != TN_MLP_BILINEAR) part = tn_mlp_kind_name(m->blocks[l].mlp.desc.kind);
         else if ((a->row_scale == TN_ROW_SCALE_DEFAULT || a->row_scale == TN_ROW_SCALE_LENGTH)
-                 && tokens > (a->row_length > 0 ? a->row_length : 512)) part = "a row scale by length that begins before";
+                 && tni_same_most(a, tokens) > length)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer_same: block %lld of %s scales rows of more than %lld tokens by their "
+                            "length, expected tokens <= that", (long long)l, which, (long long)length), false;
         if (part) at = l;
     }
-    if (!part && d->positions == TN_POSITIONS_LEARNED && tokens > d->context) part = "fewer positions";
+    if (!part && d->positions == TN_POSITIONS_LEARNED && tokens > d->context)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_same: %s has %lld learned positions, expected at least tokens, %lld", which,
+                        (long long)d->context, (long long)tokens), false;
     if (!part) return true;
     if (at < 0) tni_fail(ctx, TN_ERR_ARG, "transformer_same: %s has %s, expected a polynomial of %lld tokens", which, part,
                          (long long)tokens);
@@ -364,16 +386,17 @@ static bool tni_same_fits(tn_ctx *ctx, const tn_transformer *m, int64_t tokens, 
 static void tni_same_degree(const tn_transformer *m, int64_t tokens, double *degree, double *bits)
 {
     const double each = m->embed.w->dtype == TN_F64 ? 2150 : 330;           /* of a weight, and of a sum over its index */
+    const double fixed = (3 * 2150 + 1.5 * (double)tokens) / each;          /* scales of scores and branches; lcm(1 .. T) */
     double       d = 1, w = 1, turns = 0;
     for (int64_t l = 0; l < m->desc.layers; l++) {
         const tn_attention_desc *a = &m->blocks[l].attn.desc;
         const double rotations = a->no_rope ? 0 : 8 * (double)(tokens - 1) * (double)(a->d_qk / 2);
         const double order = (double)m->blocks[l].mlp.desc.order;
         d = 5 * d + rotations;
-        w = 5 * (w + 1) + 8;
+        w = 5 * (w + 1) + 11 + fixed;
         turns = 5 * turns + rotations;
         d *= order;
-        w = order * w + order + 3;
+        w = order * w + order + 3 + fixed;
         turns *= order;
     }
     *degree += d;
@@ -416,12 +439,12 @@ static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn
     f->room = tni_max(widest, TNI_SAME_NUMBERS);
     f->numbers = tni_take_f64(f->w, f->room, 1);
     f->row = tni_take_mod(f, f->room, 1);
+    f->power = tni_take_mod(f, TNI_SAME_POWERS, 1);
     uint64_t *x = tni_take_mod(f, f->T, V), *y = tni_take_mod(f, f->T, V);
     tn_status s = f->w->failed ? TN_ERR_MEMORY : TN_OK;
     out->equal = true;
     for (int64_t k = 0; k < out->points && s == TN_OK && out->equal; k++) {
-        f->p = tni_prime_of(seed, (uint64_t)k);
-        f->key = tni_hash_at(seed, (uint64_t)k, 0);
+        tni_same_point(f, seed, (uint64_t)k);
         if ((s = tni_same_run(f, a, x)) != TN_OK || (s = tni_same_run(f, b, y)) != TN_OK) return s;
         out->equal = memcmp(x, y, (size_t)(f->T * V) * sizeof *x) == 0;
         for (int64_t i = 0; i < f->T * V && k == 0; i++)
@@ -438,6 +461,8 @@ tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, 
     if (!a || !a->blocks || !tni_alive(a->embed.w)) return TN_ERR_ARG;
     tn_ctx *ctx = a->embed.w->ctx;
     if (!out || !b || !b->blocks) return tni_fail(ctx, TN_ERR_ARG, "transformer_same: %s is NULL", out ? "b" : "out");
+    if (!tni_alive(b->embed.w) || b->embed.w->ctx != ctx)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_same: b is of another context, expected that of a");
     tni_same f = TNI_ZERO;
     f.ctx = ctx;
     f.T = desc && desc->tokens != 0 ? desc->tokens : 4;
@@ -455,9 +480,9 @@ tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, 
     out->chance = one < 1 ? pow(one, (double)out->points) : 1;
     tni_scratch w = tni_scratch_begin(ctx, "transformer_same");
     f.w = &w;
-    tn_mark   mark = tn_arena_mark(ctx);
+    tni_scope scope = tni_scope_begin(ctx);
     tn_status s = tni_same_compare(&f, a, b, desc ? desc->seed : 0, out);
-    tn_arena_release(ctx, mark);
+    tni_scope_end(ctx, scope);
     if (s != TN_OK) tn_transformer_same_destroy(out);
     return tni_scratch_end(&w, s);
 }

@@ -97,9 +97,13 @@ tn_status tn_polynomial_fit_read(const tn_polynomial_fit *fit, int degree, tn_po
     if (!tni_within(fit->ctx, "polynomial_fit", "degree", degree, 1, fit->degree)) return TN_ERR_ARG;
     const int last = fit->degree + 1, determined = tni_polynomial_determined(fit, degree);
     double    rest = 0, variance;
+    if (determined < 0)
+        return tni_fail(fit->ctx, TN_ERR_ARG, "polynomial_fit: no sample has a weight, expected at least %d for degree %d",
+                        degree + 1, degree);
     if (determined < degree)
-        return tni_fail(fit->ctx, TN_ERR_ARG, "polynomial_fit: %lld samples with a weight have %d different x, expected at least "
-                        "%d for degree %d", (long long)fit->samples, determined + 1, degree + 1, degree);
+        return tni_fail(fit->ctx, TN_ERR_ARG, "polynomial_fit: %lld samples with a weight determine only a polynomial of degree "
+                        "%d, expected %d: too few different x, or too close together", (long long)fit->samples, determined,
+                        degree);
     out->degree = degree;
     out->centre = fit->low + (fit->high - fit->low) / 2;
     out->width = (fit->high - fit->low) / 2;

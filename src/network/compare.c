@@ -112,9 +112,11 @@ static tn_status tni_net_count(tni_net_pairing *p, double weight)
         p->weight[c] += weight;
         return TN_OK;
     }
-    if (p->classes == p->room || p->orders > TNI_NET_ORDERS)
-        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the %g %s of the %d input legs are more than %d different contractions: freeze "
-                        "some legs%s", p->op, p->all, p->moment ? "pairings" : "permutations", wide, TNI_NET_CLASSES,
+    const bool looked = p->orders > TNI_NET_ORDERS;
+    if (p->classes == p->room || looked)
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the %g %s of the %d input legs are more than %d %s: freeze some legs%s", p->op,
+                        p->all, p->moment ? "pairings" : "permutations", wide, looked ? TNI_NET_ORDERS : TNI_NET_CLASSES,
+                        looked ? "that have to be looked at one by one" : "different contractions",
                         p->moment ? "" : ", or use TN_NET_AS_GIVEN");
     memcpy(p->list + (int64_t)p->classes * wide, p->order, sizeof *p->order * (size_t)wide);
     p->hash[p->classes] = hash;
@@ -364,7 +366,7 @@ static tn_status tni_net_pairing_take(tni_net_pairing *p, int nodes, int labels,
 {
     tni_scratch *w = p->w;
     const int    legs = p->wide;
-    p->room = !symmetric ? 1 : p->moment || p->all > TNI_NET_CLASSES ? TNI_NET_CLASSES : (int)p->all;
+    p->room = !symmetric ? 1 : p->moment || p->all > (double)TNI_NET_CLASSES ? TNI_NET_CLASSES : (int)p->all;
     p->buckets = 2 * p->room + 1;
     tni_net_joined_take(w, &p->now, nodes, labels);
     tni_net_joined_take(w, &p->kept, nodes, labels);
@@ -395,7 +397,7 @@ static tn_status tni_net_products_of(tni_net_pairing *p, tn_net *const *to, bool
     const int      labels = to[0]->labels > to[1]->labels ? to[0]->labels : to[1]->labels;
     tni_net_part  *part = (tni_net_part *)tni_take_zeroed(p->w, tni_plus(most, most), sizeof *part), *of_b;
     tn_status      s = TN_ERR_MEMORY;
-    const bool     merge = symmetric && p->all > TNI_NET_FEW;
+    const bool     merge = symmetric && p->all > (double)TNI_NET_FEW;
     if (part && tni_plus(labels, labels) < INT_MAX) s = tni_net_pairing_take(p, 2 * most + p->wide, 2 * labels, symmetric);
     if (s == TN_OK) s = tni_net_parts(p->w, to[0], merge, part);
     of_b = part + to[0]->nodes;                                       /* a's may have become fewer */

@@ -118,7 +118,7 @@ typedef enum tn_net_form {
     TN_NET_SYMMETRIC = 0,       /* T replaced by its mean over all permutations of the legs of each input, which is the
                                    same function: equal functions have equal tensors. Orders of the legs in which equal
                                    tensors meet in the same way are one contraction; TN_ERR_ARG above 40,320
-                                   different ones                                                                */
+                                   different ones, or where more than 2^20 orders have to be looked at           */
     TN_NET_AS_GIVEN             /* T as it is: one contraction. It depends on how the function is written       */
 } tn_net_form;
 /* Computes the inner product of two tensors, by contracting the networks with each other: no tensor is formed.
@@ -131,7 +131,8 @@ TN_API tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form for
    [n,n] and mean [n] (NULL: 0): the sum over all ways to pair the legs of each input, or to leave them to the mean, where
    equal ones are one contraction. The orders of a and b may differ, so that E|f - g|^2 and cosines of sums of nets, such as a
    residual stream x + attention(x), are sums of such numbers. With `constant` n is without the one. TN_ERR_SHAPE if outputs,
-   lengths of legs or `constant` differ, TN_ERR_ARG above 40,320 different contractions. Isserlis 1918; docs/math.md 20 */
+   lengths of legs or `constant` differ, TN_ERR_ARG above 40,320 different contractions, or where more than 2^20
+   pairings have to be looked at. Isserlis 1918; docs/math.md 20 */
 TN_API tn_status tn_net_gaussian(const tn_net *a, const tn_net *b, const tn_tensor *covariance, const tn_tensor *mean,
                                  double *moment);
 

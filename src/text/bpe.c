@@ -94,9 +94,9 @@ static size_t tni_bpe_word_llama(const tn_tokenizer *t, const char *text, size_t
 /* The token of a word or of a token's bytes, as the vocabulary has it, or -1. */
 TNI_FN int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, bool space)
 {
-    uint32_t node = TNI_ROOT;
+    uint32_t node = t->bpe.marks ? tni_trie_find(&t->pieces, bytes, n) : (uint32_t)TNI_ROOT;
     char     utf8[4];
-    for (size_t i = 0; i < n + space && node != 0; i++) {
+    for (size_t i = 0; !t->bpe.marks && i < n + space && node != 0; i++) {
         size_t m = tni_bpe_letter(space && i == 0 ? ' ' : (unsigned char)bytes[i - space], utf8);
         for (size_t k = 0; k < m && node != 0; k++) node = tni_trie_step(&t->pieces, node, utf8[k]);
     }
@@ -172,12 +172,15 @@ static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n
     }
 }
 
-TNI_FN void tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w)
+/* The tokens of a word before merging; returns their number. */
+TNI_FN size_t tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w)
 {
+    if (t->bpe.marks) return tni_marks_letters(t, bytes, n, w);
     for (size_t i = 0; i < n + space; i++) {
         w[i].id = t->bpe.byte[space && i == 0 ? (unsigned char)' ' : (unsigned char)bytes[i - space]];
         w[i].begin = (uint32_t)(i > 0 ? i - space : 0);
     }
+    return n + space;
 }
 
 static void tni_bpe_put(tni_encoding *e, const tni_bpe_token *w, size_t i, size_t next, size_t begin, size_t end)
@@ -198,8 +201,7 @@ static bool tni_bpe_encode_long(const tn_tokenizer *t, const char *text, size_t 
     h.items = ctx->desc.allocator.alloc(bytes, ctx->desc.allocator.user);       /* ctx may be shared: no counts */
     if (!h.items) return tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes", bytes), false;
     tni_bpe_token *w = (tni_bpe_token *)(void *)((uint64_t *)h.items + 3 * n);  /* n - 1 pairs, at most 2 more for each merge */
-    tni_bpe_bytes(t, text + begin, end - begin, space, w);
-    tni_bpe_merge_long(t, w, n, &h);
+    tni_bpe_merge_long(t, w, tni_bpe_bytes(t, text + begin, end - begin, space, w), &h);
     for (size_t i = 0; i != TNI_BPE_NO; i = w[i].next) tni_bpe_put(e, w, i, w[i].next, begin, end);
     ctx->desc.allocator.release(h.items, bytes, ctx->desc.allocator.user);
     return true;
@@ -216,8 +218,7 @@ static bool tni_bpe_encode_word(const tn_tokenizer *t, const char *text, size_t 
         return true;
     }
     if (n > TNI_BPE_SHORT) return tni_bpe_encode_long(t, text, begin, end, space, e);
-    tni_bpe_bytes(t, text + begin, end - begin, space, w);
-    size_t count = tni_bpe_merge_short(t, w, n);
+    size_t count = tni_bpe_merge_short(t, w, tni_bpe_bytes(t, text + begin, end - begin, space, w));
     for (size_t i = 0; i < count; i++) tni_bpe_put(e, w, i, i + 1 < count ? i + 1 : TNI_BPE_NO, begin, end);
     return true;
 }
@@ -233,7 +234,7 @@ static bool tni_bpe_encode_plain(const tn_tokenizer *t, const char *text, size_t
             part = tni_bpe_run(t, text, at, end, TNI_IS_NUMBER, t->bpe.digits == 1 ? 1 : INT64_MAX);
             if (part == at) part = tni_bpe_run(t, text, at, end, TNI_IS_OTHER | TNI_IS_LETTER | TNI_IS_SPACE, INT64_MAX);
         }
-        size_t stop = t->bpe.rule == TNI_BPE_NONE ? part : gpt2 ? tni_bpe_word_gpt2(t, text, at, part, space)
+        size_t stop = t->bpe.apart ? tni_marks_word(text, at, part) : t->bpe.rule == TNI_BPE_NONE ? part : gpt2 ? tni_bpe_word_gpt2(t, text, at, part, space)
              : tni_bpe_word_llama(t, text, at, part);
         if (!tni_bpe_encode_word(t, text, at, stop, space, e)) return false;
         space = false;
@@ -250,15 +251,15 @@ static bool tni_bpe_encode_rest(const tn_tokenizer *t, const char *text, size_t 
     return t->bpe.late ? tni_bpe_encode(t, text, at, end, TNI_ADDED_LATE, e) : tni_bpe_encode_plain(t, text, at, end, e);
 }
 
-/* The same, which becomes NFC first if the tokenizer has that. */
+/* The same, which becomes NFC, or gets marks, first if the tokenizer has that. */
 static bool tni_bpe_encode_normal(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_encoding *e)
 {
     const int64_t first = e->n;
     tni_nfc       f;
     bool          needed = false;
     if (t->bpe.is_nfc && !tni_nfc_look(t, text, at, end, &needed)) return false;
-    if (!needed) return tni_bpe_encode_rest(t, text, at, end, e);
-    if (!tni_nfc_begin(t, text, at, end, &f)) return false;
+    if (!needed && !t->bpe.marks) return tni_bpe_encode_rest(t, text, at, end, e);
+    if (!(t->bpe.marks ? tni_marks_begin : tni_nfc_begin)(t, text, at, end, &f)) return false;
     const bool whole = tni_bpe_encode_rest(t, f.text, 0, f.bytes, e);
     for (int64_t k = first; e->spans && k < e->n && k < e->max; k++) {
         e->spans[k].begin = f.from[e->spans[k].begin];

@@ -42,7 +42,10 @@ enum { TNI_TOKEN_MOST = 512 };          /* bytes of an added token, and of a pie
 typedef struct tni_added { int64_t id; bool special; } tni_added;
 #define TNI_ADDED_LATE 0x80000000u      /* bit of an added token's value: looked for in what is between the others */
 
-/* What only byte-level BPE has, see >>text-bpe. */
+/* Where a space mark is put before a text; Split: nowhere, and no space becomes one. */
+enum { TNI_MARKS_PREPEND = 1, TNI_MARKS_NEVER, TNI_MARKS_ALWAYS, TNI_MARKS_FIRST, TNI_MARKS_SPLIT };
+
+/* What only BPE has, see >>text-bpe and >>text-marks. */
 typedef struct tni_bpe {
     bool     is;                        /* the tokenizer is of this kind                                       */
     bool     prefix_space;              /* a text begins with a space, or gets one                             */
@@ -55,6 +58,10 @@ typedef struct tni_bpe {
     tni_map  ranks;                     /* two ids, left << 32 | right, to the rank of their merge + 1         */
     tni_list merges;                    /* tni_bpe_merge, by rank                                              */
     tni_list alone;                     /* bool of each id: merging the bytes of its name gives this token     */
+    int      marks;                     /* a TNI_MARKS_, of spaces as U+2581; 0: letters are bytes             */
+    bool     apart;                     /* no merge has a mark behind a letter: words begin at marks           */
+    bool     meta;                      /* the pre-tokenizer makes the marks                                   */
+    bool     fuse_unk, strip;           /* unknown letters are one token; the first space is not printed       */
     bool     is_nfc;                    /* text becomes NFC first, see >>text-nfc                              */
     tni_map  nfc;                       /* pairs, parts and classes                                            */
     tni_list layout;                    /* the file as JSON without spaces; for vocab a byte 1, for merges 2   */
@@ -145,12 +152,23 @@ TNI_FN void tni_tokenizer_finish(tn_tokenizer *t);
 TNI_FN void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end);
 TNI_FN size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, int64_t *id,
                                size_t *bytes);
+TNI_FN size_t tni_byte_name(int byte, char name[8]);
+
+/* marks.c */
+TNI_FN void tni_marks_name(const char *name, bool first, char *to);
+TNI_FN bool tni_marks_begin(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_nfc *f);
+TNI_FN size_t tni_marks_word(const char *text, size_t at, size_t end);
+TNI_FN size_t tni_marks_letters(const tn_tokenizer *t, const char *text, size_t bytes, tni_bpe_token *w);
+TNI_FN void tni_marks_print(tni_text *out, const char *name, bool *strip);
+TNI_FN void tni_tokens_layout(const tni_json *j, const tni_value *root, const tni_value *vocab, const tni_value *merges,
+                              tni_text *out);
+TNI_FN bool tni_marks_read(tni_json *j, const tni_value *root, tn_tokenizer *t);
 
 /* bpe.c */
 TNI_FN size_t tni_bpe_letter(unsigned byte, char utf8[4]);
 TNI_FN int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, bool space);
 TNI_FN size_t tni_bpe_merge_short(const tn_tokenizer *t, tni_bpe_token *w, size_t n);
-TNI_FN void tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w);
+TNI_FN size_t tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w);
 TNI_FN bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, tni_encoding *e);
 TNI_FN bool tni_bpe_name_bytes(const char *name, tni_text *out);
 TNI_FN void tni_bpe_print(tni_text *out, const char *name);

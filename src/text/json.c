@@ -145,20 +145,26 @@ static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
     const char      *name = tni_json_string(j, v, "content");
     if (!name || !*name) return tni_tokens_fail(j, v, "an added token has no content, expected a string");
     if (!tni_tokens_short(j, v, name)) return false;
+    const bool  late = tni_json_is(tni_json_get(j, v, "normalized"), TNI_JSON_TRUE), marked = late && t->bpe.marks;
+    char        changed[3 * TNI_TOKEN_MOST + 4];
+    const char *found = marked ? changed : name;            /* what is looked for in a text */
+    if (marked) tni_marks_name(name, t->bpe.marks == TNI_MARKS_PREPEND, changed);
     for (int k = 0; k < 4; k++)
-        if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE) && !(t->bpe.is && k == 3))
+        if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE) && !(t->bpe.is && k == 3 && !(marked && t->bpe.meta)))
             return tni_tokens_fail(j, v, "added token %s: %s is true, expected false", tni_quote(name).s, flag[k]);
-    if (*tni_trie_value(&t->specials, tni_trie_find(&t->specials, name, strlen(name))) != 0)
+    if (*tni_trie_value(&t->specials, tni_trie_find(&t->specials, found, strlen(found))) != 0)
         return tni_tokens_fail(j, v, "duplicate added token %s", tni_quote(name).s);
     int64_t known = tn_tokenizer_id(t, name);
     if (known < 0) {
+        if (marked)
+            return tni_tokens_fail(j, v, "added token %s: normalized is true, expected false or a token of vocab",
+                                   tni_quote(name).s);
         if (!tni_tokens_id(j, t, id, name) || !tni_token_name(t, (int64_t)id->number, name, strlen(name))) return false;
         known = (int64_t)id->number;
     } else if (!tni_json_is(id, TNI_JSON_NUMBER) || id->number != (uint64_t)known)
         return tni_tokens_fail(j, v, "added token %s: its id differs from the vocabulary's, %lld", tni_quote(name).s,
                                (long long)known);
-    return tni_added_set(t, name, known, tni_json_is(tni_json_get(j, v, "special"), TNI_JSON_TRUE),
-                         tni_json_is(tni_json_get(j, v, "normalized"), TNI_JSON_TRUE));
+    return tni_added_set(t, found, known, tni_json_is(tni_json_get(j, v, "special"), TNI_JSON_TRUE), late);
 }
 
 /* Reads the tokens of the vocabulary and the added ones, which have the ids 0 ... n-1. */
@@ -272,26 +278,28 @@ static bool tni_tokens_bpe_kind(tni_json *j, const tni_value *root, tn_tokenizer
     const char      *s;
     double           dropout = 0;
     if (!tni_tokens_unused(j, root)) return false;
-    if (v && v->kind != TNI_JSON_NULL) {
+    if (tni_tokens_flag(j, model, "byte_fallback", false)) {
+        if (!tni_marks_read(j, root, t)) return false;
+        t->bpe.fuse_unk = tni_tokens_flag(j, model, "fuse_unk", false);
+    } else if (v && v->kind != TNI_JSON_NULL) {
         s = tni_json_string(j, v, "type");
         if (!s || strcmp(s, "NFC"))
             return tni_tokens_fail(j, v, "normalizer: type is %s, expected NFC or null for BPE", s ? tni_quote(s).s : "missing");
         t->bpe.is_nfc = true;
         if (!tni_nfc_unpack(t)) return false;
     }
-    if (!tni_tokens_bpe_words(j, root, t)) return false;
-    if (!tni_tokens_type(j, tni_json_get(j, root, "decoder"), "decoder", "ByteLevel")) return false;
+    if (!t->bpe.marks && (!tni_tokens_bpe_words(j, root, t)
+                          || !tni_tokens_type(j, tni_json_get(j, root, "decoder"), "decoder", "ByteLevel"))) return false;
     for (int k = 0; k < 2; k++)
         if ((s = tni_json_string(j, model, affix[k])) != NULL && *s)
             return tni_tokens_fail(j, model, "%s is %s, expected null", affix[k], tni_quote(s).s);
-    if (tni_tokens_flag(j, model, "byte_fallback", false))
-        return tni_tokens_fail(j, model, "byte_fallback is true, expected false: the bytes are letters");
     v = tni_json_get(j, model, "dropout");
     if (tni_json_is(v, TNI_JSON_NUMBER)) tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &dropout);
     if (dropout != 0) return tni_tokens_fail(j, v, "dropout is %g, expected null or 0", dropout);
     if (v && v->kind != TNI_JSON_NULL && v->kind != TNI_JSON_NUMBER)
         return tni_tokens_fail(j, v, "dropout is %s, expected null or 0", tni_json_kind_name(v));
     t->bpe.whole_first = tni_tokens_flag(j, model, "ignore_merges", false);
+    t->bpe.apart = t->bpe.marks && !t->bpe.whole_first;
     return true;
 }
 
@@ -357,20 +365,33 @@ static bool tni_tokens_merge(tni_json *j, const tni_value *v, tn_tokenizer *t)
     m->left = (int32_t)id[0];
     m->right = (int32_t)id[1];
     m->id = (int32_t)*tni_trie_value(&t->pieces, node) - 1;
+    const char *name = tn_tokenizer_token(t, m->id);
+    t->bpe.apart = t->bpe.apart && tni_marks_word(name, 0, strlen(name)) == strlen(name);
     return tni_map_put(t->owned.ctx, &t->bpe.ranks, key, (uint32_t)t->bpe.merges.count);
 }
 
-/* The ids of the 256 bytes, then the merges. */
+/* The ids of the 256 bytes, which only marks may lack, then the merges. */
 static bool tni_tokens_merges(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
     const tni_value *model = tni_json_get(j, root, "model"), *v = tni_json_get(j, model, "merges");
-    char             utf8[4];
+    char             name[8];
+    const bool       marks = t->bpe.marks != 0;
+    int              missing = 0;
     for (unsigned k = 0; k < 256; k++) {
-        const size_t   n = tni_bpe_letter(k, utf8);
-        const uint32_t value = *tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, utf8, n));
-        if (value == 0) return tni_tokens_fail(j, model, "vocab has no token for the byte %d, expected all 256", (int)k);
+        const size_t   n = marks ? tni_byte_name((int)k, name) : tni_bpe_letter(k, name);
+        const uint32_t value = *tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, name, n));
+        if (value == 0 && !marks)
+            return tni_tokens_fail(j, model, "vocab has no token for the byte %d, expected all 256", (int)k);
         t->bpe.byte[k] = (int32_t)value - 1;
+        missing += value == 0;
     }
+    if (missing % 256)
+        return tni_tokens_fail(j, model, "vocab has no token for %d of the 256 bytes, expected all or none of <0x00> ... <0xFF>",
+                               missing);
+    if (missing && (t->unk = tn_tokenizer_id(t, tni_json_string(j, model, "unk_token"))) < 0)
+        return tni_tokens_fail(j, model, "vocab has no tokens <0x00> ... <0xFF> and no unk_token, expected one of the two");
+    if (marks && tni_bpe_find(t, "\xE2\x96\x81", 3, false) < 0)
+        return tni_tokens_fail(j, model, "vocab has no token U+2581, which spaces become");
     if (!tni_json_is(v, TNI_JSON_ARRAY))
         return tni_tokens_fail(j, v ? v : model, "merges is %s, expected an array", tni_json_kind_name(v));
     for (v = tni_json_child(j, v); v; v = tni_json_next(j, v)) if (!tni_tokens_merge(j, v, t)) return false;
@@ -387,44 +408,14 @@ static bool tni_tokens_alone(tn_tokenizer *t)
         tni_text      out = {bytes, sizeof bytes, 0};
         bool         *alone = (bool *)tni_list_add(t->owned.ctx, &t->bpe.alone, "tokenizer");
         if (!alone) return false;
-        if (!tni_bpe_name_bytes(name, &out) || out.length == 0 || out.length >= sizeof bytes) continue;
+        if (t->bpe.marks) tni_text_string(&out, name);
+        else if (!tni_bpe_name_bytes(name, &out)) continue;
+        if (out.length == 0 || out.length >= sizeof bytes) continue;
         if (tni_bpe_find(t, bytes, out.length, false) != i) continue;      /* only an added token */
         tni_bpe_bytes(t, bytes, out.length, false, w);
         *alone = tni_bpe_merge_short(t, w, out.length) == 1 && w[0].id == i;
     }
     return true;
-}
-
-/* JSON of all values below `root`, without spaces; the values `vocab` and `merges` as bytes 1 and 2. */
-static void tni_tokens_layout(const tni_json *j, const tni_value *root, const tni_value *vocab, const tni_value *merges,
-                              tni_text *out)
-{
-    const tni_value *v = root;
-    for (;;) {
-        if (v != root && tni_json_at(j, v->up)->kind == TNI_JSON_OBJECT) {
-            tni_text_json(out, tni_json_key(j, v));
-            tni_text_add(out, ":", 1);
-        }
-        const char *number = j->scan.text + v->at;
-        if (v == vocab || v == merges) tni_text_add(out, v == vocab ? "\1" : "\2", 1);
-        else if (v->kind == TNI_JSON_STRING) tni_text_json(out, j->scan.text + v->string);
-        else if (v->kind == TNI_JSON_NUMBER) tni_text_add(out, number, strspn(number, "-+.0123456789eE"));
-        else if (v->kind < TNI_JSON_NUMBER)
-            tni_text_string(out, v->kind == TNI_JSON_NULL ? "null" : v->kind == TNI_JSON_TRUE ? "true" : "false");
-        else {
-            tni_text_add(out, v->kind == TNI_JSON_ARRAY ? "[" : "{", 1);
-            if (v->child != 0) { v = tni_json_child(j, v); continue; }
-            tni_text_add(out, v->kind == TNI_JSON_ARRAY ? "]" : "}", 1);
-        }
-        while (v != root && v->next == 0) {
-            const tni_value *up = tni_json_at(j, v->up);
-            tni_text_add(out, up->kind == TNI_JSON_ARRAY ? "]" : "}", 1);
-            v = up;
-        }
-        if (v == root) return;
-        tni_text_add(out, ",", 1);
-        v = tni_json_next(j, v);
-    }
 }
 
 static bool tni_tokens_keep(tni_json *j, const tni_value *root, tn_tokenizer *t)
@@ -443,17 +434,17 @@ static bool tni_tokens_keep(tni_json *j, const tni_value *root, tn_tokenizer *t)
 }
 
 /* The first of the names that a token has, or -1. */
-static int64_t tni_tokens_first(const tn_tokenizer *t, const char *const name[4])
+static int64_t tni_tokens_first(const tn_tokenizer *t, const char *const name[5])
 {
     int64_t id = -1;
-    for (int k = 0; k < 4 && id < 0; k++) id = tn_tokenizer_id(t, name[k]);
+    for (int k = 0; k < 5 && id < 0; k++) id = tn_tokenizer_id(t, name[k]);
     return id;
 }
 
 static bool tni_tokens_bpe(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
-    static const char *const bos[4] = {"[BOS]", "<s>", "<|begin_of_text|>", "<|endoftext|>"};
-    static const char *const eos[4] = {"[EOS]", "</s>", "<|end_of_text|>", "<|endoftext|>"};
+    static const char *const bos[5] = {"[BOS]", "<s>", "<|begin_of_text|>", "<|endoftext|>", "<bos>"};
+    static const char *const eos[5] = {"[EOS]", "</s>", "<|end_of_text|>", "<|endoftext|>", "<eos>"};
     t->bpe.is = true;
     if (!tni_tokens_bpe_kind(j, root, t) || !tni_tokens_all(j, root, t)) return false;
     t->bos = tni_tokens_first(t, bos);

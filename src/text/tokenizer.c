@@ -94,16 +94,25 @@ TNI_FN void tni_tokenizer_finish(tn_tokenizer *t)
     t->eos = tn_tokenizer_id(t, "[EOS]");
 }
 
+/* <0x00> ... <0xFF>; returns the length. */
+TNI_FN size_t tni_byte_name(int byte, char name[8])
+{
+    static const char hex[] = "0123456789ABCDEF";
+    memcpy(name, "<0x00>", 7);
+    name[3] = hex[byte >> 4 & 15];
+    name[4] = hex[byte & 15];
+    return 6;
+}
+
 /* The bytes below `bytes`, 256 or 128, then [BOS], [EOS] and, if there are other bytes, [UNK]. */
 static tn_tokenizer *tni_tokenizer_of_bytes(tn_ctx *ctx, int bytes)
 {
-    static const char special[3][6] = {"[BOS]", "[EOS]", "[UNK]"}, hex[] = "0123456789ABCDEF";
+    static const char special[3][6] = {"[BOS]", "[EOS]", "[UNK]"};
     tn_tokenizer *t = ctx ? tni_tokenizer_new(ctx) : NULL;
     bool          ok = t != NULL;
     for (int id = 0; ok && id < bytes + 2 + (bytes < 256); id++) {
-        char name[8] = "<0x00>";
-        name[3] = hex[id >> 4 & 15];
-        name[4] = hex[id & 15];
+        char name[8];
+        tni_byte_name(id, name);
         if (id >= bytes) memcpy(name, special[id - bytes], 6);
         else if (bytes < 256 && id > ' ' && id < 127) { name[0] = (char)id; name[1] = 0; }
         ok = tni_names_grow(t) && tni_token_set(t, id, name, strlen(name));

@@ -144,6 +144,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
 {
     tni_speech v;
     if (!t) return -1;
+    bool strip = t->bpe.strip;
     if (!tni_within(t->owned.ctx, "decode", "n", n, 0, INT64_MAX)) return -1;
     if (!dst && bytes > 0)
         return tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected %zu bytes", bytes), -1;
@@ -158,6 +159,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
         if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
         else if (t->bytes && ids[i] == t->unk) tni_text_add(&v.out, "?", 1);
         else if (t->bytes) { char byte = (char)ids[i]; tni_text_add(&v.out, &byte, 1); }
+        else if (t->bpe.marks) tni_marks_print(&v.out, tn_tokenizer_token(t, ids[i]), &strip);
         else if (t->bpe.is) tni_bpe_print(&v.out, tn_tokenizer_token(t, ids[i]));
         else tni_speak(&v, tn_tokenizer_token(t, ids[i]));
     }

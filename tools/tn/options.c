@@ -177,15 +177,27 @@ static void set_option(option *o, const char *where, const char *text)
     }
 }
 
+/* How much of a word is printed at once: up to its last | that fits into a line, if the whole does not. */
+static int piece_of(const char *word, int room)
+{
+    const int n = (int)strcspn(word, " ");
+    int       fits = room;
+    if (n <= room) return n;
+    while (fits > 0 && word[fits - 1] != '|') fits--;
+    return fits > 0 ? fits : n;
+}
+
 void print_folded(const char *words, int at, int indent)
 {
+    bool cut = false;
     for (const char *word = words; *word; ) {
-        const int n = (int)strcspn(word, " ");
-        if (word > words && at + 1 + n > 80) {
+        const int n = piece_of(word, 80 - indent);
+        if (cut || (word > words && at + 1 + n > 80)) {
             print("\n%*s", indent, "");
             at = indent;
         } else if (word > words) at += print(" ");
         at += print("%.*s", n, word);
+        cut = word[n] && word[n] != ' ';
         word += n + (word[n] == ' ');
     }
     print("\n");

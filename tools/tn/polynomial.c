@@ -37,10 +37,10 @@ static double activation(tn_mlp_kind kind, double x)
     case TN_MLP_RELU: case TN_MLP_REGLU: return x > 0 ? x : 0;
     case TN_MLP_RELU2: return x > 0 ? x * x : 0;
     case TN_MLP_GELU: case TN_MLP_GEGLU: return x / 2 * erfc(-x / sqrt(2));
-    case TN_MLP_GELU_TANH: return x / (1 + exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)));
+    case TN_MLP_GELU_TANH: case TN_MLP_GEGLU_TANH: return x / (1 + exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)));
     case TN_MLP_GLU: return 1 / (1 + exp(-x));
     case TN_MLP_SWISH: case TN_MLP_SWIGLU: return x / (1 + exp(-x));
-    default: return x;
+    default: fail("%s is no MLP with an activation that polynomials can replace", tn_mlp_kind_name(kind)); return 0;
     }
 }
 
@@ -52,7 +52,7 @@ static void widen(approx *c, double x)
 
 static approx *new_approxes(int64_t n) { return (approx *)allocate((size_t)n, sizeof(approx)); }
 
-/* A number that a function gets is none: no polynomial can be fitted. */
+/* An argument is not finite: no polynomial can be fitted. */
 static void refuse_point(const char *name, double x)
 {
     fail("%s has the number %g in this text, expected finite numbers", name, x);

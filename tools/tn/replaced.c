@@ -84,13 +84,15 @@ static tn_tap *taps_of(place *p, int64_t count)
     return taps;
 }
 
-/* The rows of x, or of y, at a place in a run where the earlier places have their maps: a new list [tokens,dim]. */
+/* The rows of x at a place in a run where the earlier places have their maps, or of y in the model as it is: a new list
+   [tokens,dim]. */
 static double *rows_at(const subject *s, const samples *x, place *p, int64_t k, int which)
 {
     double *rows = (double *)allocate((size_t)(x->count * x->length * s->m.desc.dim), sizeof *rows);
-    tn_tap *taps = taps_of(p, k + 1);
+    const int64_t first = which ? k : 0;
+    tn_tap *taps = taps_of(p + first, k + 1 - first);
     p[k].rows[which] = rows;
-    for (int64_t i = 0; i < x->count; i++) sample_loss(&s->m, x, i, taps, 2 * (k + 1));
+    for (int64_t i = 0; i < x->count; i++) sample_loss(&s->m, x, i, taps, 2 * (k + 1 - first));
     p[k].rows[which] = NULL;
     free(taps);
     return rows;
@@ -114,12 +116,13 @@ static void set_map(tn_ctx *ctx, place *p, int64_t n, const double *g, const dou
     check_ctx(ctx, p->out);
 }
 
-/* The norm with one number c in the place of 1/denominator: y = c u + bias, u = (x - mean) gain. */
+/* The norm with one number c in the place of 1/denominator: y = c u + bias, u = (x - mean) gain; without the bias if it is the
+   last one. */
 static void fit_factor(tn_ctx *ctx, place *p, int64_t rows, int64_t n, const double *x, const double *y)
 {
     const bool centred = p->norm->desc.kind == TN_NORM_LAYER;
     double *gain = p->norm->gain ? numbers_in(p->norm->gain) : NULL, *g = (double *)allocate((size_t)(n * n), sizeof *g);
-    double *bias = p->norm->bias ? numbers_in(p->norm->bias) : (double *)allocate((size_t)n, sizeof *bias);
+    double *bias = p->norm->bias && !p->last ? numbers_in(p->norm->bias) : (double *)allocate((size_t)n, sizeof *bias);
     double  yu = 0, uu = 0;
     for (int64_t r = 0; r < rows; r++) {
         double mean = 0;
@@ -185,15 +188,16 @@ static double share_of_map(const place *p, int64_t rows, int64_t n, const double
     return 1 - rest / all;
 }
 
-/* y: the norm's result in the model as it is. */
-static void fit_place(const subject *s, const samples *fit, place *p, int64_t k, int kind, const double *y)
+/* Fits a map to the norm's result in the model as it is. */
+static void fit_place(const subject *s, const samples *fit, place *p, int64_t k, int kind)
 {
     const int64_t rows = fit->count * fit->length, n = s->m.desc.dim;
-    double       *x = rows_at(s, fit, p, k, 0);
+    double       *x = rows_at(s, fit, p, k, 0), *y = rows_at(s, fit, p, k, 1);
     if (kind == FACTOR) fit_factor(s->m.ctx, &p[k], rows, n, x, y);
     else fit_map(s->m.ctx, &p[k], rows, n, x, y);
     p[k].share = share_of_map(&p[k], rows, n, x, y);
     free(x);
+    free(y);
 }
 
 /* The loss with the maps that there are. */
@@ -214,13 +218,12 @@ static void report_norms(const subject *s, fitted *f, const samples *x, const sa
         {"map_share", "map: share", 10, "%.4f"}, {"map_change", "loss", 9, "%+.4f"}, {NULL, NULL, 0, NULL}
     };
     const int order[2] = {circuit_settings.norms == FACTOR ? MAP : FACTOR, circuit_settings.norms == FACTOR ? FACTOR : MAP};
-    double  **y = (double **)allocate((size_t)count, sizeof *y), v[2][2] = {{NAN, NAN}, {NAN, NAN}};
+    double    v[2][2] = {{NAN, NAN}, {NAN, NAN}};
     report_table("per_norm", "Norms replaced by a constant factor, or by a linear map: share of the variance, and change of the "
                  "loss:", columns);
     for (int64_t k = 0; k < count; k++) {
-        y[k] = rows_at(s, fit, p, k, 1);
         for (int kind = FACTOR; kind <= MAP; kind++) {
-            fit_place(s, fit, p, k, kind, y[k]);
+            fit_place(s, fit, p, k, kind);
             v[kind - 1][0] = p[k].share;
             v[kind - 1][1] = loss_of_places(f, x, p, count) - whole;
             drop_map(&p[k]);
@@ -229,17 +232,13 @@ static void report_norms(const subject *s, fitted *f, const samples *x, const sa
     }
     for (int i = 0; i < 2; i++) {
         for (int64_t k = 0; k < count; k++) drop_map(&p[k]);
-        for (int64_t k = 0; k < count; k++) fit_place(s, fit, p, k, order[i], y[k]);
+        for (int64_t k = 0; k < count; k++) fit_place(s, fit, p, k, order[i]);
         v[order[i] - 1][1] = loss_of_places(f, x, p, count) - whole;
     }
     report_row(columns, "all together", NAN, v[0][1], NAN, v[1][1]);
     report_note("Norms of the embedding, of queries and keys and of heads are not among them. All together: each is fitted to "
                 "the norm's own result, from the stream that the maps before it leave.");
-    for (int64_t k = 0; k < count; k++) {
-        if (circuit_settings.norms == KEEP) drop_map(&p[k]);
-        free(y[k]);
-    }
-    free(y);
+    for (int64_t k = 0; k < count && circuit_settings.norms == KEEP; k++) drop_map(&p[k]);
 }
 
 /* ---- the model that is left ---------------------------------------------------------------------------------------------- */
@@ -589,12 +588,10 @@ static void report_replaced(const subject *s, fitted *f, const samples *x, const
         model  m = replaced_model(s, f, p);
         double loss = 0;
         for (int64_t k = 0; k < x->count; k++) loss += sample_loss(&m, x, k, NULL, 0) / (double)x->count;
+        if (circuit_settings.out) write_model(s, &m, circuit_settings.out);
         report_readings(s, &m, x);
         report_value("loss_of_polynomials", "%.6f", loss);
-        if (circuit_settings.out) {
-            write_model(s, &m, circuit_settings.out);
-            report_text("written", circuit_settings.out);
-        }
+        if (circuit_settings.out) report_text("written", circuit_settings.out);
         tn_params_destroy(m.params);
     }
     free(why);

@@ -370,13 +370,14 @@ double typical_unit_of(tn_ctx *ctx, const tn_transformer *net)
 
 char *token_name(const tn_tokenizer *t, int64_t id)
 {
-    const int32_t one = (int32_t)id;
+    const int32_t twice[2] = {(int32_t)id, (int32_t)id};     /* before the first, a space may be left out */
     const char   *token = tn_tokenizer_token(t, id);
-    size_t        bytes, n;
+    size_t        bytes, first, n;
     buffer        b = {0};
     if (tn_tokenizer_unk(t) >= 0) return copy_text(token ? token : "");
-    char *text = decode_tokens(t, &one, 1, &bytes);
-    for (size_t i = 0; i < bytes; i += n ? n : 1) {
+    free(decode_tokens(t, twice, 1, &first));
+    char *text = decode_tokens(t, twice, 2, &bytes);
+    for (size_t i = first; i < bytes; i += n ? n : 1) {
         const unsigned char c = (unsigned char)text[i];
         n = (size_t)utf8_length(text + i, bytes - i);
         if (c == ' ') buffer_print(&b, "\xC2\xB7");

@@ -32,7 +32,7 @@ static char *last_part(const char *path)
 static void add_model(similarity *x, const subject *s, const char *path, const moment *m)
 {
     if (x->count == MOST_MODELS)
-        fail("%s: more than %d models, expected at most so many: name those that are to be compared", path, MOST_MODELS);
+        fail("%s: more than %d models, expected at most %d: name those to compare", path, MOST_MODELS, MOST_MODELS);
     x->model = (compared *)resize(x->model, (size_t)x->count + 1, sizeof *x->model);
     compared *c = &x->model[x->count++];
     open_model_in(s->m.ctx, &c->m, path, circuit_settings.tokenizer, NULL);
@@ -123,13 +123,12 @@ static void measure_window(similarity *x, const subject *s, int64_t w, const int
     free(v);
 }
 
-/* Measures all windows, of text or Gaussian. */
+/* Measures all windows, of text or Gaussian: of --length tokens, of USUAL_LENGTH without, and of a --text as many as it has. */
 static void measure(similarity *x, const subject *s)
 {
-    int64_t length = USUAL_LENGTH;
+    int64_t length = circuit_settings.length >= 1 ? circuit_settings.length : circuit_settings.text ? INT64_MAX : USUAL_LENGTH;
     samples text;
     for (int64_t i = 0; i < x->count; i++) if (x->model[i].m.desc.context < length) length = x->model[i].m.desc.context;
-    if (circuit_settings.length >= 1 && circuit_settings.length < length) length = circuit_settings.length;
     memset(&text, 0, sizeof text);
     if (circuit_settings.inputs == 0) {
         text = text_samples(s, circuit_settings.text, length, circuit_settings.tokens);

@@ -59,6 +59,7 @@ SIZES = {
     "tn_plan_create": {"ranks": lambda n: n, "shapes": lambda ranks: ranks},
     "tn_plan_create_labels": {"ranks": lambda n: n, "shapes": lambda ranks: ranks, "labels": lambda ranks: ranks,
                               "out": lambda rank: rank},
+    "tn_polynomial_fit_add": {"y": lambda n: n, "weights": lambda n: n},
     "tn_cp_apply_each": {"x": lambda cp: cp.order},
     "tn_cp_stack_inner": {"b": lambda layers: layers},
     "tn_net_apply_each": {"x": lambda net: net.legs},
@@ -125,7 +126,7 @@ DEFAULTS = {
 }
 # Arrays that have a rule in SIZES and may be left out.
 MAY_BE_NONE = {("tn_net_from_tt", "input"), ("tn_tokenizer_encode", "spans"), ("tn_circuit_path_name", "names"),
-               ("tn_sink_memory", "used"), ("tn_sink_memory", "data")}
+               ("tn_sink_memory", "used"), ("tn_sink_memory", "data"), ("tn_polynomial_fit_add", "weights")}
 
 
 def by_names(rule, value_of):
