@@ -238,6 +238,7 @@ TEST(configs_that_are_wrong)
         {NANO "true,\"expansion_factor\":2000000000}", "expansion_factor times n_embd is above 2^31 - 1"},
         {NANO "true,\"expansion_factor\":0}", "expansion_factor is 0, expected an integer from 1"},
         {"{\"bilinear\":true,\"n_embd\":8}", "missing key vocab_size"},
+        {"{\"n_layer\":1,\"n_head\":2,\"n_embd\":null,\"vocab_size\":9,\"bilinear\":true}", "missing key n_embd"},
         {"{\"model_type\":\"gemma\"," SIZES "}", NULL},
         {"{\"model_type\":\"gemma\"," SIZES ",\"hidden_activation\":\"silu\"}",
          "hidden_activation is \"silu\", expected gelu_pytorch_tanh or gelu"},
@@ -245,6 +246,7 @@ TEST(configs_that_are_wrong)
          "qwen3 or gemma"},
         {"{\"model_type\":\"qwen3\"," SIZES ",\"head_dim\":0}", "head_dim is 0, expected an integer from 1"},
     };
+    static const char   llama[] = "{\"model_type\":\"llama\"," SIZES ",\"rms_norm_eps\":1e-5}";
     tn_ctx             *ctx = ctx_of(TN_F32);
     tn_transformer_desc d = ZERO;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
@@ -253,9 +255,113 @@ TEST(configs_that_are_wrong)
         else CHECK_STATUS(s, TN_OK);
         CHECK_CTX(ctx);
     }
+    static const char *const required[][2] = {
+        {"n_layer", NANO "true}"}, {"n_head", NANO "true}"}, {"n_embd", NANO "true}"}, {"vocab_size", NANO "true}"},
+        {"n_layer", STORY "true}"}, {"n_head", STORY "true}"}, {"n_ctx", STORY "true}"}, {"d_model", STORY "true}"},
+        {"d_hidden", STORY "true}"}, {"vocab_size", "{\"model_type\":\"gemma\"," SIZES "}"},
+        {"hidden_size", "{\"model_type\":\"qwen3\"," SIZES "}"}, {"num_attention_heads", "{\"model_type\":\"llama\"," SIZES "}"}
+    };
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++) {      /* null in the place of each */
+        char        text[512], why[64];
+        const char *key = strstr(required[i][1], required[i][0]), *end = key + strcspn(key, ",}");
+        snprintf(text, sizeof text, "%.*s%s\":null%s", (int)(key - required[i][1]), required[i][1], required[i][0], end);
+        snprintf(why, sizeof why, "missing key %s", required[i][0]);
+        tn_transformer_config_read(ctx, tn_source_memory(text, strlen(text)), &d);
+        CHECK_ERROR(ctx, TN_ERR_FORMAT, why);
+    }
+    static const struct { const char *acts; tn_mlp_kind mlp; } gemma[] = {
+        {"", TN_MLP_GEGLU_TANH}, {",\"hidden_act\":\"gelu\"", TN_MLP_GEGLU_TANH},
+        {",\"hidden_act\":\"gelu\",\"hidden_activation\":null", TN_MLP_GEGLU_TANH},
+        {",\"hidden_activation\":\"gelu\"", TN_MLP_GEGLU},
+        {",\"hidden_activation\":\"gelu\",\"hidden_act\":\"gelu_pytorch_tanh\"", TN_MLP_GEGLU},
+        {",\"hidden_act\":\"gelu\",\"hidden_activation\":\"gelu_pytorch_tanh\"", TN_MLP_GEGLU_TANH},
+    };
+    for (size_t i = 0; i < sizeof gemma / sizeof *gemma; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "{\"model_type\":\"gemma\"," SIZES "%s}", gemma[i].acts);
+        CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_memory(text, strlen(text)), &d), TN_OK);
+        CHECK_INT(d.mlp, gemma[i].mlp);
+    }
+    static const char *const norms[] = {"null", "false", "true"};
+    for (int i = 0; i < 3; i++) {
+        char text[512];
+        snprintf(text, sizeof text, STORY "true,\"vocab_size\":9,\"normalization\":%s}", norms[i]);
+        CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_memory(text, strlen(text)), &d), TN_OK);
+        CHECK(d.no_norm == (i < 2));
+    }
+    CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_memory(llama, strlen(llama)), &d), TN_OK);
+    CHECK(d.norm_eps == 1e-5 && d.qk_norm_eps == 1e-6);
     CHECK_STATUS(read_config(ctx, "qwen3", "", &d), TN_OK);
     CHECK(d.qk_norm && d.qk_gain && d.qk_norm_eps == 1e-6 && d.d_qk == 6 && d.d_v == 6 && d.tied && !d.attn_bias);
     tn_ctx_destroy(ctx);
+}
+
+/* The sign of a zero is one of the bits of a file. */
+TEST(zeros_keep_their_sign)
+{
+    tn_ctx *ctx = ctx_of(TN_F64);
+    char    file[ROOM];
+    double  v[13 * 12];
+    size_t  used = 0;
+    int64_t lines;
+    loaded  m;
+    const tn_name_map *map = tn_name_map_bilinear(&lines);
+    REQUIRE(load(ctx, "stories-bilinear", &m));
+    tn_read(m.net.embed.w, TN_F64, v, 13 * 12);
+    v[0] = -0.0;
+    tn_write(m.net.embed.w, TN_F64, v, 13 * 12);
+    CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 0, NULL, 0), TN_OK);
+    v[0] = 1;
+    tn_write(m.net.embed.w, TN_F64, v, 13 * 12);
+    CHECK_STATUS(tn_transformer_read_mapped(m.params, &m.net, tn_source_memory(file, used), map, lines), TN_OK);
+    tn_read(m.net.embed.w, TN_F64, v, 13 * 12);
+    CHECK(v[0] == 0 && signbit(v[0]));
+    CHECK_CTX(ctx);
+    map = tn_name_map_gemma(&lines);                        /* maps for reading only */
+    tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 0, NULL, 0);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "the map is tn_name_map_gemma, expected one that is not for reading only");
+    map = tn_name_map_modded(&lines);
+    tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 0, NULL, 0);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "the map is tn_name_map_modded, expected one that is not for reading only");
+    tn_ctx_destroy(ctx);
+}
+
+/* A config of less than the file has, and of more: no tensor is dropped, and the one that is not there is named. */
+TEST(tensors_that_the_model_lacks)
+{
+    static const struct { const char *model, *from, *to, *why; } row[] = {
+        {"modded-bilinear", "\"bilinear_attn\":true", "\"bilinear_attn\":false", "tensor \"transformer.h.0.attn.c_q2.weight\" [6,6] "
+         "belongs to no parameter of the model"},
+        {"modded-squared", "\"squared_mlp\":true", "\"squared_mlp\":false", NULL},      /* of the same tensors */
+        {"modded-bilinear", "\"bilinear\":true", "\"bilinear\":false",
+         "tensor \"transformer.h.0.mlp.Down.weight\" is [6,18], expected the shape of parameter blocks.0.mlp.p, [6,24]"},
+        {"modded-squared", "\"bilinear_attn\":false", "\"bilinear_attn\":true",
+         "there is no tensor \"transformer.h.0.attn.c_q2.weight\" for parameter blocks.0.attn.qk"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        tn_ctx             *ctx = ctx_of(TN_F64);
+        tn_transformer_desc desc = ZERO;
+        loaded              m;
+        int64_t             lines;
+        char                text[ROOM], spaced[ROOM], whole[ROOM + 64];
+        const tn_name_map  *map = tn_name_map_modded(&lines);
+        size_t              n = 0;
+        slurp(path_of(row[i].model, "config.json"), spaced);
+        for (const char *s = spaced; *s; s++) if (!strchr(" \n", *s)) text[n++] = *s;
+        text[n] = 0;
+        const char *at = strstr(text, row[i].from);
+        REQUIRE(at);
+        snprintf(whole, sizeof whole, "%.*s%s%s", (int)(at - text), text, row[i].to, at + strlen(row[i].from));
+        CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_memory(whole, strlen(whole)), &desc), TN_OK);
+        m.params = tn_params_create(ctx);
+        tn_transformer_init(m.params, "", &desc, &m.net);
+        const char     *weights = path_of(row[i].model, "model.safetensors");
+        const tn_status s = tn_transformer_read_mapped(m.params, &m.net, tn_source_path(weights), map, lines);
+        if (row[i].why && !CHECK(s != TN_OK && strstr(tn_ctx_error(ctx), row[i].why))) printf("     %s\n", tn_ctx_error(ctx));
+        if (!row[i].why) CHECK_STATUS(s, TN_OK);
+        tn_ctx_clear_error(ctx);
+        tn_ctx_destroy(ctx);
+    }
 }
 
 /* Headers that claim more than there is, and shapes of 2^60 numbers, in the place of a model's: nothing is allocated for them. */
@@ -294,4 +400,5 @@ TEST(hostile_sizes)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(logits_in_double, logits_in_float, written_and_read_again, gains_of_queries_and_keys, configs_that_are_wrong, hostile_sizes)
+TEST_MAIN(logits_in_double, logits_in_float, written_and_read_again, gains_of_queries_and_keys, configs_that_are_wrong,
+          zeros_keep_their_sign, tensors_that_the_model_lacks, hostile_sizes)

@@ -149,6 +149,21 @@ TEST(nfc)
     /* Not valid UTF-8 stays, also beside what changes. */
     CHECK_INT(tn_tokenizer_decode(t, id, tn_tokenizer_encode(t, "\xFF\xC3" "e\xCC\x81\xE0\xA4", 7, TN_BOS_NONE, id, 4096, NULL), back, 64), 6);
     CHECK(memcmp(back, "\xFF\xC3\xC3\xA9\xE0\xA4", 6) == 0);
+    /* Spans of what does not change are the same beside what does; parts of a character, too. */
+    const char   *apart = "\xE1\xBC\x80z\xF0\x9F\xA6\xA7 \xC3\xA9", *beside = "\xE1\xBC\x80z\xF0\x9F\xA6\xA7 \xC3\xA9 e\xCC\x81";
+    tn_span       other[64];
+    const int64_t few = tn_tokenizer_encode(t, apart, strlen(apart), TN_BOS_NONE, id, 64, span);
+    CHECK(few > 5 && tn_tokenizer_encode(t, beside, strlen(beside), TN_BOS_NONE, again, 64, other) > few);
+    for (int64_t k = 0; k < few; k++) CHECK(id[k] == again[k] && span[k].begin == other[k].begin && span[k].end == other[k].end);
+    /* The bound of the number of ids: 4 bytes that become 12, and 2 that become 3 characters. */
+    char *longest = (char *)malloc(400);
+    REQUIRE(longest);
+    for (int i = 0; i < 100; i++) memcpy(longest + 4 * i, "\xF0\x9D\x85\xA0", 4);
+    const int64_t most = tn_tokenizer_encode(t, longest, 400, TN_BOS_NONE, id, 4096, NULL);
+    CHECK(most > 400 + 400 / 2 + 2 && most <= 3 * 400 + 400 / 2 + 2);
+    for (int i = 0; i < 200; i++) memcpy(longest + 2 * i, i % 2 ? "\xCE\x90" : "\xCD\x84", 2);
+    CHECK(tn_tokenizer_encode(t, longest, 400, TN_BOS_NONE, id, 4096, NULL) > 0);
+    free(longest);
     /* Counting alone, without room. */
     CHECK_INT(tn_tokenizer_encode(t, "e\xCC\x81", 3, TN_BOS_NONE, NULL, 0, NULL), tn_tokenizer_encode(t, "\xC3\xA9", 2, TN_BOS_NONE, id, 9, NULL));
     CHECK_CTX(ctx);

@@ -1543,6 +1543,9 @@ expect 1 "the model has MLPs whose number of encoders is not two" export one-enc
 expect 0 "Done" train text --out unlike $small --steps 1
 expect 1 "the model has QK-norm that adds another eps than the other norms (tn train --no-qk-norm is without), which none of the supported" \
     export unlike --out x
+expect 0 "Done" train text --out unlike-gpt2 $small --norm layer --positions learned --mlp gelu-tanh --no-embed-norm --steps 1
+expect 1 "the model has QK-norm together with learned positions (tn train --no-qk-norm is without), which none of" \
+    export unlike-gpt2 --out x
 
 # ---- files and folders of others ----------------------------------------------------------------
 
@@ -1789,6 +1792,18 @@ expect 2 "--tokenizer and --no-tokenizer are given" import in-qwen2 --tokenizer 
 expect 1 "config.json is of a network of bilinear layers, which is no language model" import "$authors/image-deep" --out x
 expect 0 "page: o-image.html" look "$authors/image-residual" --out o-image.html
 if grep -q "do not tell whether a layer" o-image.html; then fail "config.json says that it is residual"; else pass; fi
+# Without a head of its own the table is the head only if config.json says so.
+cp -r "$authors/stories-bilinear" torn-headless
+sed 's/"lm_head.weight"/"none.attn.bias"/' "$authors/stories-bilinear/model.safetensors" > torn-headless/model.safetensors
+expect 1 "there is no tensor \"lm_head.weight\" for parameter head.w [13,12]" import torn-headless --out x --no-tokenizer
+sed 's/"bilinear"/"tie_word_embeddings": true, &/' "$authors/stories-bilinear/config.json" > torn-headless/config.json
+expect 0 "2640 parameters" import torn-headless --out run-headless --no-tokenizer
+echo '{"model_type": ["gpt2"]}' > torn-headless/config.json
+expect 1 "model_type is not a string, expected gpt2" import torn-headless --out x --no-tokenizer
+cp -r "$authors/modded-bilinear" torn-plainer
+sed 's/"bilinear_attn": true/"bilinear_attn": false/' "$authors/modded-bilinear/config.json" > torn-plainer/config.json
+expect 1 "c_q2.weight\" [6,6] belongs to no parameter of the model" import torn-plainer --out x --no-tokenizer
+rm -rf torn-headless run-headless torn-plainer
 cp -r "$authors/stories-first" torn-first
 # The last four bytes of the norm's bias, before the 4 x 13 x 12 of lm_head.weight
 bytes=$(wc -c < torn-first/model.safetensors)

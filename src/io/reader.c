@@ -43,15 +43,16 @@ TNI_FN const char *tni_reason(const char *otherwise)
 /* Of a zip archive, by the name of its first entry: torch.save puts NAME/data.pkl first, numpy.savez an array. */
 static const char *tni_zip_format(const char *head, size_t bytes)
 {
-    const size_t length = bytes > 30 ? (unsigned char)head[26] | (size_t)(unsigned char)head[27] << 8 : 0;
-    char         name[64];
-    if (length < 4 || length >= sizeof name || length > bytes - 30) return "a zip archive, expected what it holds";
+    static const char other[] = "a zip archive, expected what it holds: unpack it first";
+    const size_t      length = bytes > 30 ? (unsigned char)head[26] | (size_t)(unsigned char)head[27] << 8 : 0;
+    char              name[64];
+    if (length < 4 || length >= sizeof name || length > bytes - 30) return other;
     memcpy(name, head + 30, length);
     name[length] = 0;
     if (strcmp(name + length - 4, ".npy") == 0) return "a zip archive of numpy.savez: in Python, numpy.save writes one array";
-    if (strcmp(name + length - 4, ".pkl") != 0 && !strstr(name, "/.")) return "a zip archive, expected what it holds";
+    if (strcmp(name + length - 4, ".pkl") != 0 && !strstr(name, "/.")) return other;
     return "a zip archive of torch.save: in Python, safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW_FILE) "
-           "converts it";
+           "converts it; tensors that share memory or are not contiguous need .clone().contiguous() first";
 }
 
 const char *tn_foreign_format(const void *first, size_t bytes)

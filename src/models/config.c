@@ -116,17 +116,19 @@ static const tni_key tni_rope_keys[] = {                /* of "rope_scaling", an
     TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_FLAG("tie_word_embeddings", tied), \
     TNI_FLAG("attention_bias", attn_bias), TNI_MUST("is_causal", true)
 static const tni_key tni_llama_keys[] = { TNI_LLAMA_KEYS(tni_llama_acts), TNI_FLAG("mlp_bias", mlp_bias) };
-/* The first configs of Gemma say gelu and mean its tanh form. */
+/* The first configs of Gemma have hidden_act alone, say gelu and mean its tanh form. */
 static const tni_choice tni_gemma_acts[] = {{"gelu_pytorch_tanh", TN_MLP_GEGLU_TANH}, {"gelu", TN_MLP_GEGLU_TANH}, {NULL, 0}};
+static const tni_choice tni_gemma_exact[] = {{"gelu_pytorch_tanh", TN_MLP_GEGLU_TANH}, {"gelu", TN_MLP_GEGLU}, {NULL, 0}};
 static const tni_key tni_gemma_keys[] = {
-    TNI_LLAMA_KEYS(tni_gemma_acts), TNI_CHOICE("hidden_activation", mlp, tni_gemma_acts)
+    TNI_CHOICE("hidden_activation", mlp, tni_gemma_exact), TNI_LLAMA_KEYS(tni_gemma_acts)
 };
 #undef TNI_LLAMA_KEYS
 /* Of the transformers of github.com/tdooms/bilinear-decomposition, and of github.com/loganriggs/modded-nanogpt. */
 static const tni_key tni_bilinear_keys[] = {
     TNI_INT("vocab_size", false, vocab, 1), TNI_INT("n_vocab", false, vocab, 1), TNI_INT("n_layer", true, layers, 1),
     TNI_INT("n_head", true, heads, 1), TNI_INT("n_ctx", true, context, 1), TNI_INT("d_model", true, dim, 1),
-    TNI_INT("d_hidden", true, hidden, 1), TNI_NOT("normalization", no_norm), TNI_FLAG("bias", mlp_bias), TNI_SEEN("bilinear")
+    TNI_INT("d_hidden", true, hidden, 1), TNI_NOT("normalization", no_norm), TNI_FLAG("bias", mlp_bias),
+    TNI_FLAG("tie_word_embeddings", tied), TNI_SEEN("bilinear")
 };
 static const tni_key tni_modded_keys[] = {
     TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
@@ -296,9 +298,11 @@ static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_k
             return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "unknown key %s of a transformer", tni_quote(name).s);
         if (k && (own || v->kind != TNI_JSON_NULL)) s = tni_key_take(j, v, k, d);
     }
-    for (size_t i = 0; i < n && s == TN_OK; i++)
-        if (!tni_json_get(j, root, keys[i].name) && keys[i].required)      /* called for all keys: it finds duplicates */
+    for (size_t i = 0; i < n && s == TN_OK; i++) {
+        const tni_value *v = tni_json_get(j, root, keys[i].name);          /* for all keys, as it finds duplicates */
+        if (keys[i].required && (!v || v->kind == TNI_JSON_NULL))
             s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "missing key %s", keys[i].name);
+    }
     return s;
 }
 
@@ -417,7 +421,7 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relati
     d->mlp_out_bias = d->mlp_bias;
     if (which == TNI_QWEN2) d->attn_bias = true;            /* of q, k and v only */
     d->qk_norm = d->qk_gain = which == TNI_QWEN3;
-    d->qk_norm_eps = d->norm_eps;
+    if (which == TNI_QWEN3) d->qk_norm_eps = d->norm_eps;
     return s;
 }
 
@@ -429,6 +433,8 @@ static tn_status tni_config_gemma(tni_json *j, const tni_value *root, tn_transfo
     d->d_qk = 256;
     tni_config_unread(j, root, "", TNI_KEYS(tni_gemma_keys), false);
     tn_status s = tni_config_take(j, root, TNI_KEYS(tni_gemma_keys), false, d);
+    const tni_value *act = tni_json_get(j, root, tni_gemma_keys[0].name);      /* whatever hidden_act says */
+    if (s == TN_OK && act && act->kind != TNI_JSON_NULL) s = tni_key_take(j, act, &tni_gemma_keys[0], d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
     d->d_v = d->d_qk;
@@ -453,6 +459,7 @@ static tn_status tni_config_bilinear(tni_json *j, const tni_value *root, tn_tran
     const char      *word = tni_json_is(gate, TNI_JSON_STRING) ? j->scan.text + gate->string : "";
     const bool       first = tni_json_get(j, root, "n_vocab") != NULL;
     tn_status        s = tni_config_take(j, root, TNI_KEYS(tni_bilinear_keys), false, d);
+    const tni_value *norms = tni_json_get(j, root, "normalization");
     const bool       pair = tni_config_yes(j, root, "bilinear");
     int              k = 0;
     while (k < 3 && strcmp(word, gates[k]) && !(k == 0 && tni_json_is(gate, TNI_JSON_TRUE))) k++;
@@ -465,6 +472,7 @@ static tn_status tni_config_bilinear(tni_json *j, const tni_value *root, tn_tran
     d->mlp = kinds[pair][k];
     if (k == 3 && !pair) d->mlp_order = 1;                  /* a linear map */
     d->mlp_out_bias = d->mlp_bias;
+    if (norms && norms->kind == TNI_JSON_NULL) d->no_norm = true;
     d->norm_eps = 1e-8;
     d->no_norm_gain = !first;
     d->attn_scale = first ? 1 : TN_SCALE_DEPTH;

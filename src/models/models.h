@@ -287,7 +287,8 @@ typedef struct tn_name_map {
     double       scale, offset; /* the parameter is offset + scale * the file's number; scale 0: 1              */
     bool         root_dim;      /* scale is also multiplied by sqrt(dim)                                        */
     bool         spare;         /* the line is left out where the file lacks the tensor, or the model the parameter; or
-                                   where the first axis of the parameter is not `parts`, if that is not 0       */
+                                   where the first axis of the parameter is not `parts`, if that is not 0. A tensor for
+                                   which all lines are left out is an error                                     */
 } tn_name_map;
 TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hugging Face's GPT-2, of *count lines */
 TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral, Qwen2 and Qwen3      */

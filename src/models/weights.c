@@ -20,7 +20,7 @@ typedef struct tni_mapped {
     tn_tensor           **value;
     int64_t              *got;
     tni_list              runs;         /* tni_mapped_run: the numbers that lines have given, none of them twice */
-    bool                 *used;         /* the file's tensors, in its order */
+    bool                 *named, *used; /* the file's tensors, in its order: of a line, and of one that took it */
 } tni_mapped;
 
 /* The first n bytes of `pattern`, with {l} replaced, into out. false: it is too long. */
@@ -111,9 +111,10 @@ static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *fro
     double     *host = tni_take_f64(&w, to.rows, to.columns);
     for (int64_t i = 0; host && i < to.rows; i++) {
         int64_t row = rows.first + tni_mapped_row(line, i, to.rows, rows.rows, heads);
-        for (int64_t k = 0; k < to.columns; k++)
-            host[i * to.columns + k] = line->offset
-                                     + factor * (line->transpose ? from[k * all + row] : from[row * to.columns + k]);
+        for (int64_t k = 0; k < to.columns; k++) {
+            const double v = factor * from[line->transpose ? k * all + row : row * to.columns + k];
+            host[i * to.columns + k] = line->offset != 0 ? line->offset + v : v;        /* -0 stays */
+        }
     }
     view.rank = 1;
     view.shape[0] = to.rows * to.columns;
@@ -203,24 +204,32 @@ static bool tni_mapped_applies(const tn_name_map *line, const tn_param *p)
     return line->parts == 0 || p->value->rank < 1 || p->value->shape[0] == line->parts;
 }
 
+static tn_status tni_mapped_lacks(const tni_mapped *m, const char *name, const tn_param *p)
+{
+    return tni_fail(m->file->file.ctx, TN_ERR_ARG, "%s: there is no tensor %s for parameter %s %s", m->file->file.name.s,
+                    tni_quote(name).s, p->name, TNI_SHAPE(p->value));
+}
+
 static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t l)
 {
     tn_ctx  *ctx = m->file->file.ctx;
     tni_part param, name;
-    int64_t  i;
+    int64_t  i, at = 0;
     if (!tni_pattern_fill(&param, m->prefix, line->param, strlen(line->param), l))
         return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->param).s);
     const tn_safetensors_entry *e = tni_mapped_entry(m, line->file, l, &name);
     const tn_param             *p = tn_params_find(m->params, param.s);
-    for (i = 0; e && i < tn_safetensors_count(m->file); i++) if (tn_safetensors_at(m->file, i) == e) m->used[i] = true;
-    if (p && strcmp(p->name, param.s) != 0) return tni_mapped_tied(m, line, e, p);
-    if ((!p && !e) || (line->spare && (!p || !e || !tni_mapped_applies(line, p)))) return TN_OK;
+    while (e && tn_safetensors_at(m->file, at) != e) at++;
+    const bool tied = p && strcmp(p->name, param.s) != 0, apart = line->spare && (!p || !e || !tni_mapped_applies(line, p));
+    if (e) m->named[at] = true;
+    /* modded-nanoGPT's first block has a value mix, which it does not use. */
+    if (e && (tied || !apart || (!p && l == 0 && strcmp(line->param, "blocks.{l}.attn.mix") == 0))) m->used[at] = true;
+    if (tied) return tni_mapped_tied(m, line, e, p);
+    if ((!p && !e) || apart) return TN_OK;
     if (!p)
         return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s belongs to parameter %s, which the model does not have",
                         m->file->file.name.s, tni_quote(name.s).s, TNI_SHAPE(e), param.s);
-    if (!e)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: there is no tensor %s for parameter %s %s", m->file->file.name.s,
-                        tni_quote(name.s).s, p->name, TNI_SHAPE(p->value));
+    if (!e) return tni_mapped_lacks(m, name.s, p);
     for (i = 0; tn_params_at(m->params, i) != p; i++) {}
     return tni_mapped_take(m, line, name.s, e, i);
 }
@@ -233,7 +242,22 @@ static bool tni_layers_hold(const void *layers, size_t bytes, const tn_tensor *t
     return false;
 }
 
-/* Checks that all parameters of the model are complete. Those of others are unchanged, unless the map names a part. */
+/* Why parameter i is not complete: a tensor that the file lacks, or what the lines leave out. */
+static tn_status tni_mapped_partial(const tni_mapped *m, int64_t i)
+{
+    const tn_param *p = tn_params_at(m->params, i);
+    tni_part        param, name;
+    for (int64_t k = 0; k < m->lines; k++)
+        for (int64_t l = 0; l < m->model->desc.layers; l++)
+            if (tni_pattern_fill(&param, m->prefix, m->map[k].param, strlen(m->map[k].param), l)
+                && strcmp(param.s, p->name) == 0 && tni_mapped_applies(&m->map[k], p)
+                && !tni_mapped_entry(m, m->map[k].file, l, &name)) return tni_mapped_lacks(m, name.s, p);
+    return tni_fail(m->file->file.ctx, TN_ERR_ARG, "name map: its lines give %lld numbers of parameter %s, expected all %lld",
+                    (long long)m->got[i], p->name, (long long)tn_tensor_count(p->value));
+}
+
+/* Checks that all parameters of the model are complete, and that it has all tensors of the file that the map names. Parameters
+   of others are unchanged, unless the map names a part. */
 static tn_status tni_mapped_whole(const tni_mapped *m)
 {
     const tn_transformer *model = m->model;
@@ -245,13 +269,15 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
         if (m->got[i] == tn_tensor_count(p->value)) continue;
         if (m->got[i] == 0 && !tni_layers_hold(model, sizeof *model, p->value)
             && !tni_layers_hold(model->blocks, blocks, p->value)) continue;
-        return tni_fail(ctx, TN_ERR_ARG, "name map: its lines give %lld numbers of parameter %s, expected all %lld",
-                        (long long)m->got[i], p->name, (long long)tn_tensor_count(p->value));
+        return tni_mapped_partial(m, i);
     }
-    for (int64_t i = tn_safetensors_count(m->file); i-- > 0;) {
-        if (m->used[i]) continue;
-        left++;
-        first = i;
+    for (int64_t i = 0; i < tn_safetensors_count(m->file); i++) {
+        const tn_safetensors_entry *e = tn_safetensors_at(m->file, i);
+        if (m->used[i] || strstr(e->name, ".inv_freq")) continue;       /* RoPE's, which the config has */
+        if (m->named[i])
+            return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s belongs to no parameter of the model, but the name map has it",
+                            m->file->file.name.s, tni_quote(e->name).s, TNI_SHAPE(e));
+        if (left++ == 0) first = i;
     }
     if (left == 0) return TN_OK;
     tni_log(ctx, TN_LOG_WARN, "%s: %lld tensors are in no line of the name map, the first is %s", m->file->file.name.s,
@@ -317,6 +343,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
     tni_scratch   w = tni_scratch_begin(ctx, "name map");
     m.got = (int64_t *)tni_take_zeroed(&w, n, sizeof *m.got);
     m.value = (tn_tensor **)tni_take_zeroed(&w, n, sizeof *m.value);
+    m.named = (bool *)tni_take_zeroed(&w, tn_safetensors_count(m.file), sizeof *m.named);
     m.used = (bool *)tni_take_zeroed(&w, tn_safetensors_count(m.file), sizeof *m.used);
     m.runs.each = sizeof(tni_mapped_run);
     s = w.failed ? TN_ERR_MEMORY : tni_mapped_all(&m);
@@ -511,6 +538,9 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     int64_t   differ;
     tn_status s;
     if ((s = tni_mapped_usable(ctx, "transformer_write_mapped", model, map, lines)) != TN_OK) return s;
+    if (map == tn_name_map_gemma(NULL) || map == tn_name_map_modded(NULL))
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_write_mapped: the map is tn_name_map_%s, expected one that is not for "
+                        "reading only", map == tn_name_map_gemma(NULL) ? "gemma" : "modded");
     if (kv_heads == 0) kv_heads = model->desc.heads;
     if (kv_heads < 1 || model->desc.heads % kv_heads != 0)
         return tni_fail(ctx, TN_ERR_ARG, "name map: kv_heads is %lld, expected a divisor of the %lld heads",

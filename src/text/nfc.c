@@ -117,20 +117,21 @@ TNI_FN void tni_nfc_end(const tn_tokenizer *t, tni_nfc *f)
     t->owned.ctx->desc.allocator.release(f->all, f->size, t->owned.ctx->desc.allocator.user);
 }
 
-/* The text in NFC, and where each of its bytes comes from. Its memory is one block: characters, places, text; a byte has at most
-   2 parts of 4 bytes. The context may be shared: no counts. */
+/* The text in NFC, and where each of its bytes comes from: those of a character that stays from its own, others from the first of
+   a character. Its memory is one block: characters, places, text; a byte has at most 1.5 parts, and 3 bytes of the text in NFC.
+   The context may be shared: no counts. */
 TNI_FN bool tni_nfc_begin(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_nfc *f)
 {
     const size_t room = end - at + 1;
     tn_ctx      *ctx = t->owned.ctx;
-    size_t       n, i, count = 0, run = 0;
+    size_t       n, m, i, count = 0, run = 0;
     memset(f, 0, sizeof *f);
-    if (!tni_mul_size(room, 2 * sizeof(tni_nfc_char) + 8 * (sizeof(size_t) + 1), &f->size)
+    if (!tni_mul_size(room / 2 + 1, 3 * sizeof(tni_nfc_char) + 6 * (sizeof(size_t) + 1), &f->size)
         || !(f->all = ctx->desc.allocator.alloc(f->size, ctx->desc.allocator.user)))
         return tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes in NFC", end - at), false;
     tni_nfc_char *w = (tni_nfc_char *)f->all;
-    f->from = (size_t *)(void *)(w + 2 * room);
-    f->text = (char *)(f->from + 8 * room);
+    f->from = (size_t *)(void *)(w + 3 * (room / 2 + 1));
+    f->text = (char *)(f->from + 6 * (room / 2 + 1));
     for (i = at; i < end; i += n) {
         uint32_t c = tni_utf8_get(text + i, end - i, &n);
         if (c == 0xFFFD && !(n == 3 && memcmp(text + i, "\xEF\xBF\xBD", 3) == 0)) n = 1, c = 0x110000 | (unsigned char)text[i];
@@ -145,7 +146,10 @@ TNI_FN bool tni_nfc_begin(const tn_tokenizer *t, const char *text, size_t at, si
         n = 1;
         if (w[i].c < 0x110000) n = tni_utf8_put(utf8, w[i].c);
         else *utf8 = (char)(w[i].c & 255);
-        while (n-- > 0) f->from[f->bytes++] = w[i].begin;
+        const size_t from = w[i].begin;
+        const bool   stays = tni_utf8_get(text + from, end - from, &m) == w[i].c && m == n
+                          && (i + 1 == count || w[i + 1].begin != from);       /* no mark of it is elsewhere */
+        for (size_t k = 0; k < n; k++) f->from[f->bytes++] = from + (stays ? k : 0);
     }
     f->from[f->bytes] = end;
     return true;

@@ -13,12 +13,14 @@
    [UNK]. Unicode 14 is used (Hugging Face mixes versions 8 to 15, so it may treat characters newer than Unicode 8
    differently).
    Byte-level BPE as in GPT-2, Llama 3 and Qwen2: the regular expression of one of these divides a text into words, whose
-   bytes are then merged by rank. Any bytes come back as they were. Unicode 16 is used, as in Hugging Face's tokenizers 0.23.
+   bytes are then merged by rank. Any bytes come back as they were, or with the normalizer NFC as text in NFC. Unicode 16 is
+   used, as in Hugging Face's tokenizers 0.23.
    BPE with space marks as SentencePiece makes it for Llama 2, Mistral and Gemma: each space becomes U+2581, the text is one word of
    characters, and one without a token becomes the tokens of its bytes, <0x00> ... <0xFF>, or the unknown one if there are none.
    A tokenizer is read-only after its creation: several threads may use one, as long as no call fails. For words of more
-   than 96 bytes, and with space marks, BPE calls the allocator of the context's desc from these threads (as malloc permits); this memory
-   is not counted in tn_ctx_memory, nor against max_bytes.
+   than 96 bytes, and with space marks, BPE calls the allocator of the context's desc from these threads (as malloc
+   permits), and for text that NFC may change, with 51 bytes for each of its bytes; this memory is not counted in
+   tn_ctx_memory, nor against max_bytes.
    ====================================================================== */
 
 typedef struct tn_tokenizer tn_tokenizer;
@@ -78,18 +80,21 @@ typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [B
 
 /* Converts a UTF-8 text to ids and returns their number, or -1 on error. Only the first `max` are written, so (NULL, 0)
    counts. There can be more ids than bytes, but never more than bytes + bytes / 2 + 2: one for each byte, [BOS], and with BPE
-   a space or a space mark before each part between two added tokens. Names of added tokens in the text ("[EOS]") become their ids.
-   Invalid UTF-8 is read as U+FFFD; BPE keeps its bytes. spans: [max], or NULL. */
+   a space or a space mark before each part between two added tokens; with NFC, which can make 12 bytes of 4, 3 * bytes +
+   bytes / 2 + 2. Names of added tokens in the text ("[EOS]") become their ids. Invalid UTF-8 is read as U+FFFD; BPE keeps
+   its bytes. With NFC, CJK compatibility ideographs that it replaces, and more than 1024 marks after each other, are
+   TN_ERR_DATA. spans: [max], or NULL. */
 TN_API int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids,
                                    int64_t max, tn_span *spans);
 /* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if bytes is 0). Returns the text's length
    without the zero; -1 and TN_ERR_DATA for an invalid id. The text of the first ids is a prefix of the text of all. [BOS]
-   and [EOS] print nothing. Of bytes and BPE it is the text that was encoded, byte for byte, but that each U+2581 is printed
-   as a space, also one that was put before a part between added tokens; where the file's decoder has Strip, a space that all
-   begins with is left out. Of WordPiece, encoding it gives the ids again if they came from tn_tokenizer_encode (except [BOS]
-   and [EOS]; the next token begins a line). There is one space between tokens, but none before inner pieces, digits after
-   digits, closing signs and . , ! ? ; : % and none after opening signs; none on both sides of - _ / after a word, of . , :
-   in a number, of an apostrophe in don't, she's. Quotation marks open and close in turn. */
+   and [EOS] print nothing. Of bytes and BPE it is the text that was encoded, byte for byte, in NFC if the tokenizer has
+   that, but that each U+2581 is printed as a space, also one that was put before a part between added tokens; where the
+   file's decoder has Strip, a space that all begins with is left out. Of WordPiece, encoding it gives the ids again if they
+   came from tn_tokenizer_encode (except [BOS] and [EOS]; the next token begins a line). There is one space between tokens,
+   but none before inner pieces, digits after digits, closing signs and . , ! ? ; : % and none after opening signs; none on
+   both sides of - _ / after a word, of . , : in a number, of an apostrophe in don't, she's. Quotation marks open and close
+   in turn. */
 TN_API int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t bytes);
 
 /* ---- token shards, the format of llm.c ---------------------------------- >>text-shards

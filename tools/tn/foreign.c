@@ -111,7 +111,6 @@ static const char *tensor_of(const tn_safetensors *st, const tn_name_map *map, i
 static void untie(tn_safetensors *st, const char *path, const tn_name_map *map, int64_t lines, tn_transformer_desc *desc)
 {
     const char *table = tensor_of(st, map, lines, "embed.w"), *head = tensor_of(st, map, lines, "head.w");
-    if (table && !head && map == tn_name_map_bilinear(NULL)) desc->tied = true;          /* save_pretrained writes one of two */
     if (!desc->tied || !table || !head || tn_safetensors_equal(st, table, head)) return;
     desc->tied = false;
     warn("%s: %s differs from %s: they are not tied, although config.json says so", path, head, table);
@@ -324,8 +323,9 @@ static char *unknown_type(const char *path, const char *config, size_t bytes)
         return format_text("%s is of a network of bilinear layers, which is no language model: tn look shows its folder, and "
                            "tensornet.load reads it in Python", path);
     char *type = json_text(config, bytes, "model_type");
+    bool  other = json_find(config, config + bytes, "model_type", &to, &bad);
     char *why = format_text("%s: model_type is %s, expected gpt2, llama, mistral, qwen2, qwen3, gemma, or the config of "
-                            STORIES " or " MODDED, path, type ? type : "missing");
+                            STORIES " or " MODDED, path, type ? type : other ? "not a string" : "missing");
     free(type);
     return why;
 }

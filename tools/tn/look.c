@@ -48,10 +48,10 @@ static option options[] = {
 const usage look_usage = {
     "look", "RUN|FILE [RUN ...]", "make a page of what a model has, or of the losses of runs",
     "Makes one page of a run, a checkpoint, a safetensors file, a folder of such files with their index, a Hugging Face folder "
-    "(GPT-2, Llama, Mistral, Qwen2), or a .npy file, for any browser, without a network: what it has learnt, the model itself, "
-    "spectra, eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text. Of several runs, or of a folder "
-    "of runs, the page has the losses in one picture and the settings in which the runs differ; --against compares "
-    "what two models have learnt.",
+    "(GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma), or a .npy file, for any browser, without a network: what it has learnt, the "
+    "model itself, spectra, eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text. Of several runs, "
+    "or of a folder of runs, the page has the losses in one picture and the settings in which the runs differ; --against "
+    "compares what two models have learnt.",
     "Examples: tn look RUN --text \"once upon a time\". tn look RUN1 RUN2 RUN3. tn look RUN1 --against RUN2. tn look "
     "out/model.safetensors --data data/fashion/t10k-images-idx3-ubyte --labels data/fashion/t10k-labels-idx1-ubyte. "
     "tn look x.safetensors --w enc.l --v enc.r --p dec.",

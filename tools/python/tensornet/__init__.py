@@ -38,6 +38,9 @@ def encode(self, text: str, bos=0) -> np.ndarray:
     text = arrays.text(text, "encode: text", True)
     ids = np.empty(len(text) + len(text) // 2 + 2, np.int32)
     count = self._encode(text, bos, ids)
+    if count > len(ids):                                    # a normalizer may make text longer
+        ids = np.empty(count, np.int32)
+        self._encode(text, bos, ids)
     return ids[:count]
 
 

@@ -300,9 +300,9 @@ ZERO = re.compile(r"transformer\.(h\.\d+\.n[12]|n_f)\.norm\.bias")              
 def kind_of(said):
     """The kind of model of a config.json, by the rules of `tn import`"""
     kind = said.get("model_type")
-    if not kind and "bilinear" in said:
+    if not (kind and isinstance(kind, str)) and "bilinear" in said:
         return "modded-nanogpt" if "n_embd" in said else "bilinear-decomposition" if "d_model" in said else None
-    return kind
+    return kind if kind is None or isinstance(kind, str) else str(kind)     # what is no name is of no model
 
 
 def foreign_config(ctx, config, kind, said, tensors):
@@ -329,8 +329,6 @@ def foreign_model(ctx, file, config, kind, said, tensors, tokenizer):
             fail(file, f'tensor "{name}" belongs to a block beyond the {desc.layers} of config.json')
         found.setdefault(param, name)
     table, head = found.get("embed.w"), found.get("head.w")
-    if kind == "bilinear-decomposition" and not head:
-        desc._fields().tied = True                          # save_pretrained writes one of two
     if desc.tied and table and head and not tensors._file.equal(table, head):
         desc._fields().tied = False                         # transformers ties two tables only if they are equal
     tokenizer = tokenizer_of(ctx, file, tokenizer, desc.vocab, operator.le)
@@ -367,8 +365,8 @@ def tensors_of(ctx, file):
 
 def load(path, ctx: Context = None, tokenizer: str = None, residual: bool = None, **desc) -> Model:
     """What `path` holds, as a Model: the folder of a run, or its newest checkpoint; a checkpoint or any .safetensors file;
-    a folder of Hugging Face's transformers (GPT-2, Llama, Mistral, Qwen2); a network of bilinear layers in the layout of
-    this library or of github.com/tdooms/bilinear-decomposition; a .npy file.
+    a folder of Hugging Face's transformers (GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma); a network of bilinear layers in the
+    layout of this library or of github.com/tdooms/bilinear-decomposition; a .npy file.
 
     tokenizer: a tokenizer.json, if it is not beside the model. residual: whether the layers of a network are added to their
     inputs, which its file may not say. The numbers go to a context of their own, or to `ctx`; keywords are those of Context:
@@ -388,7 +386,8 @@ def load(path, ctx: Context = None, tokenizer: str = None, residual: bool = None
         return Model(path, "language model", ctx, tensors, **own_model(ctx, file, tensors, tokenizer))
     if kind and kind != "tensornet":
         return Model(path, "language model", ctx, tensors, **foreign_model(ctx, file, config, kind, said, tensors, tokenizer))
-    network = Network(tensors, said.get("residual") if residual is None else residual, words)
+    says = said.get("residual") if isinstance(said.get("residual"), bool) else None
+    network = Network(tensors, says if residual is None else residual, words)
     if network.layers:
         return Model(path, "network of bilinear layers", ctx, tensors, network)
     return Model(path, "tensors", ctx, tensors)
