@@ -3018,12 +3018,14 @@ TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);    /
    [UNK]. Unicode 14 is used (Hugging Face mixes versions 8 to 15, so it may treat characters newer than Unicode 8
    differently).
    Byte-level BPE as in GPT-2, Llama 3 and Qwen2: the regular expression of one of these divides a text into words, whose
-   bytes are then merged by rank. Any bytes come back as they were. Unicode 16 is used, as in Hugging Face's tokenizers 0.23.
+   bytes are then merged by rank. Any bytes come back as they were, or with the normalizer NFC as text in NFC. Unicode 16 is
+   used, as in Hugging Face's tokenizers 0.23.
    BPE with space marks as SentencePiece makes it for Llama 2, Mistral and Gemma: each space becomes U+2581, the text is one word of
    characters, and one without a token becomes the tokens of its bytes, <0x00> ... <0xFF>, or the unknown one if there are none.
    A tokenizer is read-only after its creation: several threads may use one, as long as no call fails. For words of more
-   than 96 bytes, and with space marks, BPE calls the allocator of the context's desc from these threads (as malloc permits); this memory
-   is not counted in tn_ctx_memory, nor against max_bytes.
+   than 96 bytes, and with space marks, BPE calls the allocator of the context's desc from these threads (as malloc
+   permits), and for text that NFC may change, with 51 bytes for each of its bytes; this memory is not counted in
+   tn_ctx_memory, nor against max_bytes.
    ====================================================================== */
 
 typedef struct tn_tokenizer tn_tokenizer;
@@ -3083,18 +3085,21 @@ typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [B
 
 /* Converts a UTF-8 text to ids and returns their number, or -1 on error. Only the first `max` are written, so (NULL, 0)
    counts. There can be more ids than bytes, but never more than bytes + bytes / 2 + 2: one for each byte, [BOS], and with BPE
-   a space or a space mark before each part between two added tokens. Names of added tokens in the text ("[EOS]") become their ids.
-   Invalid UTF-8 is read as U+FFFD; BPE keeps its bytes. spans: [max], or NULL. */
+   a space or a space mark before each part between two added tokens; with NFC, which can make 12 bytes of 4, 3 * bytes +
+   bytes / 2 + 2. Names of added tokens in the text ("[EOS]") become their ids. Invalid UTF-8 is read as U+FFFD; BPE keeps
+   its bytes. With NFC, CJK compatibility ideographs that it replaces, and more than 1024 marks after each other, are
+   TN_ERR_DATA. spans: [max], or NULL. */
 TN_API int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids,
                                    int64_t max, tn_span *spans);
 /* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if bytes is 0). Returns the text's length
    without the zero; -1 and TN_ERR_DATA for an invalid id. The text of the first ids is a prefix of the text of all. [BOS]
-   and [EOS] print nothing. Of bytes and BPE it is the text that was encoded, byte for byte, but that each U+2581 is printed
-   as a space, also one that was put before a part between added tokens; where the file's decoder has Strip, a space that all
-   begins with is left out. Of WordPiece, encoding it gives the ids again if they came from tn_tokenizer_encode (except [BOS]
-   and [EOS]; the next token begins a line). There is one space between tokens, but none before inner pieces, digits after
-   digits, closing signs and . , ! ? ; : % and none after opening signs; none on both sides of - _ / after a word, of . , :
-   in a number, of an apostrophe in don't, she's. Quotation marks open and close in turn. */
+   and [EOS] print nothing. Of bytes and BPE it is the text that was encoded, byte for byte, in NFC if the tokenizer has
+   that, but that each U+2581 is printed as a space, also one that was put before a part between added tokens; where the
+   file's decoder has Strip, a space that all begins with is left out. Of WordPiece, encoding it gives the ids again if they
+   came from tn_tokenizer_encode (except [BOS] and [EOS]; the next token begins a line). There is one space between tokens,
+   but none before inner pieces, digits after digits, closing signs and . , ! ? ; : % and none after opening signs; none on
+   both sides of - _ / after a word, of . , : in a number, of an apostrophe in don't, she's. Quotation marks open and close
+   in turn. */
 TN_API int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t bytes);
 
 /* ---- token shards, the format of llm.c ---------------------------------- >>text-shards
@@ -3393,7 +3398,8 @@ typedef struct tn_name_map {
     double       scale, offset; /* the parameter is offset + scale * the file's number; scale 0: 1              */
     bool         root_dim;      /* scale is also multiplied by sqrt(dim)                                        */
     bool         spare;         /* the line is left out where the file lacks the tensor, or the model the parameter; or
-                                   where the first axis of the parameter is not `parts`, if that is not 0       */
+                                   where the first axis of the parameter is not `parts`, if that is not 0. A tensor for
+                                   which all lines are left out is an error                                     */
 } tn_name_map;
 TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hugging Face's GPT-2, of *count lines */
 TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral, Qwen2 and Qwen3      */
@@ -39942,15 +39948,16 @@ TNI_FN const char *tni_reason(const char *otherwise)
 /* Of a zip archive, by the name of its first entry: torch.save puts NAME/data.pkl first, numpy.savez an array. */
 static const char *tni_zip_format(const char *head, size_t bytes)
 {
-    const size_t length = bytes > 30 ? (unsigned char)head[26] | (size_t)(unsigned char)head[27] << 8 : 0;
-    char         name[64];
-    if (length < 4 || length >= sizeof name || length > bytes - 30) return "a zip archive, expected what it holds";
+    static const char other[] = "a zip archive, expected what it holds: unpack it first";
+    const size_t      length = bytes > 30 ? (unsigned char)head[26] | (size_t)(unsigned char)head[27] << 8 : 0;
+    char              name[64];
+    if (length < 4 || length >= sizeof name || length > bytes - 30) return other;
     memcpy(name, head + 30, length);
     name[length] = 0;
     if (strcmp(name + length - 4, ".npy") == 0) return "a zip archive of numpy.savez: in Python, numpy.save writes one array";
-    if (strcmp(name + length - 4, ".pkl") != 0 && !strstr(name, "/.")) return "a zip archive, expected what it holds";
+    if (strcmp(name + length - 4, ".pkl") != 0 && !strstr(name, "/.")) return other;
     return "a zip archive of torch.save: in Python, safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW_FILE) "
-           "converts it";
+           "converts it; tensors that share memory or are not contiguous need .clone().contiguous() first";
 }
 
 const char *tn_foreign_format(const void *first, size_t bytes)
@@ -43644,20 +43651,21 @@ TNI_FN void tni_nfc_end(const tn_tokenizer *t, tni_nfc *f)
     t->owned.ctx->desc.allocator.release(f->all, f->size, t->owned.ctx->desc.allocator.user);
 }
 
-/* The text in NFC, and where each of its bytes comes from. Its memory is one block: characters, places, text; a byte has at most
-   2 parts of 4 bytes. The context may be shared: no counts. */
+/* The text in NFC, and where each of its bytes comes from: those of a character that stays from its own, others from the first of
+   a character. Its memory is one block: characters, places, text; a byte has at most 1.5 parts, and 3 bytes of the text in NFC.
+   The context may be shared: no counts. */
 TNI_FN bool tni_nfc_begin(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_nfc *f)
 {
     const size_t room = end - at + 1;
     tn_ctx      *ctx = t->owned.ctx;
-    size_t       n, i, count = 0, run = 0;
+    size_t       n, m, i, count = 0, run = 0;
     memset(f, 0, sizeof *f);
-    if (!tni_mul_size(room, 2 * sizeof(tni_nfc_char) + 8 * (sizeof(size_t) + 1), &f->size)
+    if (!tni_mul_size(room / 2 + 1, 3 * sizeof(tni_nfc_char) + 6 * (sizeof(size_t) + 1), &f->size)
         || !(f->all = ctx->desc.allocator.alloc(f->size, ctx->desc.allocator.user)))
         return tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes in NFC", end - at), false;
     tni_nfc_char *w = (tni_nfc_char *)f->all;
-    f->from = (size_t *)(void *)(w + 2 * room);
-    f->text = (char *)(f->from + 8 * room);
+    f->from = (size_t *)(void *)(w + 3 * (room / 2 + 1));
+    f->text = (char *)(f->from + 6 * (room / 2 + 1));
     for (i = at; i < end; i += n) {
         uint32_t c = tni_utf8_get(text + i, end - i, &n);
         if (c == 0xFFFD && !(n == 3 && memcmp(text + i, "\xEF\xBF\xBD", 3) == 0)) n = 1, c = 0x110000 | (unsigned char)text[i];
@@ -43672,7 +43680,10 @@ TNI_FN bool tni_nfc_begin(const tn_tokenizer *t, const char *text, size_t at, si
         n = 1;
         if (w[i].c < 0x110000) n = tni_utf8_put(utf8, w[i].c);
         else *utf8 = (char)(w[i].c & 255);
-        while (n-- > 0) f->from[f->bytes++] = w[i].begin;
+        const size_t from = w[i].begin;
+        const bool   stays = tni_utf8_get(text + from, end - from, &m) == w[i].c && m == n
+                          && (i + 1 == count || w[i + 1].begin != from);       /* no mark of it is elsewhere */
+        for (size_t k = 0; k < n; k++) f->from[f->bytes++] = from + (stays ? k : 0);
     }
     f->from[f->bytes] = end;
     return true;
@@ -47198,17 +47209,19 @@ static const tni_key tni_rope_keys[] = {                /* of "rope_scaling", an
     TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_FLAG("tie_word_embeddings", tied), \
     TNI_FLAG("attention_bias", attn_bias), TNI_MUST("is_causal", true)
 static const tni_key tni_llama_keys[] = { TNI_LLAMA_KEYS(tni_llama_acts), TNI_FLAG("mlp_bias", mlp_bias) };
-/* The first configs of Gemma say gelu and mean its tanh form. */
+/* The first configs of Gemma have hidden_act alone, say gelu and mean its tanh form. */
 static const tni_choice tni_gemma_acts[] = {{"gelu_pytorch_tanh", TN_MLP_GEGLU_TANH}, {"gelu", TN_MLP_GEGLU_TANH}, {NULL, 0}};
+static const tni_choice tni_gemma_exact[] = {{"gelu_pytorch_tanh", TN_MLP_GEGLU_TANH}, {"gelu", TN_MLP_GEGLU}, {NULL, 0}};
 static const tni_key tni_gemma_keys[] = {
-    TNI_LLAMA_KEYS(tni_gemma_acts), TNI_CHOICE("hidden_activation", mlp, tni_gemma_acts)
+    TNI_CHOICE("hidden_activation", mlp, tni_gemma_exact), TNI_LLAMA_KEYS(tni_gemma_acts)
 };
 #undef TNI_LLAMA_KEYS
 /* Of the transformers of github.com/tdooms/bilinear-decomposition, and of github.com/loganriggs/modded-nanogpt. */
 static const tni_key tni_bilinear_keys[] = {
     TNI_INT("vocab_size", false, vocab, 1), TNI_INT("n_vocab", false, vocab, 1), TNI_INT("n_layer", true, layers, 1),
     TNI_INT("n_head", true, heads, 1), TNI_INT("n_ctx", true, context, 1), TNI_INT("d_model", true, dim, 1),
-    TNI_INT("d_hidden", true, hidden, 1), TNI_NOT("normalization", no_norm), TNI_FLAG("bias", mlp_bias), TNI_SEEN("bilinear")
+    TNI_INT("d_hidden", true, hidden, 1), TNI_NOT("normalization", no_norm), TNI_FLAG("bias", mlp_bias),
+    TNI_FLAG("tie_word_embeddings", tied), TNI_SEEN("bilinear")
 };
 static const tni_key tni_modded_keys[] = {
     TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
@@ -47378,9 +47391,11 @@ static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_k
             return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "unknown key %s of a transformer", tni_quote(name).s);
         if (k && (own || v->kind != TNI_JSON_NULL)) s = tni_key_take(j, v, k, d);
     }
-    for (size_t i = 0; i < n && s == TN_OK; i++)
-        if (!tni_json_get(j, root, keys[i].name) && keys[i].required)      /* called for all keys: it finds duplicates */
+    for (size_t i = 0; i < n && s == TN_OK; i++) {
+        const tni_value *v = tni_json_get(j, root, keys[i].name);          /* for all keys, as it finds duplicates */
+        if (keys[i].required && (!v || v->kind == TNI_JSON_NULL))
             s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "missing key %s", keys[i].name);
+    }
     return s;
 }
 
@@ -47499,7 +47514,7 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relati
     d->mlp_out_bias = d->mlp_bias;
     if (which == TNI_QWEN2) d->attn_bias = true;            /* of q, k and v only */
     d->qk_norm = d->qk_gain = which == TNI_QWEN3;
-    d->qk_norm_eps = d->norm_eps;
+    if (which == TNI_QWEN3) d->qk_norm_eps = d->norm_eps;
     return s;
 }
 
@@ -47511,6 +47526,8 @@ static tn_status tni_config_gemma(tni_json *j, const tni_value *root, tn_transfo
     d->d_qk = 256;
     tni_config_unread(j, root, "", TNI_KEYS(tni_gemma_keys), false);
     tn_status s = tni_config_take(j, root, TNI_KEYS(tni_gemma_keys), false, d);
+    const tni_value *act = tni_json_get(j, root, tni_gemma_keys[0].name);      /* whatever hidden_act says */
+    if (s == TN_OK && act && act->kind != TNI_JSON_NULL) s = tni_key_take(j, act, &tni_gemma_keys[0], d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
     d->d_v = d->d_qk;
@@ -47535,6 +47552,7 @@ static tn_status tni_config_bilinear(tni_json *j, const tni_value *root, tn_tran
     const char      *word = tni_json_is(gate, TNI_JSON_STRING) ? j->scan.text + gate->string : "";
     const bool       first = tni_json_get(j, root, "n_vocab") != NULL;
     tn_status        s = tni_config_take(j, root, TNI_KEYS(tni_bilinear_keys), false, d);
+    const tni_value *norms = tni_json_get(j, root, "normalization");
     const bool       pair = tni_config_yes(j, root, "bilinear");
     int              k = 0;
     while (k < 3 && strcmp(word, gates[k]) && !(k == 0 && tni_json_is(gate, TNI_JSON_TRUE))) k++;
@@ -47547,6 +47565,7 @@ static tn_status tni_config_bilinear(tni_json *j, const tni_value *root, tn_tran
     d->mlp = kinds[pair][k];
     if (k == 3 && !pair) d->mlp_order = 1;                  /* a linear map */
     d->mlp_out_bias = d->mlp_bias;
+    if (norms && norms->kind == TNI_JSON_NULL) d->no_norm = true;
     d->norm_eps = 1e-8;
     d->no_norm_gain = !first;
     d->attn_scale = first ? 1 : TN_SCALE_DEPTH;
@@ -47865,7 +47884,7 @@ typedef struct tni_mapped {
     tn_tensor           **value;
     int64_t              *got;
     tni_list              runs;         /* tni_mapped_run: the numbers that lines have given, none of them twice */
-    bool                 *used;         /* the file's tensors, in its order */
+    bool                 *named, *used; /* the file's tensors, in its order: of a line, and of one that took it */
 } tni_mapped;
 
 /* The first n bytes of `pattern`, with {l} replaced, into out. false: it is too long. */
@@ -47956,9 +47975,10 @@ static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *fro
     double     *host = tni_take_f64(&w, to.rows, to.columns);
     for (int64_t i = 0; host && i < to.rows; i++) {
         int64_t row = rows.first + tni_mapped_row(line, i, to.rows, rows.rows, heads);
-        for (int64_t k = 0; k < to.columns; k++)
-            host[i * to.columns + k] = line->offset
-                                     + factor * (line->transpose ? from[k * all + row] : from[row * to.columns + k]);
+        for (int64_t k = 0; k < to.columns; k++) {
+            const double v = factor * from[line->transpose ? k * all + row : row * to.columns + k];
+            host[i * to.columns + k] = line->offset != 0 ? line->offset + v : v;        /* -0 stays */
+        }
     }
     view.rank = 1;
     view.shape[0] = to.rows * to.columns;
@@ -48048,24 +48068,32 @@ static bool tni_mapped_applies(const tn_name_map *line, const tn_param *p)
     return line->parts == 0 || p->value->rank < 1 || p->value->shape[0] == line->parts;
 }
 
+static tn_status tni_mapped_lacks(const tni_mapped *m, const char *name, const tn_param *p)
+{
+    return tni_fail(m->file->file.ctx, TN_ERR_ARG, "%s: there is no tensor %s for parameter %s %s", m->file->file.name.s,
+                    tni_quote(name).s, p->name, TNI_SHAPE(p->value));
+}
+
 static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t l)
 {
     tn_ctx  *ctx = m->file->file.ctx;
     tni_part param, name;
-    int64_t  i;
+    int64_t  i, at = 0;
     if (!tni_pattern_fill(&param, m->prefix, line->param, strlen(line->param), l))
         return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->param).s);
     const tn_safetensors_entry *e = tni_mapped_entry(m, line->file, l, &name);
     const tn_param             *p = tn_params_find(m->params, param.s);
-    for (i = 0; e && i < tn_safetensors_count(m->file); i++) if (tn_safetensors_at(m->file, i) == e) m->used[i] = true;
-    if (p && strcmp(p->name, param.s) != 0) return tni_mapped_tied(m, line, e, p);
-    if ((!p && !e) || (line->spare && (!p || !e || !tni_mapped_applies(line, p)))) return TN_OK;
+    while (e && tn_safetensors_at(m->file, at) != e) at++;
+    const bool tied = p && strcmp(p->name, param.s) != 0, apart = line->spare && (!p || !e || !tni_mapped_applies(line, p));
+    if (e) m->named[at] = true;
+    /* modded-nanoGPT's first block has a value mix, which it does not use. */
+    if (e && (tied || !apart || (!p && l == 0 && strcmp(line->param, "blocks.{l}.attn.mix") == 0))) m->used[at] = true;
+    if (tied) return tni_mapped_tied(m, line, e, p);
+    if ((!p && !e) || apart) return TN_OK;
     if (!p)
         return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s belongs to parameter %s, which the model does not have",
                         m->file->file.name.s, tni_quote(name.s).s, TNI_SHAPE(e), param.s);
-    if (!e)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: there is no tensor %s for parameter %s %s", m->file->file.name.s,
-                        tni_quote(name.s).s, p->name, TNI_SHAPE(p->value));
+    if (!e) return tni_mapped_lacks(m, name.s, p);
     for (i = 0; tn_params_at(m->params, i) != p; i++) {}
     return tni_mapped_take(m, line, name.s, e, i);
 }
@@ -48078,7 +48106,22 @@ static bool tni_layers_hold(const void *layers, size_t bytes, const tn_tensor *t
     return false;
 }
 
-/* Checks that all parameters of the model are complete. Those of others are unchanged, unless the map names a part. */
+/* Why parameter i is not complete: a tensor that the file lacks, or what the lines leave out. */
+static tn_status tni_mapped_partial(const tni_mapped *m, int64_t i)
+{
+    const tn_param *p = tn_params_at(m->params, i);
+    tni_part        param, name;
+    for (int64_t k = 0; k < m->lines; k++)
+        for (int64_t l = 0; l < m->model->desc.layers; l++)
+            if (tni_pattern_fill(&param, m->prefix, m->map[k].param, strlen(m->map[k].param), l)
+                && strcmp(param.s, p->name) == 0 && tni_mapped_applies(&m->map[k], p)
+                && !tni_mapped_entry(m, m->map[k].file, l, &name)) return tni_mapped_lacks(m, name.s, p);
+    return tni_fail(m->file->file.ctx, TN_ERR_ARG, "name map: its lines give %lld numbers of parameter %s, expected all %lld",
+                    (long long)m->got[i], p->name, (long long)tn_tensor_count(p->value));
+}
+
+/* Checks that all parameters of the model are complete, and that it has all tensors of the file that the map names. Parameters
+   of others are unchanged, unless the map names a part. */
 static tn_status tni_mapped_whole(const tni_mapped *m)
 {
     const tn_transformer *model = m->model;
@@ -48090,13 +48133,15 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
         if (m->got[i] == tn_tensor_count(p->value)) continue;
         if (m->got[i] == 0 && !tni_layers_hold(model, sizeof *model, p->value)
             && !tni_layers_hold(model->blocks, blocks, p->value)) continue;
-        return tni_fail(ctx, TN_ERR_ARG, "name map: its lines give %lld numbers of parameter %s, expected all %lld",
-                        (long long)m->got[i], p->name, (long long)tn_tensor_count(p->value));
+        return tni_mapped_partial(m, i);
     }
-    for (int64_t i = tn_safetensors_count(m->file); i-- > 0;) {
-        if (m->used[i]) continue;
-        left++;
-        first = i;
+    for (int64_t i = 0; i < tn_safetensors_count(m->file); i++) {
+        const tn_safetensors_entry *e = tn_safetensors_at(m->file, i);
+        if (m->used[i] || strstr(e->name, ".inv_freq")) continue;       /* RoPE's, which the config has */
+        if (m->named[i])
+            return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s belongs to no parameter of the model, but the name map has it",
+                            m->file->file.name.s, tni_quote(e->name).s, TNI_SHAPE(e));
+        if (left++ == 0) first = i;
     }
     if (left == 0) return TN_OK;
     tni_log(ctx, TN_LOG_WARN, "%s: %lld tensors are in no line of the name map, the first is %s", m->file->file.name.s,
@@ -48162,6 +48207,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
     tni_scratch   w = tni_scratch_begin(ctx, "name map");
     m.got = (int64_t *)tni_take_zeroed(&w, n, sizeof *m.got);
     m.value = (tn_tensor **)tni_take_zeroed(&w, n, sizeof *m.value);
+    m.named = (bool *)tni_take_zeroed(&w, tn_safetensors_count(m.file), sizeof *m.named);
     m.used = (bool *)tni_take_zeroed(&w, tn_safetensors_count(m.file), sizeof *m.used);
     m.runs.each = sizeof(tni_mapped_run);
     s = w.failed ? TN_ERR_MEMORY : tni_mapped_all(&m);
@@ -48356,6 +48402,9 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     int64_t   differ;
     tn_status s;
     if ((s = tni_mapped_usable(ctx, "transformer_write_mapped", model, map, lines)) != TN_OK) return s;
+    if (map == tn_name_map_gemma(NULL) || map == tn_name_map_modded(NULL))
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_write_mapped: the map is tn_name_map_%s, expected one that is not for "
+                        "reading only", map == tn_name_map_gemma(NULL) ? "gemma" : "modded");
     if (kv_heads == 0) kv_heads = model->desc.heads;
     if (kv_heads < 1 || model->desc.heads % kv_heads != 0)
         return tni_fail(ctx, TN_ERR_ARG, "name map: kv_heads is %lld, expected a divisor of the %lld heads",
