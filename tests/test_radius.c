@@ -110,7 +110,7 @@ TEST(radii_of_quadratics)
     }
     WORST("radius against a search", off, 1e-10);
     WORST("nearest inputs", worst, 1e-10);
-    CHECK(infinite > 0 && touching > 0);
+    CHECK(touching > 0 && (infinite > 0 || test_small()));
     close_world(&w);
 }
 

@@ -90,7 +90,7 @@ TNI_FN void tni_marks_print(tni_text *out, const char *name, bool *strip)
     }
     for (size_t n; *name; name += n) {
         const bool mark = strncmp(name, tni_space_mark, 3) == 0, byte = high && low;
-        const char c = byte ? (char)((high - hex) << 4 | (low - hex)) : mark ? ' ' : *name;
+        const char c = (char)(byte ? (high - hex) << 4 | (low - hex) : mark ? ' ' : *name);
         n = byte ? 6 : mark ? 3 : 1;
         if (!*strip || c != ' ') tni_text_add(out, &c, 1);
         *strip = false;

@@ -10,7 +10,8 @@ static struct {
 } settings = { .tokens = 4, .points = 3 };
 
 static option options[] = {
-    COUNT_ROW("tokens", &settings.tokens, "length of the texts; what holds for it holds for shorter ones, unless attention is bidirectional", 1, 1024, NEVER),
+    COUNT_ROW("tokens", &settings.tokens, "length of the texts; what holds for it holds for shorter ones, unless attention is "
+              "bidirectional", 1, 1024, NEVER),
     COUNT_ROW("points", &settings.points, "random points, each modulo a prime of its own", 1, 1000, NEVER),
     COUNT_ROW("seed", &settings.seed, "of the primes and points; chosen after the models, it makes the chance a probability", 0,
               1e15, NEVER),
@@ -70,7 +71,8 @@ int prove_main(int argc, char **argv)
         fail("%s and %s cannot be compared: %s", argv[1], argv[2], why);
     }
     const bool proved = r.equal && r.chance < 1;
-    print("same: %s\ntokens: %lld\npoints: %lld\n", proved ? "yes" : r.equal ? "not proved, more --points are needed or the model has too many blocks" : "no",
+    print("same: %s\ntokens: %lld\npoints: %lld\n",
+          proved ? "yes" : r.equal ? "not proved, the models have too many blocks" : "no",
           (long long)settings.tokens, (long long)r.points);
     if (r.equal) print("chance: %.3g\n", r.chance);
     print("degree: %.4g\nprime: %llu\nresidue: %llu\n", r.degree, (unsigned long long)r.prime, (unsigned long long)r.residue);
