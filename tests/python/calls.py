@@ -25,7 +25,8 @@ MAY_RAISE = "extreme"
 NOT_IN_PYTHON = {"tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error", "tn_params_ctx", "tn_cp_mark", "tn_cp_release",
                  "tn_params_rebind", "tn_tap_read", "tn_printable", "tn_writer_open", "tn_writer_write", "tn_writer_close"}
 # What holds no memory, or belongs to no context; and the context, which ends last.
-NEVER_END = {"tn_ctx", "tn_memory", "tn_mark", "tn_source", "tn_sink", "tn_backend", "tn_name_map"}
+NEVER_END = {"tn_ctx", "tn_memory", "tn_mark", "tn_source", "tn_sink", "tn_backend", "tn_name_map", "tn_polynomial",
+             "tn_polynomial_fit"}
 
 
 def pool_of(ctx):
@@ -61,6 +62,10 @@ def pool_of(ctx):
     frozen = add(ctx.circuit_freeze(model, np.zeros((1, 4), int)))
     target = dict(position=3, token=1)
     add(frozen.circuit_parts_of(target), frozen.circuit_paths_find(target), frozen.circuit_attribute(target))
+    fit = add(ctx.polynomial_fit_init(2, 0, 1))
+    fit.add([0, 0.5, 1], [1, 2, 5])
+    ratio = add(frozen.circuit_ratio_of())
+    add(fit.read(1), ratio.terms(target, 0))
     add(ctx.circuit_qk(model), ctx.circuit_evidence_create(features=3))
     add(tn.cpu_backend(), tn.name_map_gpt2()[0], tn.source_path("a.npy"), tn.sink_path("b.npy"))
     return pool
