@@ -528,7 +528,7 @@ tn_status tn_circuit_ratio_terms(const tn_circuit_ratio *r, const tn_circuit_tar
     double     *u = w ? tni_take_numbers(&s, tn_matmul(f->ctx, w, f->u)) : NULL;
     double     *values = u || !target ? tni_ratio_at(r, z, false, &s, NULL) : NULL;
     tni_poly    p = tni_poly_begin(f->ctx, r->symbols, 1);
-    symbol = target ? 2 * f->layers * f->tokens + target->position : symbol - r->variables;
+    symbol = target ? tni_plus(2 * f->layers * f->tokens, target->position) : symbol - r->variables;
     const bool done = values && tni_ratio_multiply(r, u, symbol / f->tokens, symbol % f->tokens, &p)
                    && tni_ratio_order(&p, values, &s, out);
     tni_poly_end(&p);
