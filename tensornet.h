@@ -2203,8 +2203,8 @@ typedef struct tn_radius {
     tn_tensor *radius;          /* [rows,out] |d| up to which output o stays below the answer; infinity if it does for
                                    every d, 0 for the answer itself                                             */
     tn_tensor *answer, *rival;  /* I32 [rows] the largest output at x; the output with the least radius         */
-    tn_tensor *nearest;         /* [rows,n] the nearest input at which answer and rival are equal, NaN if there is none;
-                                   NULL for several layers                                                      */
+    tn_tensor *nearest;         /* [rows,n] the nearest input at which answer and rival are equal, NaN where no input makes
+                                   them equal; NULL for several layers                                          */
 } tn_radius;
 /* Computes how far each row of x [rows,n] must move for the answer, its largest output, to change. One layer: the lead of the
    answer over another output is a quadratic, whose nearest zero is found exactly, whatever its signs (secular equation on
@@ -28835,7 +28835,7 @@ TNI_FN tn_rope_desc tni_attention_rope(const tn_attention_desc *d, int64_t first
 
 /* q or k [B,T,n,d_qk], whose row 0 is at position `first`: normed, times the gain, and rotated. gain: NULL, or d_qk numbers for
    each of equal parts of n. */
-TNI_FN tn_tensor *tni_attention_turned(tn_ctx *ctx, const tn_attention_desc *d, tn_tensor *x, tn_tensor *gain, int64_t first,
+TNI_FN tn_tensor *tni_attention_rotated(tn_ctx *ctx, const tn_attention_desc *d, tn_tensor *x, tn_tensor *gain, int64_t first,
                                        bool norm)
 {
     tn_rope_desc rope = tni_attention_rope(d, first, norm), alone = rope;
@@ -28860,7 +28860,7 @@ TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
     tn_tensor    *b = tn_reshape(layer->qkb, 1, TNI_DIMS(-1));
     if (!w || (layer->qkb && !b)) return NULL;
     x = tni_attention_split(tn_affine(ctx, x, w, b), heads, d->d_qk);
-    return tni_attention_turned(ctx, d, x, layer->qk_gain, first, d->qk_norm);
+    return tni_attention_rotated(ctx, d, x, layer->qk_gain, first, d->qk_norm);
 }
 
 /* v [B,T,heads,d_v], with those of an earlier layer, if there is one, mixed in */
@@ -33825,6 +33825,7 @@ static tn_status tni_radius_pairs(tni_radius *r)
 typedef struct tni_flat {               /* a layer as plain arrays; encoders without the constant's column */
     int64_t n, h, out;
     double *p, *w[2], *c[2];            /* [out,h] [h,n] [h] */
+    double *length[2];                  /* [h] of the rows of w */
 } tni_flat;
 
 static tn_status tni_flat_read(tni_flat *f, tni_scratch *w, const tn_cp *cp)
@@ -33839,10 +33840,12 @@ static tn_status tni_flat_read(tni_flat *f, tni_scratch *w, const tn_cp *cp)
     for (int e = 0; e < 2 && s == TN_OK; e++) {
         f->w[e] = tni_take_f64(w, f->h, in);
         f->c[e] = tni_take_zeros(w, f->h, 1);
+        f->length[e] = tni_take_f64(w, f->h, 1);
         if (w->failed) return TN_ERR_MEMORY;
         s = tni_read_scaled(cp->ctx, w->what, e == 0 ? "f[0]" : "f[1]", cp->f[e], f->w[e], NULL);
         for (int64_t t = 0; t < f->h && cp->constant; t++) f->c[e][t] = f->w[e][t * in + f->n];
         if (cp->constant) tni_keep_columns(f->h, in, f->n, f->w[e], f->w[e]);
+        for (int64_t t = 0; t < f->h; t++) f->length[e][t] = tni_frobenius(f->n, f->w[e] + t * f->n);
     }
     return s;
 }
@@ -33877,22 +33880,20 @@ static tn_status tni_spectral_norm(tni_scratch *w, const tni_host *host, int64_t
     return s;
 }
 
-/* What terms that cancel may have lost: 1e-8 sqrt(h + n) (of u: 1e-15 (h + n)) times the root of sum_o (sum_t |p_ot| a_t)^2,
-   a_t = |w_t| |v_t|, or for the Jacobian at u |u1| |w_t| + |u0| |v_t|. */
-static double tni_flat_rounding(const tni_flat *f, const tni_host *host, const double *u0, const double *u1)
+/* What terms that cancel may have lost of the Jacobian at u: the root of sum_o (sum_t |p_ot| a_t)^2 times their rounding, with
+   a_t = |u1_t| |w_t| + |u0_t| |v_t|. Of the curvature's square, for u = NULL, the square of this with a_t = |w_t| |v_t|. */
+static double tni_flat_rounding(const tni_flat *f, const double *u0, const double *u1)
 {
-    const double unit = 1e-15 * (double)(f->h + f->n);
-    double       squares = 0;
+    double squares = 0;
     for (int64_t o = 0; o < f->out; o++) {
         double sum = 0;
         for (int64_t t = 0; t < f->h; t++) {
-            const double w = sqrt(host->by->dot(f->n, f->w[0] + t * f->n, f->w[0] + t * f->n));
-            const double v = sqrt(host->by->dot(f->n, f->w[1] + t * f->n, f->w[1] + t * f->n));
+            const double w = f->length[0][t], v = f->length[1][t];
             sum += fabs(f->p[o * f->h + t]) * (u0 ? fabs(u1[t]) * w + fabs(u0[t]) * v : w * v);
         }
         squares += sum * sum;
     }
-    return (u0 ? unit : sqrt(unit)) * sqrt(squares);
+    return 1e-15 * (double)(f->h + f->n) * (u0 ? sqrt(squares) : squares);
 }
 
 /* q: |B(d,d)| <= q |d|^2, the spectral norm of the symmetric tensor's unfolding [out,n^2], from the Gram matrix P K P^T of its
@@ -33911,7 +33912,7 @@ static tn_status tni_flat_curvature(const tni_flat *f, tni_scratch *w, const tni
     host->by->gemm(host, o, h, h, 1, tni_rows(f->p, h), tni_rows(k, h), 0, tni_rows(pk, h));
     host->by->gemm(host, o, o, h, 1, tni_rows(pk, h), tni_transposed(tni_rows(f->p, h)), 0, tni_rows(gram, o));
     tn_status s = tni_spectral_norm(w, host, o, o, gram, q);
-    *q = sqrt(*q + tni_flat_rounding(f, host, NULL, NULL) * tni_flat_rounding(f, host, NULL, NULL));
+    *q = sqrt(*q + tni_flat_rounding(f, NULL, NULL));
     tni_scratch_release(w, mark);
     return s;
 }
@@ -33931,7 +33932,7 @@ static tn_status tni_flat_pull(const tni_flat *f, tni_scratch *w, const tni_host
                 host->by->axpy(f->n, u[1 - e][row * f->h + t], f->w[e] + t * f->n, rates + t * f->n);
         host->by->gemm(host, f->out, f->n, f->h, 1, tni_rows(f->p, f->h), tni_rows(rates, f->n), 0, tni_rows(jacobian, f->n));
         s = tni_spectral_norm(w, host, f->out, f->n, jacobian, &slope);
-        slope += tni_flat_rounding(f, host, u[0] + row * f->h, u[1] + row * f->h);
+        slope += tni_flat_rounding(f, u[0] + row * f->h, u[1] + row * f->h);
         for (int64_t b = 0; b < out; b++) {
             double *r = radius + row * out + b;
             if (*r > 0 && *r < HUGE_VAL) *r = 2 * *r / (slope + sqrt(slope * slope + 4 * q * *r));
@@ -33996,7 +33997,7 @@ static tn_status tni_radius_answers(tni_radius *r, tn_ctx *ctx)
     return TN_OK;
 }
 
-/* The nearest inputs [rows,n]: x and the step, in inputs again. NaN where there is none. */
+/* The nearest inputs [rows,n]: x and the step, in inputs again. NaN where no input has another answer. */
 static void tni_radius_nearest(const tni_radius *r, const double *x, double *nearest)
 {
     for (int64_t row = 0; row < r->rows; row++) {
@@ -35746,7 +35747,7 @@ TNI_COLD_FN bool tni_net_maps(tni_net_mapping *m, const tni_net_joined *from, co
 
 /* ---- small groups of nodes as one ------------------------------------------------ >>net-merging */
 
-/* The axis of T of label l as a leg: its input, or -1 if it is none. */
+/* The axis of T of label l as a leg: its input, or -1 where it is not a leg. */
 static int tni_net_input_of(const tn_net *net, int l)
 {
     for (int k = 0; k < net->legs; k++) if (net->in[k].label == l) return net->in[k].input;
@@ -47840,14 +47841,14 @@ const tn_name_map *tn_name_map_modded(int64_t *count)
 #define TNI_MAP(file, param, p, ps, rows, scale, offset) \
     {"transformer." file "|_orig_mod.transformer." file, param, false, 0, 0, p, ps, false, rows, scale, offset, false, true}
 #define TNI_PLAIN(file, param, p, ps) TNI_MAP(file, param, p, ps, TN_HEAD_ROWS_PLAIN, 0, 0)
-#define TNI_TURNED(file, p, ps) \
+#define TNI_ROTATED(file, p, ps) \
     TNI_MAP("h.{l}.attn." file ".weight", "blocks.{l}.attn.qk", p, ps, TN_HEAD_ROWS_SWAPPED, 0, 0)
 #define TNI_ENCODER(file, p, ps) TNI_PLAIN("h.{l}.mlp." file ".weight", "blocks.{l}.mlp.w", p, ps)
     static const tn_name_map map[] = {
         TNI_PLAIN("wte.weight", "embed.w", 0, 0),
         TNI_PLAIN("h.{l}.lambdas", "blocks.{l}.lambdas", 0, 0),
-        TNI_TURNED("c_q", 0, 2), TNI_TURNED("c_k", 1, 2),
-        TNI_TURNED("c_q", 0, 4), TNI_TURNED("c_q2", 1, 4), TNI_TURNED("c_k", 2, 4), TNI_TURNED("c_k2", 3, 4),
+        TNI_ROTATED("c_q", 0, 2), TNI_ROTATED("c_k", 1, 2),
+        TNI_ROTATED("c_q", 0, 4), TNI_ROTATED("c_q2", 1, 4), TNI_ROTATED("c_k", 2, 4), TNI_ROTATED("c_k2", 3, 4),
         TNI_PLAIN("h.{l}.attn.c_v.weight", "blocks.{l}.attn.v", 0, 0),
         TNI_PLAIN("h.{l}.attn.c_proj.weight", "blocks.{l}.attn.o", 0, 0),
         TNI_PLAIN("h.{l}.attn.bilinear_lamb", "blocks.{l}.attn.lambda", 0, 0),
@@ -47863,7 +47864,7 @@ const tn_name_map *tn_name_map_modded(int64_t *count)
     };
 #undef TNI_MAP
 #undef TNI_PLAIN
-#undef TNI_TURNED
+#undef TNI_ROTATED
 #undef TNI_ENCODER
     if (count) *count = (int64_t)(sizeof map / sizeof *map);
     return map;
@@ -48647,7 +48648,7 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     if (b) b = tn_slice(b, 1, d->head * dq, (d->head + 1) * dq);
     x = tni_circuit_through(ctx, x, tn_attention_head(a, d->head, part), b);
     x = x ? tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)) : NULL;
-    return tn_reshape_2d(tni_attention_turned(ctx, &a->desc, x, gain, position, a->desc.qk_norm && d->tokens && d->block == 0),
+    return tn_reshape_2d(tni_attention_rotated(ctx, &a->desc, x, gain, position, a->desc.qk_norm && d->tokens && d->block == 0),
                          -1, dq);
 }
 

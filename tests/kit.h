@@ -255,6 +255,19 @@ static inline bool file_is(const char *path, const char *text)          /* of at
     return f && n == strlen(text) && memcmp(got, text, n) == 0;
 }
 
+/* The numbers of a list in golden.json; returns how many. */
+static inline int golden_numbers(const char *json, const char *key, double *out, int room)
+{
+    char  quoted[32];
+    char *end;
+    int   n = 0;
+    snprintf(quoted, sizeof quoted, "\"%s\":[", key);
+    const char *at = strstr(json, quoted);
+    if (!CHECK(at)) return 0;
+    for (at += strlen(quoted); *at != ']' && n < room; at = *end == ',' ? end + 1 : end) out[n++] = strtod(at, &end);
+    return n;
+}
+
 /* A copy of its exact size, so that a sanitizer sees the first byte too many; ` becomes ". */
 static inline char *exact_copy(const char *text, size_t n)
 {

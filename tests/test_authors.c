@@ -22,19 +22,6 @@ static void slurp(const char *path, char text[ROOM])
     fclose(f);
 }
 
-/* The numbers of a list in golden.json; returns how many. */
-static int numbers(const char *json, const char *key, double *out, int room)
-{
-    char  quoted[32];
-    char *end;
-    int   n = 0;
-    snprintf(quoted, sizeof quoted, "\"%s\":[", key);
-    const char *at = strstr(json, quoted);
-    if (!CHECK(at)) return 0;
-    for (at += strlen(quoted); *at != ']' && n < room; at = *end == ',' ? end + 1 : end) out[n++] = strtod(at, &end);
-    return n;
-}
-
 static const tn_name_map *map_of(const char *model, int64_t *lines)
 {
     if (!strncmp(model, "stories", 7)) return tn_name_map_bilinear(lines);
@@ -80,7 +67,7 @@ static void check_logits(const char *model, const loaded *m, double bound)
     double  number[32], want[MOST], got[MOST], worst = 0;
     int32_t ids[32];
     slurp(path_of(model, "golden.json"), golden);
-    const int T = numbers(golden, "ids", number, 32), n = numbers(golden, "logits", want, MOST);
+    const int T = golden_numbers(golden, "ids", number, 32), n = golden_numbers(golden, "logits", want, MOST);
     for (int i = 0; i < T; i++) ids[i] = (int32_t)number[i];
     tn_tensor *x = tn_tensor_2d(ctx, TN_I32, 1, T);
     tn_write(x, TN_I32, ids, T);

@@ -23,19 +23,6 @@ static char *slurp(const char *path)
     return p;
 }
 
-/* The numbers of a list in golden.json; returns how many. */
-static int numbers(const char *json, const char *key, double *out, int room)
-{
-    char  quoted[32];
-    char *end;
-    int   n = 0;
-    snprintf(quoted, sizeof quoted, "\"%s\":[", key);
-    const char *at = strstr(json, quoted);
-    if (!CHECK(at)) return 0;
-    for (at += strlen(quoted); *at != ']' && n < room; at = *end == ',' ? end + 1 : end) out[n++] = strtod(at, &end);
-    return n;
-}
-
 typedef struct loaded { tn_params *params; tn_transformer net; } loaded;
 
 static bool load(tn_ctx *ctx, const char *model, const char *weights, loaded *m)
@@ -63,11 +50,11 @@ static void check_model(const char *model, const char *weights, tn_dtype dtype)
     tn_ctx *ctx = ctx_of(dtype);
     char   *golden = slurp(path_of(model, "golden.json"));
     double  prompt[32], want[NEW], logits[40], got[512];
-    int     n = numbers(golden, "prompt", prompt, 32), equal = 0;
+    int     n = golden_numbers(golden, "prompt", prompt, 32), equal = 0;
     loaded  m;
     double  worst = 0;
-    CHECK_INT(numbers(golden, "ids", want, NEW), NEW);
-    CHECK_INT(numbers(golden, "logits", logits, 40), 40);
+    CHECK_INT(golden_numbers(golden, "ids", want, NEW), NEW);
+    CHECK_INT(golden_numbers(golden, "logits", logits, 40), 40);
     REQUIRE(load(ctx, model, weights, &m));
     tn_transformer_cache *cache = tn_transformer_cache_create(ctx, &m.net, 1, n + NEW);
     for (int k = 0; k < NEW; k++) {

@@ -48,6 +48,19 @@ static void free_pair(pair *p)
     for (int k = 0; k < 2; k++) tn_params_destroy(p->ps[k]);
 }
 
+/* The pair of one round of many, and its end. */
+static bool begin_round(world *w, pair *p, int round)
+{
+    const tn_transformer_desc d = polynomial(round % KINDS);
+    return make_pair(w, p, &d, (uint64_t)round);
+}
+
+static void end_round(world *w, pair *p)
+{
+    free_pair(p);
+    fresh(w);
+}
+
 static bool are_equal(const pair *p, int64_t tokens, tn_transformer_same_result *r)
 {
     tn_transformer_same_desc d = ZERO;
@@ -184,14 +197,12 @@ TEST(gauge_transforms_are_equal)
     REQUIRE(open_world(&w, TN_F64, 1));
     for (int round = 0; round < rounds; round++) {
         pair p;
-        const tn_transformer_desc d = polynomial(round % KINDS);
-        if (make_pair(&w, &p, &d, (uint64_t)round)) {
+        if (begin_round(&w, &p, round)) {
             for (int changes = 0; changes < 6; changes++) gauge(&p.m[1], (int)test_random_int(&seed, 0, 5), &seed);
             CHECK(are_equal(&p, 1 + round % 4, NULL));
             if (round < 64) test_raise(&worst, apart(&w, &p, 1 + round % 4));
         }
-        free_pair(&p);
-        fresh(&w);
+        end_round(&w, &p);
     }
     WORST("logits of equal models", worst, 1e-12);
     close_world(&w);
@@ -207,9 +218,8 @@ TEST(one_unit_in_the_last_place_differs)
     REQUIRE(open_world(&w, TN_F32, 1));
     for (int round = 0; round < rounds; round++) {
         pair p;
-        const tn_transformer_desc d = polynomial(round % KINDS);
         tn_transformer_same_result r;
-        if (make_pair(&w, &p, &d, (uint64_t)round)) {
+        if (begin_round(&w, &p, round)) {
             tn_tensor *t = NULL;
             while (!t) {                                  /* what a text of three tokens reads */
                 const tn_param *q = tn_params_at(p.ps[1], test_random_int(&seed, 0, tn_params_count(p.ps[1]) - 1));
@@ -225,8 +235,7 @@ TEST(one_unit_in_the_last_place_differs)
             CHECK(!r.text || (r.text->shape[1] == 3 && r.position < 3 && r.token < 5));
             tn_transformer_same_destroy(&r);
         }
-        free_pair(&p);
-        fresh(&w);
+        end_round(&w, &p);
     }
     CHECK(shown > rounds * 9 / 10);
     close_world(&w);
@@ -362,7 +371,9 @@ TEST(what_is_no_polynomial_is_refused)
 {
     static const char *const whys[] = {"a has norms", "block 0 of a has QK-norm", "block 0 of a has softmax",
         "block 0 of a has rows divided by their sum", "a has a soft cap", "block 0 of a has swiglu",
-        "block 0 of a scales rows of more than 2 tokens by their length", "a has 7 learned positions, expected at least tokens, 8", "b has 6 tokens, expected 5 as a"};
+        "block 0 of a scales rows of more than 2 tokens by their length",
+        "a has 7 learned positions, expected at least tokens, 8",
+        "b has 6 tokens, expected 5 as a"};
     world w;
     REQUIRE(open_world(&w, TN_F32, 1));
     for (int k = 0; k < 9; k++) {
@@ -401,7 +412,7 @@ TEST(what_is_no_polynomial_is_refused)
     close_world(&w);
 }
 
-/* Whole numbers of the library itself: bidirectional attention divided by its four keys, and by four. Only texts of four agree. */
+/* Bidirectional attention divided by the number of its keys, and by four: only texts of four tokens agree. */
 TEST(lengths_of_bidirectional_models)
 {
     tn_transformer_desc d = polynomial(1), e;

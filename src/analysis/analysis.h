@@ -66,8 +66,8 @@ typedef struct tn_radius {
     tn_tensor *radius;          /* [rows,out] |d| up to which output o stays below the answer; infinity if it does for
                                    every d, 0 for the answer itself                                             */
     tn_tensor *answer, *rival;  /* I32 [rows] the largest output at x; the output with the least radius         */
-    tn_tensor *nearest;         /* [rows,n] the nearest input at which answer and rival are equal, NaN if there is none;
-                                   NULL for several layers                                                      */
+    tn_tensor *nearest;         /* [rows,n] the nearest input at which answer and rival are equal, NaN where no input makes
+                                   them equal; NULL for several layers                                          */
 } tn_radius;
 /* Computes how far each row of x [rows,n] must move for the answer, its largest output, to change. One layer: the lead of the
    answer over another output is a quadratic, whose nearest zero is found exactly, whatever its signs (secular equation on

@@ -141,6 +141,7 @@ static tn_status tni_radius_pairs(tni_radius *r)
 typedef struct tni_flat {               /* a layer as plain arrays; encoders without the constant's column */
     int64_t n, h, out;
     double *p, *w[2], *c[2];            /* [out,h] [h,n] [h] */
+    double *length[2];                  /* [h] of the rows of w */
 } tni_flat;
 
 static tn_status tni_flat_read(tni_flat *f, tni_scratch *w, const tn_cp *cp)
@@ -155,10 +156,12 @@ static tn_status tni_flat_read(tni_flat *f, tni_scratch *w, const tn_cp *cp)
     for (int e = 0; e < 2 && s == TN_OK; e++) {
         f->w[e] = tni_take_f64(w, f->h, in);
         f->c[e] = tni_take_zeros(w, f->h, 1);
+        f->length[e] = tni_take_f64(w, f->h, 1);
         if (w->failed) return TN_ERR_MEMORY;
         s = tni_read_scaled(cp->ctx, w->what, e == 0 ? "f[0]" : "f[1]", cp->f[e], f->w[e], NULL);
         for (int64_t t = 0; t < f->h && cp->constant; t++) f->c[e][t] = f->w[e][t * in + f->n];
         if (cp->constant) tni_keep_columns(f->h, in, f->n, f->w[e], f->w[e]);
+        for (int64_t t = 0; t < f->h; t++) f->length[e][t] = tni_frobenius(f->n, f->w[e] + t * f->n);
     }
     return s;
 }
@@ -193,22 +196,20 @@ static tn_status tni_spectral_norm(tni_scratch *w, const tni_host *host, int64_t
     return s;
 }
 
-/* What terms that cancel may have lost: 1e-8 sqrt(h + n) (of u: 1e-15 (h + n)) times the root of sum_o (sum_t |p_ot| a_t)^2,
-   a_t = |w_t| |v_t|, or for the Jacobian at u |u1| |w_t| + |u0| |v_t|. */
-static double tni_flat_rounding(const tni_flat *f, const tni_host *host, const double *u0, const double *u1)
+/* What terms that cancel may have lost of the Jacobian at u: the root of sum_o (sum_t |p_ot| a_t)^2 times their rounding, with
+   a_t = |u1_t| |w_t| + |u0_t| |v_t|. Of the curvature's square, for u = NULL, the square of this with a_t = |w_t| |v_t|. */
+static double tni_flat_rounding(const tni_flat *f, const double *u0, const double *u1)
 {
-    const double unit = 1e-15 * (double)(f->h + f->n);
-    double       squares = 0;
+    double squares = 0;
     for (int64_t o = 0; o < f->out; o++) {
         double sum = 0;
         for (int64_t t = 0; t < f->h; t++) {
-            const double w = sqrt(host->by->dot(f->n, f->w[0] + t * f->n, f->w[0] + t * f->n));
-            const double v = sqrt(host->by->dot(f->n, f->w[1] + t * f->n, f->w[1] + t * f->n));
+            const double w = f->length[0][t], v = f->length[1][t];
             sum += fabs(f->p[o * f->h + t]) * (u0 ? fabs(u1[t]) * w + fabs(u0[t]) * v : w * v);
         }
         squares += sum * sum;
     }
-    return (u0 ? unit : sqrt(unit)) * sqrt(squares);
+    return 1e-15 * (double)(f->h + f->n) * (u0 ? sqrt(squares) : squares);
 }
 
 /* q: |B(d,d)| <= q |d|^2, the spectral norm of the symmetric tensor's unfolding [out,n^2], from the Gram matrix P K P^T of its
@@ -227,7 +228,7 @@ static tn_status tni_flat_curvature(const tni_flat *f, tni_scratch *w, const tni
     host->by->gemm(host, o, h, h, 1, tni_rows(f->p, h), tni_rows(k, h), 0, tni_rows(pk, h));
     host->by->gemm(host, o, o, h, 1, tni_rows(pk, h), tni_transposed(tni_rows(f->p, h)), 0, tni_rows(gram, o));
     tn_status s = tni_spectral_norm(w, host, o, o, gram, q);
-    *q = sqrt(*q + tni_flat_rounding(f, host, NULL, NULL) * tni_flat_rounding(f, host, NULL, NULL));
+    *q = sqrt(*q + tni_flat_rounding(f, NULL, NULL));
     tni_scratch_release(w, mark);
     return s;
 }
@@ -247,7 +248,7 @@ static tn_status tni_flat_pull(const tni_flat *f, tni_scratch *w, const tni_host
                 host->by->axpy(f->n, u[1 - e][row * f->h + t], f->w[e] + t * f->n, rates + t * f->n);
         host->by->gemm(host, f->out, f->n, f->h, 1, tni_rows(f->p, f->h), tni_rows(rates, f->n), 0, tni_rows(jacobian, f->n));
         s = tni_spectral_norm(w, host, f->out, f->n, jacobian, &slope);
-        slope += tni_flat_rounding(f, host, u[0] + row * f->h, u[1] + row * f->h);
+        slope += tni_flat_rounding(f, u[0] + row * f->h, u[1] + row * f->h);
         for (int64_t b = 0; b < out; b++) {
             double *r = radius + row * out + b;
             if (*r > 0 && *r < HUGE_VAL) *r = 2 * *r / (slope + sqrt(slope * slope + 4 * q * *r));
@@ -312,7 +313,7 @@ static tn_status tni_radius_answers(tni_radius *r, tn_ctx *ctx)
     return TN_OK;
 }
 
-/* The nearest inputs [rows,n]: x and the step, in inputs again. NaN where there is none. */
+/* The nearest inputs [rows,n]: x and the step, in inputs again. NaN where no input has another answer. */
 static void tni_radius_nearest(const tni_radius *r, const double *x, double *nearest)
 {
     for (int64_t row = 0; row < r->rows; row++) {

@@ -186,7 +186,7 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     if (b) b = tn_slice(b, 1, d->head * dq, (d->head + 1) * dq);
     x = tni_circuit_through(ctx, x, tn_attention_head(a, d->head, part), b);
     x = x ? tn_reshape(x, 4, TNI_DIMS(x->shape[0], 1, 1, dq)) : NULL;
-    return tn_reshape_2d(tni_attention_turned(ctx, &a->desc, x, gain, position, a->desc.qk_norm && d->tokens && d->block == 0),
+    return tn_reshape_2d(tni_attention_rotated(ctx, &a->desc, x, gain, position, a->desc.qk_norm && d->tokens && d->block == 0),
                          -1, dq);
 }
 

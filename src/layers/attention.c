@@ -133,7 +133,7 @@ TNI_FN tn_rope_desc tni_attention_rope(const tn_attention_desc *d, int64_t first
 
 /* q or k [B,T,n,d_qk], whose row 0 is at position `first`: normed, times the gain, and rotated. gain: NULL, or d_qk numbers for
    each of equal parts of n. */
-TNI_FN tn_tensor *tni_attention_turned(tn_ctx *ctx, const tn_attention_desc *d, tn_tensor *x, tn_tensor *gain, int64_t first,
+TNI_FN tn_tensor *tni_attention_rotated(tn_ctx *ctx, const tn_attention_desc *d, tn_tensor *x, tn_tensor *gain, int64_t first,
                                        bool norm)
 {
     tn_rope_desc rope = tni_attention_rope(d, first, norm), alone = rope;
@@ -158,7 +158,7 @@ TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
     tn_tensor    *b = tn_reshape(layer->qkb, 1, TNI_DIMS(-1));
     if (!w || (layer->qkb && !b)) return NULL;
     x = tni_attention_split(tn_affine(ctx, x, w, b), heads, d->d_qk);
-    return tni_attention_turned(ctx, d, x, layer->qk_gain, first, d->qk_norm);
+    return tni_attention_rotated(ctx, d, x, layer->qk_gain, first, d->qk_norm);
 }
 
 /* v [B,T,heads,d_v], with those of an earlier layer, if there is one, mixed in */

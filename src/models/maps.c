@@ -125,14 +125,14 @@ const tn_name_map *tn_name_map_modded(int64_t *count)
 #define TNI_MAP(file, param, p, ps, rows, scale, offset) \
     {"transformer." file "|_orig_mod.transformer." file, param, false, 0, 0, p, ps, false, rows, scale, offset, false, true}
 #define TNI_PLAIN(file, param, p, ps) TNI_MAP(file, param, p, ps, TN_HEAD_ROWS_PLAIN, 0, 0)
-#define TNI_TURNED(file, p, ps) \
+#define TNI_ROTATED(file, p, ps) \
     TNI_MAP("h.{l}.attn." file ".weight", "blocks.{l}.attn.qk", p, ps, TN_HEAD_ROWS_SWAPPED, 0, 0)
 #define TNI_ENCODER(file, p, ps) TNI_PLAIN("h.{l}.mlp." file ".weight", "blocks.{l}.mlp.w", p, ps)
     static const tn_name_map map[] = {
         TNI_PLAIN("wte.weight", "embed.w", 0, 0),
         TNI_PLAIN("h.{l}.lambdas", "blocks.{l}.lambdas", 0, 0),
-        TNI_TURNED("c_q", 0, 2), TNI_TURNED("c_k", 1, 2),
-        TNI_TURNED("c_q", 0, 4), TNI_TURNED("c_q2", 1, 4), TNI_TURNED("c_k", 2, 4), TNI_TURNED("c_k2", 3, 4),
+        TNI_ROTATED("c_q", 0, 2), TNI_ROTATED("c_k", 1, 2),
+        TNI_ROTATED("c_q", 0, 4), TNI_ROTATED("c_q2", 1, 4), TNI_ROTATED("c_k", 2, 4), TNI_ROTATED("c_k2", 3, 4),
         TNI_PLAIN("h.{l}.attn.c_v.weight", "blocks.{l}.attn.v", 0, 0),
         TNI_PLAIN("h.{l}.attn.c_proj.weight", "blocks.{l}.attn.o", 0, 0),
         TNI_PLAIN("h.{l}.attn.bilinear_lamb", "blocks.{l}.attn.lambda", 0, 0),
@@ -148,7 +148,7 @@ const tn_name_map *tn_name_map_modded(int64_t *count)
     };
 #undef TNI_MAP
 #undef TNI_PLAIN
-#undef TNI_TURNED
+#undef TNI_ROTATED
 #undef TNI_ENCODER
     if (count) *count = (int64_t)(sizeof map / sizeof *map);
     return map;

@@ -134,7 +134,7 @@ TNI_COLD_FN bool tni_net_maps(tni_net_mapping *m, const tni_net_joined *from, co
 
 /* ---- small groups of nodes as one ------------------------------------------------ >>net-merging */
 
-/* The axis of T of label l as a leg: its input, or -1 if it is none. */
+/* The axis of T of label l as a leg: its input, or -1 where it is not a leg. */
 static int tni_net_input_of(const tn_net *net, int l)
 {
     for (int k = 0; k < net->legs; k++) if (net->in[k].label == l) return net->in[k].input;

@@ -25,7 +25,7 @@ const nearest = (one, input, width, height) => {
         tn.picture(values, width, height, { label: name, sequential }), tn.h("span", { text: name }));
     return tn.h("div", { class: "nearest" }, tn.h("h4", { text: "The nearest input with another answer" }),
         tn.h("div", { class: "examples" }, picture(to, "nearest", input.every(v => v >= 0)), picture(change, "change", false)),
-        tn.h("p", { class: "soft small" }, "There ", tn.token(one.rival), " scores as high as this input's answer. It is ",
+        tn.h("p", { class: "soft small" }, "At that input ", tn.token(one.rival), " scores as high as this one's answer. It is ",
             tn.number(one.radius, 3), " away; this input has length ", tn.number(length, 3),
             ". No nearer input has another answer: the distance is exact."));
 };
