@@ -3020,8 +3020,8 @@ TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);    /
    Byte-level BPE as in GPT-2, Llama 3 and Qwen2: the regular expression of one of these divides a text into words, whose
    bytes are then merged by rank. Any bytes come back as they were, or with the normalizer NFC as text in NFC. Unicode 16 is
    used, as in Hugging Face's tokenizers 0.23.
-   BPE with space marks as SentencePiece makes it for Llama 2, Mistral and Gemma: each space becomes U+2581, the text is one word of
-   characters, and one without a token becomes the tokens of its bytes, <0x00> ... <0xFF>, or the unknown one if there are none.
+   BPE with space marks as SentencePiece makes it for Llama 2, Mistral and Gemma: each space becomes U+2581, the text is one
+   word of characters, and one without a token becomes the tokens of its bytes, <0x00> ... <0xFF>, or the unknown one if there are none.
    A tokenizer is read-only after its creation: several threads may use one, as long as no call fails. For words of more
    than 96 bytes, and with space marks, BPE calls the allocator of the context's desc from these threads (as malloc
    permits), and for text that NFC may change, with 51 bytes for each of its bytes; this memory is not counted in
@@ -44276,8 +44276,10 @@ static bool tni_bpe_encode_plain(const tn_tokenizer *t, const char *text, size_t
             part = tni_bpe_run(t, text, at, end, TNI_IS_NUMBER, t->bpe.digits == 1 ? 1 : INT64_MAX);
             if (part == at) part = tni_bpe_run(t, text, at, end, TNI_IS_OTHER | TNI_IS_LETTER | TNI_IS_SPACE, INT64_MAX);
         }
-        size_t stop = t->bpe.apart ? tni_marks_word(text, at, part) : t->bpe.rule == TNI_BPE_NONE ? part : gpt2 ? tni_bpe_word_gpt2(t, text, at, part, space)
-             : tni_bpe_word_llama(t, text, at, part);
+        size_t stop = part;
+        if (t->bpe.apart) stop = tni_marks_word(text, at, part);
+        else if (t->bpe.rule != TNI_BPE_NONE)
+            stop = gpt2 ? tni_bpe_word_gpt2(t, text, at, part, space) : tni_bpe_word_llama(t, text, at, part);
         if (!tni_bpe_encode_word(t, text, at, stop, space, e)) return false;
         space = false;
         at = stop;

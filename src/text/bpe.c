@@ -234,8 +234,10 @@ static bool tni_bpe_encode_plain(const tn_tokenizer *t, const char *text, size_t
             part = tni_bpe_run(t, text, at, end, TNI_IS_NUMBER, t->bpe.digits == 1 ? 1 : INT64_MAX);
             if (part == at) part = tni_bpe_run(t, text, at, end, TNI_IS_OTHER | TNI_IS_LETTER | TNI_IS_SPACE, INT64_MAX);
         }
-        size_t stop = t->bpe.apart ? tni_marks_word(text, at, part) : t->bpe.rule == TNI_BPE_NONE ? part : gpt2 ? tni_bpe_word_gpt2(t, text, at, part, space)
-             : tni_bpe_word_llama(t, text, at, part);
+        size_t stop = part;
+        if (t->bpe.apart) stop = tni_marks_word(text, at, part);
+        else if (t->bpe.rule != TNI_BPE_NONE)
+            stop = gpt2 ? tni_bpe_word_gpt2(t, text, at, part, space) : tni_bpe_word_llama(t, text, at, part);
         if (!tni_bpe_encode_word(t, text, at, stop, space, e)) return false;
         space = false;
         at = stop;

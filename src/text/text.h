@@ -15,8 +15,8 @@
    Byte-level BPE as in GPT-2, Llama 3 and Qwen2: the regular expression of one of these divides a text into words, whose
    bytes are then merged by rank. Any bytes come back as they were, or with the normalizer NFC as text in NFC. Unicode 16 is
    used, as in Hugging Face's tokenizers 0.23.
-   BPE with space marks as SentencePiece makes it for Llama 2, Mistral and Gemma: each space becomes U+2581, the text is one word of
-   characters, and one without a token becomes the tokens of its bytes, <0x00> ... <0xFF>, or the unknown one if there are none.
+   BPE with space marks as SentencePiece makes it for Llama 2, Mistral and Gemma: each space becomes U+2581, the text is one
+   word of characters, and one without a token becomes the tokens of its bytes, <0x00> ... <0xFF>, or the unknown one if there are none.
    A tokenizer is read-only after its creation: several threads may use one, as long as no call fails. For words of more
    than 96 bytes, and with space marks, BPE calls the allocator of the context's desc from these threads (as malloc
    permits), and for text that NFC may change, with 51 bytes for each of its bytes; this memory is not counted in
