@@ -1460,7 +1460,7 @@ for model in gpt2 llama qwen2 mistral; do
     expect 0 "written: out-$model/config.json" export "run-$model" --out "out-$model"
     expect 0 "model: $model, 2 layers, width 16" import "out-$model" --out "again-$model"
     same "$model there and back" "run-$model/model.safetensors" "again-$model/model.safetensors"
-    expect 0 "same: yes" prove same "run-$model" "again-$model"
+    expect 0 "same: yes" prove same "in-$model" "again-$model"
     # The loss of a text is what transformers computes in double precision. Mistral has no tokenizer.
     unread=unread && cp "$hf/text.txt" $unread         # a short name, beside which a row of the table has its numbers
     if [ $model = mistral ]; then                     # a shard of 684 ids: magic number, version, count, 1012 bytes of zero

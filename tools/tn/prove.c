@@ -18,11 +18,12 @@ static option options[] = {
 };
 
 const usage prove_usage = {
-    "prove", "same RUN|CHECKPOINT RUN|CHECKPOINT", "whether two models are the same function",
+    "prove", "same RUN|CHECKPOINT|FOLDER RUN|CHECKPOINT|FOLDER", "whether two models are the same function",
     "Decides whether two models give the same logits for every text. They are evaluated in whole numbers, modulo random "
     "primes, at random points. No number is rounded, so that hidden units in another order, or a factor moved from one matrix to "
     "another, change nothing, and one unit in the last place of one weight does. Norms, softmax and activations are covered: "
-    "of them it is used only that equal arguments have equal values.",
+    "of them it is used only that equal arguments have equal values. FOLDER holds a model of Hugging Face's transformers, as for "
+    "tn import.",
     "With rotary positions the models are compared for all angles at once. Where equality is not proved, up to 64 random texts are "
     "tried for one that shows a difference. The exit status is 0 if the models are proved to be the same function, 3 if not, and 1 "
     "if a model cannot be compared.",
@@ -56,12 +57,26 @@ static const char *verdict(const tn_transformer_same_result *r)
     return r->values == 0 || r->text ? "no" : "not proved";
 }
 
+/* Opens a model that the command may be given. */
+static void open_any(tn_ctx *ctx, model *m, const char *path)
+{
+    char *type = is_folder(path) ? foreign_type(path) : NULL, *file = NULL, *bad = NULL, *why = NULL;
+    if (type) why = read_foreign(ctx, m, path, NULL, &file, &bad);
+    else open_model_in(ctx, m, path, NULL, NULL);
+    if (why) fail("%s", why);
+    free(type);
+    free(file);
+    free(bad);
+}
+
 int prove_main(int argc, char **argv)
 {
     model                      a, b;
     tn_desc                    desc;
     tn_transformer_same_desc   how;
     tn_transformer_same_result r;
+    tn_ctx                    *ctx;
+    char                       why[256];
     const int arguments = read_options(&prove_usage, argc, argv);
     if (arguments < 1 || strcmp(argv[0], "same"))
         usage_error("what is to be proved is \"%s\", expected same", arguments < 1 ? "" : argv[0]);
@@ -73,13 +88,12 @@ int prove_main(int argc, char **argv)
     how.points = settings.points;
     how.seed = (uint64_t)settings.seed;
     const double start = now();
-    open_model(&a, argv[1], NULL, &desc, NULL);
-    open_model_in(a.ctx, &b, argv[2], NULL, NULL);
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
+    open_any(ctx, &a, argv[1]);
+    open_any(ctx, &b, argv[2]);
     if (a.tokenizer && b.tokenizer) check_same_tokens(a.tokenizer, argv[1], b.tokenizer, argv[2]);
-    if (tn_transformer_same(&a.net, &b.net, &how, &r) != TN_OK) {
-        char *why = taken_error(a.ctx);
-        fail("%s and %s cannot be compared: %s", argv[1], argv[2], why);
-    }
+    if (tn_transformer_same(&a.net, &b.net, &how, &r) != TN_OK)
+        fail("%s and %s cannot be compared: %s", argv[1], argv[2], taken_error(ctx));
     const bool proved = r.equal && r.chance < 1;
     print("same: %s\ntokens: %lld\npoints: %lld\n", verdict(&r), (long long)settings.tokens, (long long)r.points);
     if (r.values > 0) print("values of functions: %.0f\n", r.values);
