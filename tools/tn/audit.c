@@ -176,6 +176,18 @@ static void follow_chain(audit *a)
 
 /* ---- the files of the links ------------------------------------------------------------------------------------ */
 
+/* A file may be what was hashed, and still not one that a replay can begin with. */
+static void check_whole(audit *a, const point *p, const char *path)
+{
+    tn_ctx *look;
+    if (p == &a->model) return;
+    tn_safetensors *st = open_checkpoint(path, &look);
+    const int64_t   step = checkpoint_count(st, path, "tn.step");
+    if (step != p->step) report(a, EXIT_DIFFERENT, "%s is of step %lld", path, (long long)step);
+    if (tn_checkpoint_check(look, tn_source_path(path)) != TN_OK) report(a, EXIT_ERROR, "%s", tn_ctx_error(look));
+    tn_ctx_destroy(look);
+}
+
 static void check_file(audit *a, const point *p, char *path)
 {
     char hash[SHA256_TEXT];
@@ -185,9 +197,10 @@ static void check_file(audit *a, const point *p, char *path)
         a->bytes += hash_file(path, BY_NAME, hash);
         a->files++;
         while (other < a->count && strcmp(a->at[other].hash, hash)) other++;
-        if (strcmp(hash, p->hash) && other < a->count)
+        if (!strcmp(hash, p->hash)) check_whole(a, p, path);
+        else if (other < a->count)
             report(a, EXIT_DIFFERENT, "%s is the checkpoint of step %lld, by its hash", path, (long long)a->at[other].step);
-        else if (strcmp(hash, p->hash))
+        else
             report(a, EXIT_DIFFERENT, "%s was changed: its SHA-256 is %.16s..., expected %.16s...", path, hash, p->hash);
     }
     free(path);
@@ -203,6 +216,7 @@ static void check_rest(audit *a)
     if (later > 1)
         report(a, EXIT_DIFFERENT, "log.jsonl has no link after step %lld, but there are %lld later checkpoints: it was truncated",
                (long long)last, (long long)later);
+    else if (later) print("not checked: %s/step-%08lld.safetensors, which has no link yet\n", a->r.folder, (long long)steps[count - 1]);
     if (!a->model.line && is_file(weights))
         report(a, EXIT_DIFFERENT, "log.jsonl has no link of %s: it was truncated, or the run was killed at its end", weights);
     free(steps);
@@ -214,6 +228,10 @@ static void check_chain(audit *a)
 {
     const double start = now();
     follow_chain(a);
+    if (settings_of_audit.published && !a->found_published)
+        report(a, EXIT_DIFFERENT, "log.jsonl has no link %s, which was published", settings_of_audit.published);
+    if (!a->chained && train_settings.audit)
+        report(a, EXIT_DIFFERENT, "log.jsonl has no links, but config.txt says that the run was trained with --audit");
     if (!a->chained) {
         print("chain: none, as the run was trained without --audit: nothing says when its files were written\n");
         return;
@@ -222,8 +240,6 @@ static void check_chain(audit *a)
     if (a->model.line) check_file(a, &a->model, join_path(a->r.folder, "model.safetensors"));
     check_rest(a);
     a->hashing = now() - start;
-    if (settings_of_audit.published && !a->found_published)
-        report(a, EXIT_DIFFERENT, "log.jsonl has no link %s, which was published", settings_of_audit.published);
     if (!a->status)
         print("chain: holds, %lld links of %lld lines, the last is %s\n", (long long)a->links.links, (long long)a->lines, a->links.last);
 }
@@ -453,12 +469,12 @@ static void replay(audit *a, int64_t number)
     const double  start = now();
     char *from = checkpoint_path(a->r.folder, p->step), *to = checkpoint_path(a->r.folder, q->step), *why;
     char *what = format_text("steps %lld to %lld", (long long)p->step + 1, (long long)q->step), *state = NULL;
+    a->r.diverged = false;
     show_stage("%s", what);
     read_state(a, from);
     journal_replay(&a->r.journal);
     a->r.journal.lines = first;
-    if (a->r.step != p->step) why = format_text("%s is a checkpoint of step %lld", from, (long long)a->r.step);
-    else if (q->line > a->lines) why = format_text("log.jsonl has %lld lines, expected %lld", (long long)a->lines, (long long)q->line);
+    if (q->line > a->lines) why = format_text("log.jsonl has %lld lines, expected %lld", (long long)a->lines, (long long)q->line);
     else {
         train_until(&a->r, q->step, NULL);
         why = log_difference(a, first, q->line);

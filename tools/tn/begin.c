@@ -660,7 +660,7 @@ void open_untrained(run *r, const char *like)
     tn_safetensors *st = open_checkpoint(like, &look);
     s->keep_best = false;
     set_ctx_desc(s, &desc);
-    desc.simd = simd_of(checkpoint_note(st, like, "tn.machine"));
+    if (!getenv("TN_SIMD")) desc.simd = simd_of(checkpoint_note(st, like, "tn.machine"));
     rebuild(r, &desc, st, like);
     r->peak = NAN;
     tn_ctx_destroy(look);
