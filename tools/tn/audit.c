@@ -15,8 +15,8 @@ static struct {
 #define OURS(field) (&settings_of_audit.field)
 static option options[] = {
     COUNT_ROW("segments", OURS(segments), "number of segments that are trained again, drawn at random", 0, 1e9, NEVER),
-    AUTO_COUNT_ROW("seed", OURS(seed), "of the choice of segments; auto: random bytes of the system. Who trained the run must not "
-                   "have known it", 1, 1e15, NEVER),
+    AUTO_COUNT_ROW("seed", OURS(seed), "of the choice of segments; auto: random bytes of the system. Who trained the run "
+                   "must not have known it", 1, 1e15, NEVER),
     TEXT_ROW("published", OURS(published), "HASH", "a hash of the chain that was published, which the log must have", NEVER),
     FILES_ROW("data", OURS(data), "the text, if it is not where it was trained on", NEVER),
     FILES_ROW("val", OURS(val), "the held-out text, likewise", NEVER),
@@ -27,13 +27,14 @@ static option options[] = {
 
 const usage audit_usage = {
     "audit", "RUN", "whether a run was trained as its log says",
-    "Checks a run of tn train --audit: that its chain of hashes fits its log, settings, text and checkpoints, that its first checkpoint "
-    "is the new model of its seed, and that random segments, from one checkpoint to the next, give the same bits when they are trained "
-    "again: losses in the log, parameters and moments. It prints what that cost, and with which chance forged segments were missed. "
-    "Nothing is written.",
-    "Runs without --audit have no chain; segments between the checkpoints that are left are replayed. Bits agree on the same kind "
-    "of processor or GPU: what another one made, or several processes together, may differ without being forged. The exit status is 0 "
-    "if all agrees, 3 if something differs, and 1 if it cannot be checked.",
+    "Checks a run of tn train --audit: that its chain of hashes fits its log, settings, text and checkpoints, that its first "
+    "checkpoint is the new model of its seed, and that random segments, from one checkpoint to the next, give the same bits when "
+    "they are trained again: losses in the log, parameters and moments. It prints what that cost, and with which chance forged "
+    "segments were missed. Nothing is written.",
+    "Runs without --audit have no chain; segments between the checkpoints that are left are replayed. Bits agree on one kind "
+    "of processor or GPU: what another one made, or several processes together, may differ and not be forged; the SIMD level is "
+    "that of the run, unless the environment variable TN_SIMD is set. The exit status is 0 if all agrees, 3 if something "
+    "differs, and 1 if it cannot be checked.",
     options, sizeof options / sizeof *options, 1, NULL
 };
 
@@ -123,8 +124,8 @@ static void check_inputs(audit *a, int64_t line)
             report(a, EXIT_DIFFERENT, "log.jsonl has no hash \"%s\" of %s", h->name, h->path);
         else if (!*h->hash && *hash) report(a, EXIT_ERROR, "%s does not exist", h->path);
         else if (strcmp(h->hash, hash))
-            report(a, own ? EXIT_DIFFERENT : EXIT_ERROR, "%s was changed: its SHA-256 is %.16s..., expected %.16s...", h->path, h->hash,
-                   hash);
+            report(a, own ? EXIT_DIFFERENT : EXIT_ERROR, "%s was changed: its SHA-256 is %.16s..., expected %.16s...", h->path,
+                   h->hash, hash);
         a->files++;
     }
 }
@@ -140,7 +141,8 @@ static void read_link(audit *a, int64_t line, const char *file)
     p.line = line;
     p.processes = processes >= 1 && processes < 1e9 ? (int64_t)processes : 0;
     if (!last && strcmp(file, strrchr(path, '/') + 1))
-        report(a, EXIT_DIFFERENT, "log.jsonl, line %lld: the link of step %lld is of %s", (long long)line + 1, (long long)p.step, file);
+        report(a, EXIT_DIFFERENT, "log.jsonl, line %lld: the link of step %lld is of %s", (long long)line + 1, (long long)p.step,
+               file);
     else if (!line_text(a, line, "sha256", p.hash, sizeof p.hash))
         report(a, EXIT_DIFFERENT, "log.jsonl, line %lld has no \"sha256\"", (long long)line + 1);
     else if (last) a->model = p;
@@ -166,7 +168,7 @@ static void follow_chain(audit *a)
             report(a, EXIT_DIFFERENT, "log.jsonl: the link of step %lld in line %lld does not follow from lines %lld to %lld",
                    (long long)a->links.step, (long long)i + 1, (long long)before + 1, (long long)i + 1);
         before = i + 1;
-        a->found_published = a->found_published || (settings_of_audit.published && !strcmp(a->links.last, settings_of_audit.published));
+        if (settings_of_audit.published && !strcmp(a->links.last, settings_of_audit.published)) a->found_published = true;
         if (a->links.links == 1) check_inputs(a, i);
         else if (line_text(a, i, "file", file, sizeof file)) read_link(a, i, file);
         else report(a, EXIT_DIFFERENT, "log.jsonl, line %lld is a link without a file", (long long)i + 1);
@@ -206,17 +208,21 @@ static void check_file(audit *a, const point *p, char *path)
     free(path);
 }
 
-/* A run that was killed while it saved may have one checkpoint without a link, and one that was stopped as well. */
+/* A run that was killed after it saved a checkpoint has no link of it yet. Those of other steps, where a signal stopped it, have
+   none. */
 static void check_rest(audit *a)
 {
-    const int64_t last = a->count ? a->at[a->count - 1].step : -1;
-    char         *weights = join_path(a->r.folder, "model.safetensors");
-    int64_t      *steps, count = list_checkpoints(a->r.folder, &steps), later = 0;
-    for (int64_t i = 0; i < count; i++) later += steps[i] > last;
+    const settings *s = a->r.s;
+    const int64_t   last = a->count ? a->at[a->count - 1].step : -1;
+    char           *weights = join_path(a->r.folder, "model.safetensors");
+    int64_t        *steps, count = list_checkpoints(a->r.folder, &steps), later = 0;
+    for (int64_t i = 0; i < count; i++)
+        later += steps[i] > last && (steps[i] == s->steps || (s->save_every && steps[i] % s->save_every == 0));
     if (later > 1)
         report(a, EXIT_DIFFERENT, "log.jsonl has no link after step %lld, but there are %lld later checkpoints: it was truncated",
                (long long)last, (long long)later);
-    else if (later) print("not checked: %s/step-%08lld.safetensors, which has no link yet\n", a->r.folder, (long long)steps[count - 1]);
+    else if (count && steps[count - 1] > last)
+        print("not checked: the checkpoint of step %lld, which has no link yet\n", (long long)steps[count - 1]);
     if (!a->model.line && is_file(weights))
         report(a, EXIT_DIFFERENT, "log.jsonl has no link of %s: it was truncated, or the run was killed at its end", weights);
     free(steps);
@@ -241,7 +247,8 @@ static void check_chain(audit *a)
     check_rest(a);
     a->hashing = now() - start;
     if (!a->status)
-        print("chain: holds, %lld links of %lld lines, the last is %s\n", (long long)a->links.links, (long long)a->lines, a->links.last);
+        print("chain: holds, %lld links of %lld lines, the last is %s\n", (long long)a->links.links, (long long)a->lines,
+              a->links.last);
 }
 
 /* Without a chain: the checkpoints that are left, each of which notes how many lines the log had. */
@@ -277,7 +284,8 @@ static void print_entry(buffer *b, const char *dtype, const unsigned char *p)
 }
 
 /* The first entry of a tensor in which a file differs from our data, a new string; NULL: there is none. where: what has these */
-static char *entry_difference(tn_safetensors *file, const tn_safetensors_entry *ours, const unsigned char *data, const char *where)
+static char *entry_difference(tn_safetensors *file, const tn_safetensors_entry *ours, const unsigned char *data,
+                              const char *where)
 {
     const tn_safetensors_entry *e = tn_safetensors_find(file, ours->name);
     const size_t                bytes = (size_t)ours->bytes;
@@ -328,14 +336,15 @@ static char *state_difference(audit *a, const char *path)
     tn_safetensors *file = open_checkpoint(path, &look);
     const char     *note = checkpoint_note(file, path, config);
     size_t          bytes;
-    char           *why = same_settings(note, a->r.config.data) ? NULL : copy_text("its settings are others than those of config.txt");
+    char           *why = same_settings(note, a->r.config.data) ? NULL : copy_text("its settings are not those of config.txt");
     char           *data = checkpoint_bytes(&a->r, note, &bytes);
     tn_safetensors *ours = tn_safetensors_open(look, tn_source_memory(data, bytes));
     check_ctx(look, path);
     const int64_t   count = tn_safetensors_count(ours);
     for (int64_t i = 0; i < count && !why; i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(ours, i);
-        if (strcmp(e->name, "optim.checksum")) why = entry_difference(file, e, (const unsigned char *)data + e->offset, "the replay");
+        if (!strcmp(e->name, "optim.checksum")) continue;
+        why = entry_difference(file, e, (const unsigned char *)data + e->offset, "the replay");
         check_ctx(look, path);
     }
     if (!why && tn_safetensors_count(file) != count) why = copy_text("it has other tensors");
@@ -348,10 +357,11 @@ static char *state_difference(audit *a, const char *path)
 /* model.safetensors has the parameters of the last checkpoint. */
 static void check_model(audit *a)
 {
-    char           *path = join_path(a->r.folder, "model.safetensors"), *newest = checkpoint_path(a->r.folder, a->at[a->count - 1].step);
+    char           *path = join_path(a->r.folder, "model.safetensors"), *why = NULL;
+    char           *newest = checkpoint_path(a->r.folder, a->at[a->count - 1].step);
     tn_ctx         *look;
-    tn_safetensors *from = open_checkpoint(newest, &look), *file = is_file(path) ? tn_safetensors_open(look, tn_source_path(path)) : NULL;
-    char           *why = NULL;
+    tn_safetensors *from = open_checkpoint(newest, &look), *file = NULL;
+    if (is_file(path)) file = tn_safetensors_open(look, tn_source_path(path));
     check_ctx(look, path);
     for (int64_t i = 0; file && i < tn_safetensors_count(from) && !why; i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(from, i);
@@ -399,7 +409,7 @@ static char *other_machine(audit *a, const point *p, const char *path)
     char           *why = NULL;
     machine_name(a->r.m.ctx, machine, sizeof machine);
     if (strcmp(theirs, machine)) why = format_text("it was made with %s, and this is %s", theirs, machine);
-    else if (version && strcmp(version, tn_version())) why = format_text("it was made by tn %s, and this is %s", version, tn_version());
+    else if (version && strcmp(version, tn_version())) why = format_text("it was made by tn %s, not %s", version, tn_version());
     else if (p->processes > 1) why = format_text("it was made by %lld processes together", (long long)p->processes);
     tn_ctx_destroy(look);
     return why;
@@ -480,7 +490,7 @@ static void replay(audit *a, int64_t number)
         why = log_difference(a, first, q->line);
         if (a->r.diverged) {
             free(why);
-            why = format_text("the replay stops at step %lld, as its loss is not a number or too large", (long long)a->r.step + 1);
+            why = format_text("the replay stops at step %lld, where its loss is NaN or too large", (long long)a->r.step + 1);
         } else state = state_difference(a, to);
     }
     if (why && state) {
@@ -544,8 +554,8 @@ static void print_chances(int64_t all, int64_t count)
     const int64_t forged[] = {1, (all + 9) / 10, (all + 1) / 2};
     for (int k = 0; k < 3; k++)
         if (!k || forged[k] > forged[k - 1])
-            print("chance that %lld forged segment%s of %lld would be missed: %.4g\n", (long long)forged[k], k ? "s" : "", (long long)all,
-                  missed(all, count, forged[k]));
+            print("chance that %lld forged segment%s of %lld would be missed: %.4g\n", (long long)forged[k],
+                  forged[k] == 1 ? "" : "s", (long long)all, missed(all, count, forged[k]));
 }
 
 static void print_cost(const audit *a)
@@ -599,8 +609,8 @@ int audit_main(int argc, char **argv)
     for (int64_t i = 0; i < a.segments; i++) replay(&a, chosen[i]);
     print_cost(&a);
     if (!a.status) print_chances(all, a.segments);
-    print("not proved: that the text is what it is said to be, that no other run was tried first, and anything of segments that were "
-          "not replayed\n");
+    print("not proved: that the text is what it is said to be, that no other run was tried first, and anything about segments "
+          "that were not replayed\n");
     free(chosen);
     free(first);
     free(config);

@@ -32,7 +32,11 @@ static tn_status put_weights(void *user, tn_sink sink)
 enum { RUN_NOTES = 6 };
 
 /* What a checkpoint says of its run. */
-typedef struct run_notes { char step[32], lines[32], hash[32], machine[128]; tn_metadata note[RUN_NOTES + 2]; buffer starts; } run_notes;
+typedef struct run_notes {
+    char        step[32], lines[32], hash[32], machine[128];
+    tn_metadata note[RUN_NOTES + 2];
+    buffer      starts;
+} run_notes;
 
 static weights notes_of_run(run *r, const char *config, run_notes *n)
 {

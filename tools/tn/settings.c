@@ -163,8 +163,8 @@ static option options[] = {
     COUNT("weights-every", weights_every, "steps between files weights-NNNNNNNN.safetensors, the weights alone, which stay: for "
           "tn circuits RUN history. There is one of step 0 as well; 0 (the default): none", 0, 1e12, IF_GIVEN),
     COUNT("stop-at", stop_at, "stop after step N as if interrupted; 0 (the default): do not", 0, 1e12, NEVER),
-    FLAG("audit", audit, "for tn audit: keep a checkpoint of each --save-every steps, and write a chain of hashes (SHA-256) of the "
-         "text, the settings, the checkpoints and the lines of the log to log.jsonl", IF_GIVEN),
+    FLAG("audit", audit, "for tn audit: keep all checkpoints of --save-every, and write a chain of hashes (SHA-256) of the "
+         "text, the settings, the checkpoints and the log to log.jsonl", IF_GIVEN),
     FLAG("keep-best", keep_best, "also save best.safetensors, the weights with the lowest held-out loss so far", ALWAYS),
     FLAG("no-baseline", no_baseline, "do not compute the n-gram baseline", ALWAYS),
 };

@@ -78,7 +78,11 @@ void   check_alike(tn_ctx *ctx, const char *text, size_t bytes, const char *what
    of a step the last two members, which are timings, are left out. The first link has the hashes of the settings, the model's
    desc, the tokenizer and the data; the others have those of checkpoints, and the last one that of model.safetensors. */
 
-typedef enum link_kind { NO_LINK = 0, GOOD_LINK, BAD_LINK } link_kind;      /* BAD_LINK: it does not follow from the lines before it */
+typedef enum link_kind {
+    NO_LINK = 0,
+    GOOD_LINK,
+    BAD_LINK                        /* it does not follow from the lines before it             */
+} link_kind;
 
 typedef struct chain {
     bool    on, done;               /* done: it has the link of model.safetensors              */
@@ -298,8 +302,8 @@ void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s,
 void start_run(run *r, bool again);
 /* Reads the settings of a run, and keeps their text. */
 void read_run_config(run *r, const char *config);
-/* A run with these settings as it is before its first step; nothing is written. like: one of its checkpoints, whose SIMD level is used if this
-   processor has it. */
+/* A run with these settings as it is before its first step; nothing is written. like: one of its checkpoints, whose SIMD level is
+   used if this processor has it and TN_SIMD is not set. */
 void open_untrained(run *r, const char *like);
 
 /* train.c: trains up to a step, or until a signal. title: of the curve; NULL: a replay, which saves and shows nothing */
