@@ -40,10 +40,10 @@ size_t untimed(const char *line, size_t bytes) { return last_place(line, bytes, 
 
 link_kind chain_add(chain *c, const char *line, size_t bytes)
 {
+    char text[SHA256_TEXT];
+    if (!c->on) return NO_LINK;
     const size_t link = last_place(line, bytes, LINK), end = link + strlen(LINK);
     const size_t time = link < bytes ? link : untimed(line, bytes);
-    char         text[SHA256_TEXT];
-    if (!c->on) return NO_LINK;
     sha256_add(&c->sum, line, time);
     if (link == bytes && time < bytes) sha256_add(&c->sum, "}", 1);
     sha256_add(&c->sum, "\n", 1);

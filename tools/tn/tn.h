@@ -3,8 +3,7 @@
    A file calls only files of the rows above it. Each function is declared under the name of the file that defines it.
 
        util.c ngram.c order.h     messages, memory, strings, UTF-8; the n-gram baseline; the order of the data
-       sha256.c                   a hash
-       names.c mojibake.c         names of published checkpoints; text that was encoded twice
+       names.c mojibake.c hash.c  names of published checkpoints; text that was encoded twice; a hash
        files.c json.c             files that appear whole or not at all; lines of JSON
        options.c text.c           command line, config files and help from one table; stories, texts
        manual.c completions.c     the manual page and the shells' completions, from the same tables
@@ -16,7 +15,9 @@
        score.c                    the loss of a model on tokens
 
        processes.c                tn train: the processes that train together
-       settings.c chain.c journal.c         its options; hashes of its log and files; the log, the picture and the progress line
+       settings.c                           its options
+       chain.c                              hashes of its log and files
+       journal.c                            the log, the picture and the progress line
        signals.c speed.c                    SIGINT and SIGTERM; the speed of matrix products
        checkpoint.c                         saving and reading checkpoints
        layers.c                             what a step does to each parameter, entropies, for the log

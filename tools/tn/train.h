@@ -4,7 +4,7 @@
 #define TN_TRAIN_H
 
 #include "tn.h"
-#include "sha256.h"
+#include "hash.h"
 
 typedef struct settings {
     file_list   data, val;

@@ -1,6 +1,6 @@
-/* sha256.h - SHA-256, a hash for which no two texts are known that agree. NIST FIPS 180-4 */
-#ifndef TN_SHA256_H
-#define TN_SHA256_H
+/* hash.h - SHA-256, a hash for which no two texts are known that agree. NIST FIPS 180-4 */
+#ifndef TN_TOOL_HASH_H
+#define TN_TOOL_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>

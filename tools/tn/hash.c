@@ -1,5 +1,5 @@
-/* sha256.c - SHA-256 (NIST FIPS 180-4, sections 4.1.2, 5.1.1 and 6.2) */
-#include "sha256.h"
+/* hash.c - SHA-256 (NIST FIPS 180-4, sections 4.1.2, 5.1.1 and 6.2) */
+#include "hash.h"
 #include <string.h>
 
 static const uint32_t round_constants[64] = {

@@ -1,7 +1,7 @@
-/* test_sha256.c: the hash of tn train --audit (tools/tn/sha256.c), beside the published values of FIPS 180-4 and those of Python's
+/* test_hash.c: the hash of tn train --audit (tools/tn/hash.c), beside the published values of FIPS 180-4 and those of Python's
    hashlib: hashlib.sha256(bytes((i * i + 7 * n) % 251 for i in range(n))) for n around the borders of a block. */
 #include "kit.h"
-#include "../tools/tn/sha256.c"
+#include "../tools/tn/hash.c"
 
 /* In pieces of so many bytes. */
 static void check_hash(const char *text, size_t bytes, size_t piece, const char *expected)
