@@ -2328,6 +2328,9 @@ fi
 expect 0 "Done" train text --out audited-plain $small --keep 9
 expect 0 "chain: none" audit audited-plain
 holds "segments without a chain" grep -qx "checked: 3 of 3 segments, 12 of 12 steps" said
+{ printf X; tail -c +2 text; } > text.other
+expect 1 "the tokens of text.other differ, expected those that audited-plain/step-00000000.safetensors" audit audited-plain \
+    --data text.other
 rm audited-plain/step-0000000* && expect 1 "audited-plain has 1 checkpoint, expected at least two" audit audited-plain
 expect 0 "Done" train --from audited/step-00000008.safetensors --out audited-from --steps 16 --embed-noise 0.1 --weights-every 4
 expect 0 "audited/step-00000008.safetensors: same" audit audited-from
@@ -2353,7 +2356,6 @@ altered && sed 's/^seed = 1$/seed = 2/' audited/config.txt > m/config.txt
 expect 3 "m/config.txt was changed: its SHA-256 is" audit m
 altered && rm m/tokenizer.json
 expect 1 "m/tokenizer.json does not exist" audit m
-{ printf X; tail -c +2 text; } > text.other
 expect 1 "text.other was changed: its SHA-256 is" audit audited --data text.other
 expect 0 "chain: holds" audit audited --data text
 expect 1 "text is not a run, expected a folder of tn train --audit" audit text

@@ -598,13 +598,19 @@ static void check_resume_options(const char *config)
     }
 }
 
+static void check_tokens(const run *r, const tn_safetensors *st, const char *path)
+{
+    char hash[32];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
+    if (strcmp(hash, checkpoint_note(st, path, "tn.data")))
+        fail("--data: the tokens of %s differ, expected those that %s was trained on", r->s->data.path[0], path);
+}
+
 /* A resumed run has the tokens of its checkpoint; another machine's results differ in their last bits. */
 static void check_resumed(run *r, const tn_safetensors *st)
 {
-    char machine[128], hash[32];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
-    if (strcmp(hash, checkpoint_note(st, r->saved, "tn.data")))
-        fail("--data: the tokens of %s differ, expected those that %s was trained on", r->s->data.path[0], r->saved);
+    char machine[128];
+    check_tokens(r, st, r->saved);
     machine_name(r->m.ctx, machine, sizeof machine);
     if (strcmp(machine, checkpoint_note(st, r->saved, "tn.machine")))
         warn("%s was made with %s, and this is %s: results will differ in their last bits", r->saved,
@@ -662,6 +668,7 @@ void open_untrained(run *r, const char *like)
     set_ctx_desc(s, &desc);
     if (!getenv("TN_SIMD")) desc.simd = simd_of(checkpoint_note(st, like, "tn.machine"));
     rebuild(r, &desc, st, like);
+    check_tokens(r, st, like);
     r->peak = NAN;
     tn_ctx_destroy(look);
 }
