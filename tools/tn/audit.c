@@ -127,7 +127,10 @@ static void check_inputs(audit *a, int64_t line)
             report(a, own ? EXIT_DIFFERENT : EXIT_ERROR, "%s was changed: its SHA-256 is %.16s..., expected %.16s...", h->path,
                    h->hash, hash);
         a->files++;
+        free(h->name);
+        free(h->path);
     }
+    free(list);
 }
 
 /* A link of a checkpoint, or of model.safetensors. */
@@ -614,5 +617,9 @@ int audit_main(int argc, char **argv)
     free(chosen);
     free(first);
     free(config);
+    free(a.log);
+    free(a.line);
+    free(a.at);
+    close_run(&a.r);
     return a.status;
 }

@@ -673,6 +673,18 @@ void open_untrained(run *r, const char *like)
     tn_ctx_destroy(look);
 }
 
+void close_run(run *r)
+{
+    free_corpus(&r->data);
+    close_feed(&r->feed);
+    free(r->ids);
+    free(r->targets);
+    free(r->config.data);
+    free(r->config_json);
+    free(r->saved);
+    close_model(&r->m);
+}
+
 void resume_run(run *r)
 {
     settings  *s = &train_settings;

@@ -233,14 +233,7 @@ int train_main(int argc, char **argv)
     if (!journal_close(&r.journal))
         fail("%s is saved, but %s may be incomplete", r.step < r.steps ? r.saved : join_path(r.folder, "model.safetensors"),
              join_path(r.folder, "log.jsonl"));
-    free_corpus(&r.data);
-    close_feed(&r.feed);
-    free(r.ids);
-    free(r.targets);
-    free(r.config.data);
-    free(r.config_json);
-    free(r.saved);
-    close_model(&r.m);
+    close_run(&r);
     close_processes();
     return i;
 }

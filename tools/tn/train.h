@@ -305,6 +305,7 @@ void read_run_config(run *r, const char *config);
 /* A run with these settings as it is before its first step; nothing is written. like: one of its checkpoints, whose SIMD level is
    used if this processor has it and TN_SIMD is not set. */
 void open_untrained(run *r, const char *like);
+void close_run(run *r);
 
 /* train.c: trains up to a step, or until a signal. title: of the curve; NULL: a replay, which saves and shows nothing */
 void train_until(run *r, int64_t until, const char *title);
