@@ -148,7 +148,7 @@ def run(tn, *arguments):
 
 
 def forged_run(tn, text, folder, number, segments, every):
-    """Segment `number` ends with one changed bit, from which an honest training goes on: its hashes fit, and one replay does not."""
+    """Segment `number` ends with one changed bit; honest training goes on from there: all hashes fit, and one replay does not."""
     name, step = f"{folder}/forged-{number}", (number + 1) * every
     options = ("--width 32 --context 32 --batch 4 --no-baseline --val-every 0 --sample-every 0 --audit "
                f"--steps {segments * every} --save-every {every} --seed {number + 1}")
@@ -176,8 +176,8 @@ def study(tn, text, folder):
                 end = run(tn, "audit", name, "--segments", str(chosen), "--seed", str(1000 * n + seed + 1))
                 assert end.returncode in (0, 3), end.stdout + end.stderr
                 caught, audits = caught + (end.returncode == 3), audits + 1
-        print(f"{chosen} | {caught} of {audits} = {caught / audits:.3f} | {1 - comb(runs - 1, chosen) / comb(runs, chosen):.3f} | "
-              f"{(time.time() - start) / audits:.2f} s each")
+        formula = 1 - comb(runs - 1, chosen) / comb(runs, chosen)
+        print(f"{chosen} | {caught} of {audits} = {caught / audits:.3f} | {formula:.3f} | {(time.time() - start) / audits:.2f} s each")
 
 
 if __name__ == "__main__":
