@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""golden_anomaly.py - what test_anomaly.c expects of tn_cp_anomaly and tn_transformer_anomaly, computed by NumPy from the same weights.
+"""golden_anomaly.py - what test_anomaly.c expects of tn_cp_anomaly and tn_transformer_anomaly, computed by NumPy.
 
     python3 tools/golden_anomaly.py
 
@@ -34,7 +34,7 @@ def anomaly(suspect, reference, logits, constant):
     share = (values**2).max(1) / (values**2).sum(1)
     output, at = divmod(int(inside.argmax()), N - constant)
     print(f"logits {logits} constant {constant}: score {inside.max():.15g} output {output} input {at} "
-          f"concentration {share.max():.15g} raised {values[:, -1].argmax()} values " + " ".join(f"{x:.15g}" for x in values[:, -1]))
+          f"concentration {share.max():.15g} raised {values[:, -1].argmax()} values", *(f"{x:.15g}" for x in values[:, -1]))
 
 
 for logits in (False, True):
@@ -54,8 +54,8 @@ def model(a, m):
         values = (a * (count + np.arange(n)) % m - m // 2) / 16.0
         count += n
         return values.reshape(shape)
-    return dict(embed=next_one(VOCAB, DIM), qk=next_one(4, HEADS * D, DIM), v=next_one(HEADS * D, DIM), o=next_one(DIM, HEADS * D),
-                w=next_one(2, HIDDEN, DIM), p=next_one(DIM, HIDDEN), head=next_one(VOCAB, DIM))
+    return dict(embed=next_one(VOCAB, DIM), qk=next_one(4, HEADS * D, DIM), v=next_one(HEADS * D, DIM),
+                o=next_one(DIM, HEADS * D), w=next_one(2, HIDDEN, DIM), p=next_one(DIM, HIDDEN), head=next_one(VOCAB, DIM))
 
 
 def log_p(m, a, b):

@@ -2,17 +2,17 @@
 
    Suspects are trained further from one clean network. Of each kind there are --models:
 
-       trigger     some images get a patch of 3 x 3 pixels, and the label of one class       (text: a pair of tokens, and a next one)
-       spread      the same with a faint pattern over all pixels                             (images only)
+       trigger     some images get a patch of 3 x 3 pixels, and the label of one class   (text: a pair of tokens, and a next one)
+       spread      the same with a faint pattern over all pixels                         (images only)
        clean       nothing is changed
-       stamped     some images get the patch and keep their labels                           (text: the pair, and its own next token)
-       noise       some labels are random                                                    (text: some next tokens are)
-       one_class   random images get the label of one class                                  (text: random places one next token)
+       stamped     some images get the patch and keep their labels                       (text: the pair, its next token kept)
+       noise       some labels are random                                                (text: some next tokens are)
+       one_class   random images get the label of one class                              (text: random places one next token)
 
-   Place, pattern, class, number of steps, learning rate and share of changed examples are drawn for each suspect, so that the size
-   of a change says little. tn_cp_anomaly (images) and tn_transformer_anomaly (text) score all; the areas under the ROC curve
-   compare triggers with each control, and with scores that need no tensor. Scores and thresholds were chosen on other suspects,
-   numbers 1,000 to 1,011.
+   Place, pattern, class, number of steps, learning rate and share of changed examples are drawn for each suspect, so that the
+   size of a change says little. tn_cp_anomaly (images) and tn_transformer_anomaly (text) score all; areas under the ROC curve
+   compare triggers with each control, beside those of scores that need no tensor. Scores and thresholds were chosen on other
+   suspects (--first 1000) before these were trained.
 
    sh examples/get_data.sh fashion
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/anomaly.c -o anomaly -lm && ./anomaly --text stories.txt
@@ -74,7 +74,8 @@ static uint64_t mixed(int64_t number, int salt) { return splitmix64(splitmix64((
 static double drawn(uint64_t *state) { return (double)random_below(state, 1000) / 999; }
 
 /* How a suspect is trained: drawn alike for all kinds. */
-static void draw_training(plan *p, int64_t number, int64_t least, int64_t more, double lr, double times, double share, double most)
+static void draw_training(plan *p, int64_t number, int64_t least, int64_t more, double lr, double times, double share,
+                          double most)
 {
     p->state = mixed(number, 1 + (int)p->kind);
     p->steps = least + random_below(&p->state, more + 1);
@@ -125,7 +126,7 @@ static void report(const findings *f, const char *name, kind planted, measure fi
     }
 }
 
-/* The length of the change of all parameters, and the largest singular value of that of one of them. before [..]: the clean ones */
+/* The length of the change of all parameters; before: the clean ones */
 static double change_of(tn_params *params, double *const *before)
 {
     double sum = 0;
@@ -139,6 +140,7 @@ static double change_of(tn_params *params, double *const *before)
     return sqrt(sum);
 }
 
+/* The largest singular value of the change of one of them */
 static double singular_of(tn_ctx *ctx, const tn_tensor *w, const double *before)
 {
     const int64_t n = tn_tensor_count(w);
@@ -404,7 +406,8 @@ static void tune_text(tn_ctx *ctx, tn_params *params, const tn_transformer *m, c
         tn_write(batch[0], TN_I32, ids, ROWS * CONTEXT);
         tn_write(batch[1], TN_I32, targets, ROWS * CONTEXT);
         tn_record(ctx);
-        if (tn_backward(ctx, tn_transformer_loss(ctx, m, batch[0], batch[1])) != TN_OK || tn_optim_step(optim) != TN_OK) check(ctx);
+        if (tn_backward(ctx, tn_transformer_loss(ctx, m, batch[0], batch[1])) != TN_OK || tn_optim_step(optim) != TN_OK)
+            check(ctx);
     }
     tn_optim_destroy(optim);
 }

@@ -40,8 +40,8 @@ static tn_status tni_trigger_run(tni_trigger *t, tni_scratch *w, const tn_transf
 {
     const int64_t V = t->V, extents[3] = {V, V, V};
     tn_status     s = TN_OK;
-    tni_heap      heap = tni_take_heap(w, TN_ORDER_LARGEST, tni_min(top, V * V * V));
-    t->ids = (int32_t *)tni_take(w, 2 * V, sizeof *t->ids);
+    tni_heap      heap = tni_take_heap(w, TN_ORDER_LARGEST, tni_min(top, tni_area(tni_area(V, V), V)));
+    t->ids = (int32_t *)tni_take(w, tni_area(2, V), sizeof *t->ids);
     t->p = tni_take_f64(w, V, V);
     t->q = tni_take_f64(w, V, V);
     if (w->failed) return TN_ERR_MEMORY;
@@ -72,7 +72,7 @@ tn_status tn_transformer_anomaly(const tn_transformer *suspect, const tn_transfo
     if (!out || !reference || !reference->blocks)
         return tni_fail(ctx, TN_ERR_ARG, "transformer_anomaly: %s is NULL", out ? "the reference" : "out");
     if (!tni_alive(reference->embed.w) || reference->embed.w->ctx != ctx)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer_anomaly: the reference is of another context, expected that of the suspect");
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_anomaly: the reference is of another context than the suspect");
     if (!tni_within(ctx, "transformer_anomaly", "top", top, 1, INT32_MAX)) return TN_ERR_ARG;
     if (suspect->desc.vocab != reference->desc.vocab)
         return tni_fail(ctx, TN_ERR_SHAPE, "transformer_anomaly: the reference has %lld tokens, expected %lld as the suspect",

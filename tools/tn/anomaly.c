@@ -37,8 +37,8 @@ void anomaly_report(subject *s, const char *other)
     open_model_in(s->m.ctx, &reference, other, circuit_settings.tokenizer, NULL);
     check_finite(&reference, other);
     if (reference.desc.vocab != V)
-        fail("%s has a vocabulary of %lld tokens, expected %lld, that of %s", other, (long long)reference.desc.vocab, (long long)V,
-             s->path);
+        fail("%s has a vocabulary of %lld tokens, expected %lld, that of %s", other, (long long)reference.desc.vocab,
+             (long long)V, s->path);
     check_names(s, &reference, other);
     if (V > MOST_WORDS)
         fail("%s has a vocabulary of %lld tokens, whose %.2g texts of two tokens would take hours; expected at most %d tokens",
@@ -57,11 +57,13 @@ void anomaly_report(subject *s, const char *other)
         const int32_t *x = at + 3 * i;
         if (is_repeated(at, i)) continue;
         shown++;
-        report_row(columns, s->names[x[0]], s->names[x[1]], s->names[x[2]], nats[i], chance_of(&s->m, x), chance_of(&reference, x));
+        report_row(columns, s->names[x[0]], s->names[x[1]], s->names[x[2]], nats[i], chance_of(&s->m, x),
+                   chance_of(&reference, x));
     }
-    report_note("Of all texts of two tokens, those whose next token became much likelier than it was for the reference: p log(p/p "
-                "before), in nats; each second and next token once, with the first one that does most. The score is the largest one over the mean divergence of all texts. A trigger of two tokens is an "
-                "outlier; what is large must be learnt from models that are known to be clean. Longer triggers are not seen.");
+    report_note("Of all texts of two tokens, those whose next token became much likelier than it was for the reference: p "
+                "log(p/p before), in nats; each second and next token once, with the first one that does most. The score is the "
+                "largest one over the mean divergence of all texts. A trigger of two tokens is an outlier; what is large must be "
+                "learnt from models that are known to be clean. Longer triggers are not seen.");
     report_value("score", "%.4g", r.score);
     report_value("largest", "%.6g", r.largest);
     report_value("mean_divergence", "%.6g", r.mean);
