@@ -274,6 +274,13 @@ TEST(all_texts_of_two_tokens)
         CHECK_STATUS(tn_transformer_anomaly(&m[0], &m[0], 1, &r), TN_OK);
         CHECK(r.score == 0 && r.largest == 0 && r.mean == 0);
         tn_transformer_anomaly_destroy(&r);
+        for (int64_t i = 0; i < tn_params_count(ps[0]); i++)
+            tn_assign(tn_params_at(ps[1], i)->value, tn_params_at(ps[0], i)->value);
+        tn_assign(m[1].blocks[0].attn.v, tn_scale(w.ctx, m[1].blocks[0].attn.v, 3));            /* the same but for rounding */
+        tn_assign(m[1].blocks[0].attn.o, tn_scale(w.ctx, m[1].blocks[0].attn.o, 1.0 / 3));
+        CHECK_STATUS(tn_transformer_anomaly(&m[0], &m[1], 1, &r), TN_OK);
+        CHECK(r.score < 1 || d.value_residual || d.head_norm || d.attn_bias || d.attention >= TN_ATTENTION_DIFFERENTIAL);
+        tn_transformer_anomaly_destroy(&r);
         for (int i = 0; i < 2; i++) tn_params_destroy(ps[i]);
         fresh(&w);
     }

@@ -572,7 +572,7 @@ TN_API void      tn_transformer_same_destroy(tn_transformer_same_result *result)
 
 /* ---- what a training added to a model ----------------------------------- >>circuits-anomaly */
 typedef struct tn_transformer_anomaly_result {
-    double     score;           /* largest / mean; 0 if the models predict the same                                      */
+    double     score;           /* largest / mean, with a mean of at least 1e-12 (F32: 1e-5), so that rounding is no anomaly */
     double     largest, mean;   /* nats: the largest term, and the mean divergence of all texts                          */
     tn_coefficients terms;      /* the `top` largest terms, with their index [count,3]: first token, second token, next  */
 } tn_transformer_anomaly_result;

@@ -56,7 +56,7 @@ static tn_status tni_trigger_run(tni_trigger *t, tni_scratch *w, const tn_transf
     }
     if (s == TN_OK) s = tni_coefficients_store(t->ctx, &heap, 3, extents, 0, &out->terms, "transformer_anomaly");
     if (s == TN_OK) out->largest = heap.found[0].value;
-    if (s == TN_OK && out->mean > 0) out->score = out->largest / out->mean;
+    if (s == TN_OK) out->score = out->largest / tni_max_f64(out->mean, t->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-12);
     return s;
 }
 
