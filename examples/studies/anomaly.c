@@ -86,7 +86,7 @@ static void draw_training(plan *p, int64_t number, int64_t least, int64_t more, 
 /* Numbers of all suspects, and what was found of those with triggers. */
 typedef struct findings {
     double  of[MEASURES][KINDS][MOST];
-    double  accuracy[KINDS], attack[KINDS];             /* sums */
+    double  accuracy[KINDS], attack[KINDS];             /* sums; of text the loss */
     int64_t placed[KINDS], named[KINDS], second[KINDS], count;      /* second: token of a pair */
     double  hidden;                                     /* largest relative change of a score by another basis */
 } findings;
@@ -102,8 +102,8 @@ static double area(const double *a, const double *b, int64_t n)
 static void report(const findings *f, const char *name, kind planted, measure first, measure last, double threshold)
 {
     const int64_t n = f->count;
-    printf("%s_%s_accuracy: %.4f\n%s_%s_attack: %.4f\n%s_%s_placed: %lld of %lld\n%s_%s_named: %lld of %lld\n", name,
-           kind_names[planted], f->accuracy[planted] / (double)n, name, kind_names[planted], f->attack[planted] / (double)n, name,
+    printf("%s_%s_%s: %.4f\n%s_%s_attack: %.4f\n%s_%s_placed: %lld of %lld\n%s_%s_named: %lld of %lld\n", name,
+           kind_names[planted], strcmp(name, "text") ? "accuracy" : "loss", f->accuracy[planted] / (double)n, name, kind_names[planted], f->attack[planted] / (double)n, name,
            kind_names[planted], (long long)f->placed[planted], (long long)n, name, kind_names[planted],
            (long long)f->named[planted], (long long)n);
     for (int m = (int)first; m <= (int)last; m++)
