@@ -286,7 +286,7 @@ static void hide(tn_ctx *ctx, const network *net, int64_t width)
 
 static tn_anomaly compare_images(tn_ctx *ctx, const network *net, const tn_cp *reference)
 {
-    tn_anomaly a;
+    tn_anomaly a = {0};
     tn_cp     *cp = tn_cp_from_stack(ctx, &net->embed, &net->bilinear, &net->unembed);
     if (!cp || tn_cp_anomaly(cp, reference, true, &a) != TN_OK) check(ctx);
     tn_cp_destroy(cp);
