@@ -218,7 +218,7 @@ if command -v bash > /dev/null 2>&1; then
     completed "bash;zsh;fish;" completions ""
     completed "xor;digits;" demo ""
     completed "dir;" circuits d
-    completed "heads;pairs;bigrams;paths;attribute;ablate;diff;history;similarity;polynomial;" circuits dir ""
+    completed "heads;pairs;bigrams;paths;attribute;ablate;diff;history;similarity;polynomial;anomaly;" circuits dir ""
     completed "paths;" circuits paths pat
     completed "paths;" circuits dir --json pat
     completed "file;file 2;" circuits dir diff f
@@ -1872,7 +1872,7 @@ expect 0 "Done" train text --out seen $small --layers 2 --attention bilinear,sof
 is "weights that stay" "$(cd seen && echo weights-*)" "$(for step in 00 04 08 12; do printf 'weights-000000%s.safetensors ' $step; done | sed 's/ $//')"
 same "the last of them is the model" seen/weights-00000012.safetensors seen/model.safetensors
 expect 2 "no model is given, expected tn circuits RUN heads|pairs|" circuits
-expect 2 "expected one of heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity|polynomial" circuits seen
+expect 2 "expected one of heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity|polynomial|anomaly" circuits seen
 expect 2 "\"bigram\" is not known; did you mean bigrams?" circuits seen bigram
 expect 2 "no TOKEN is given, expected tn circuits RUN pairs TOKEN" circuits seen pairs
 expect 2 "no RUN2 is given, expected tn circuits RUN diff RUN2" circuits seen diff
@@ -2068,7 +2068,7 @@ fi
 expect 0 "\"per_norm\"" circuits poly-gelu polynomial --tokens 64 --shared --norms factor --json
 expect 0 "text: as given, also for the fit" circuits poly-gelu polynomial "the cat and the dog"
 for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history \
-    "similarity untrained --out asked.svg" "polynomial --tokens 48"; do
+    "similarity untrained --out asked.svg" "polynomial --tokens 48" "anomaly untrained"; do
     if "$tn" circuits seen $asked --json > said 2>&1 && head -n 1 said | grep -qx '{' && tail -n 1 said | grep -qx '}'; then pass
     else fail "circuits seen $asked --json"; fi
     if command -v python3 > /dev/null 2>&1; then holds "JSON of $asked" python3 -m json.tool said /dev/null; fi
@@ -2110,6 +2110,16 @@ expect 0 "Done" train text --out other2 $small --vocab 50 --steps 1
 expect 1 "other2 has a vocabulary of 50 tokens, expected 60, that of seen" circuits seen diff other2
 expect 1 "other2 has a vocabulary of 50 tokens, expected 60, that of seen" circuits seen similarity other2
 expect 0 "models: 2" circuits seen similarity narrow --tokens 20 --out narrow.svg
+# What a training added: nothing to the model itself; and of another vocabulary, in a model that reads both sides, nothing is said.
+expect 0 "score: 0" circuits seen anomaly seen
+is "texts of two tokens" "$(number texts_compared)" 3600
+expect 0 "score: " circuits seen anomaly "$(ls seen/weights-*04.safetensors)" --top 3
+is "three texts, the largest first" "$(awk '/^  first/ { t = 1; next } t && !NF { exit } t { n++; if (n > 1 && $4 > last) bad++; last = $4 }
+    END { print n, bad + 0 }' said)" "3 0"
+holds "the largest over the mean" near "$(awk '/^largest/ { a = $2 } /^mean_div/ { print a / $2 }' said)" "$(number score)" 0.1
+expect 1 "other2 has a vocabulary of 50 tokens, expected 60, that of seen" circuits seen anomaly other2
+expect 2 "no RUN2 is given, expected tn circuits RUN anomaly RUN2" circuits seen anomaly
+expect 1 "torn: " circuits seen anomaly torn
 cp text text.kept && echo "tom tom" >> text
 expect 0 "The run's text is left out" circuits seen heads
 expect 1 "seen has no held-out text here, expected a TEXT" circuits seen ablate

@@ -577,4 +577,20 @@ typedef struct tn_transformer_same_result {
 TN_API tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
                                      tn_transformer_same_result *out);
 TN_API void      tn_transformer_same_destroy(tn_transformer_same_result *result);   /* frees the text */
+
+/* ---- what a training added to a model ----------------------------------- >>circuits-anomaly */
+typedef struct tn_transformer_anomaly_result {
+    double     score;           /* largest / mean, with a mean of at least 1e-12 (F32: 1e-5), so that rounding is no anomaly */
+    double     largest, mean;   /* nats: the largest term, and the mean divergence of all texts                          */
+    tn_coefficients terms;      /* the `top` largest terms, with their index [count,3]: first token, second token, next  */
+} tn_transformer_anomaly_result;
+/* Compares a model with the one that it was trained from, on all vocab^2 texts of two tokens a b: the terms are
+   p log(p/q), p and q the probabilities of a next token by the suspect and by the reference, whose sum over next tokens is the
+   divergence KL(suspect || reference) after a b. A trigger, a pair of tokens after which another one follows, is one term far
+   above the mean; ordinary training changes many texts a little. It is evidence and not a proof, as of tn_cp_anomaly, and says
+   nothing of triggers of more tokens, of other distances or later positions. Causal models of any kind and any widths, with one
+   vocabulary; 1 <= top. It takes 2 vocab^2 forward passes of two tokens, and two matrices [vocab,vocab] of doubles. */
+TN_API tn_status tn_transformer_anomaly(const tn_transformer *suspect, const tn_transformer *reference, int64_t top,
+                                        tn_transformer_anomaly_result *out);
+TN_API void      tn_transformer_anomaly_destroy(tn_transformer_anomaly_result *result);     /* frees the terms */
 #endif /* TN_NO_CIRCUITS */

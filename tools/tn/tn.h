@@ -37,6 +37,7 @@
        subject.c                  the model and its text
        heads.c pairs.c paths.c ablate.c diff.c polynomial.c      what it computes
        similar.c                  how alike models and steps are, by their logits
+       anomaly.c                  what a training added to a model
        replaced.c                 the model that polynomials leave
        circuits.c                 its options
        look_page.c                tn look and tn demo: the page: JSON, arrays, the template
