@@ -2219,6 +2219,30 @@ typedef struct tn_radius {
 TN_API tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x, tn_radius *out);
 TN_API void      tn_radius_destroy(tn_radius *r);                              /* frees the tensors of the result */
 
+/* ---- what a training added ---------------------------------------------- >>analysis-anomaly */
+typedef struct tn_anomaly {
+    double     score;           /* the largest of `rows`                                                         */
+    int64_t    output, input;   /* where it is                                                                   */
+    double     concentration;   /* the largest of `share`                                                        */
+    int64_t    raised;          /* the output with the largest of `values`                                       */
+    tn_tensor *rows;            /* [out,n] |D_o e_i| over its median over i, see below                           */
+    tn_tensor *share;           /* [out] the largest l^2 over the sum of all; 0 if D_o is zero                   */
+    tn_tensor *values;          /* [out] the greatest eigenvalue l of D_o: the most by which an input of length 1
+                                   raises the output; 0 if it raises none                                        */
+    tn_tensor *vectors;         /* [out,n] that input                                                            */
+} tn_anomaly;
+/* Describes what training a reference further has added, D = suspect - reference, from the weights: the interaction matrices D_o
+   do not depend on the order, scale or basis of hidden units, so that none of them hides it. A trigger, a pattern of
+   few inputs that raises one output, is a long row of D_o, or a direction with most of D_o's norm; ordinary training
+   changes many inputs by similar amounts. It is evidence and not a proof: what is large must be learnt from models
+   that are known to be clean. `logits`: D_o is compared with the mean over all outputs, which softmax ignores.
+   Medians are at least what rounding leaves, 1e-13 (F32: 1e-5) of the reference's rows, so that equal functions have a score
+   of about 1 or less. With `constant` the one is the last input; it counts in no median, nor for the score. Both operators
+   have order 2 and equal extents, apart from terms. It takes an eigenproblem of min(n, 2 terms of both) rows for each output.
+   Owned tensors: tn_anomaly_destroy. TN_ERR_NONFINITE for numbers that are not finite.   docs/math.md 19 */
+TN_API tn_status tn_cp_anomaly(const tn_cp *suspect, const tn_cp *reference, bool logits, tn_anomaly *out);
+TN_API void      tn_anomaly_destroy(tn_anomaly *a);                            /* frees the tensors of the result */
+
 /* ---- features ----------------------------------------------------------- >>analysis-features */
 /* Computes how features interact: C[i,j] = d_i^T Q_u d_j for the rows d_i of a dictionary, and with a moment that times
    E[a_i a_j]: for x = sum_i a_i d_i the sum of all is the mean of u . y.
@@ -3996,6 +4020,22 @@ typedef struct tn_transformer_same_result {
 TN_API tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
                                      tn_transformer_same_result *out);
 TN_API void      tn_transformer_same_destroy(tn_transformer_same_result *result);   /* frees the text */
+
+/* ---- what a training added to a model ----------------------------------- >>circuits-anomaly */
+typedef struct tn_transformer_anomaly_result {
+    double     score;           /* largest / mean, with a mean of at least 1e-12 (F32: 1e-5), so that rounding is no anomaly */
+    double     largest, mean;   /* nats: the largest term, and the mean divergence of all texts                          */
+    tn_coefficients terms;      /* the `top` largest terms, with their index [count,3]: first token, second token, next  */
+} tn_transformer_anomaly_result;
+/* Compares a model with the one that it was trained from, on all vocab^2 texts of two tokens a b: the terms are
+   p log(p/q), p and q the probabilities of a next token by the suspect and by the reference, whose sum over next tokens is the
+   divergence KL(suspect || reference) after a b. A trigger, a pair of tokens after which another one follows, is one term far
+   above the mean; ordinary training changes many texts a little. It is evidence and not a proof, as of tn_cp_anomaly, and says
+   nothing of triggers of more tokens, of other distances or later positions. Causal models of any kind and any widths, with one
+   vocabulary; 1 <= top. It takes 2 vocab^2 forward passes of two tokens, and two matrices [vocab,vocab] of doubles. */
+TN_API tn_status tn_transformer_anomaly(const tn_transformer *suspect, const tn_transformer *reference, int64_t top,
+                                        tn_transformer_anomaly_result *out);
+TN_API void      tn_transformer_anomaly_destroy(tn_transformer_anomaly_result *result);     /* frees the terms */
 #endif /* TN_NO_CIRCUITS */
 
 #ifndef TN_NO_IMAGE
@@ -34090,6 +34130,137 @@ tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x
 
 void tn_radius_destroy(tn_radius *r) { tni_result_end(r, sizeof *r, offsetof(tn_radius, radius), 4); }
 
+/* ---- what a training added ---------------------------------------------- >>analysis-anomaly-impl
+   The difference of two operators is an operator: P = [P_a -P_b] with the rows of both encoders below each other. */
+static tn_cp *tni_anomaly_difference(const tn_cp *a, const tn_cp *b, bool logits)
+{
+    tn_ctx       *ctx = a->ctx;
+    const int64_t h = a->terms, g = b->terms, out = a->out;
+    tn_cp        *to = tni_cp_make(ctx, 2, out, tni_plus(h, g), a->in, a->constant);
+    tn_status     s = to ? tni_put_copy(ctx, tni_block_of(to->p, 0, out, 0, h), tni_view(a->p)) : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_put_scaled(ctx, tni_block_of(to->p, 0, out, h, g), tni_view(b->p), -1);
+    for (int k = 0; k < 2 && s == TN_OK; k++) {
+        s = tni_put_copy(ctx, tni_block_of(to->f[k], 0, h, 0, a->in[k]), tni_view(a->f[k]));
+        if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(to->f[k], h, g, 0, a->in[k]), tni_view(b->f[k]));
+    }
+    if (s == TN_OK && logits) {
+        tni_scratch w = tni_scratch_begin(ctx, "anomaly");
+        double     *p = tni_take_numbers(&w, to->p);
+        for (int64_t t = 0; p && t < h + g; t++) {
+            double mean = 0;
+            for (int64_t o = 0; o < out; o++) mean += p[o * (h + g) + t] / (double)out;
+            for (int64_t o = 0; o < out; o++) p[o * (h + g) + t] -= mean;
+        }
+        s = tni_scratch_end(&w, p ? tn_write(to->p, TN_F64, p, out * (h + g)) : tni_analysis_status(ctx));
+    }
+    return to ? tni_cp_done(to, s) : NULL;
+}
+
+typedef struct tni_anomaly {
+    int64_t  n, inputs;                     /* with the constant one, and without it   */
+    double  *rows, *share, *value, *vector; /* [out,n] [out] [out] [out,n]             */
+    double  *sorted;                        /* [n]                                     */
+    int64_t *order, *spare;                 /* [n]                                     */
+} tni_anomaly;
+
+/* The lengths of the rows of D_o over their median; the median is at least what rounding leaves of the reference's rows. */
+static tn_status tni_anomaly_rows(tni_anomaly *x, const tn_cp *d, const tn_cp *reference, int64_t o)
+{
+    const int64_t n = x->n, m = x->inputs;
+    tn_tensor    *q[2] = {tn_cp_interaction_of(d, o), tn_cp_interaction_of(reference, o)};
+    tni_scratch   w = tni_scratch_begin(d->ctx, "anomaly");
+    double       *v = q[0] ? tni_take_numbers(&w, q[0]) : NULL, *u = q[1] ? tni_take_numbers(&w, q[1]) : NULL;
+    if (u && v && m > 0) {
+        double *row = x->rows + o * n, floor = (d->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-13) * tni_frobenius(n * n, u);
+        for (int64_t i = 0; i < n; i++) row[i] = tni_frobenius(n, v + i * n);
+        tni_sort_index(m, row, x->order, x->spare);
+        const double median = tni_max_f64((row[x->order[m / 2]] + row[x->order[(m - 1) / 2]]) / 2, floor / sqrt((double)n));
+        for (int64_t i = 0; i < n; i++) row[i] = row[i] > 0 ? row[i] / median : 0;
+    }
+    tn_tensor_destroy(q[0]);
+    tn_tensor_destroy(q[1]);
+    return tni_scratch_end(&w, u && v ? TN_OK : tni_analysis_status(d->ctx));
+}
+
+/* The greatest eigenvalue of D_o with its vector, and the share of the largest one in the sum of all squares. */
+static tn_status tni_anomaly_eigen(tni_anomaly *x, const tn_cp *d, tn_tensor *u, int64_t o)
+{
+    tn_eigenpairs e;
+    tni_scratch   w = tni_scratch_begin(d->ctx, "anomaly");
+    double       *one = tni_take_zeros(&w, d->out, 1);
+    if (one) one[o] = 1;
+    tn_status s = one ? tn_write(u, TN_F64, one, d->out) : TN_ERR_MEMORY;
+    if (s != TN_OK || (s = tn_cp_eigen(d, u, 0, &e)) != TN_OK) return tni_scratch_end(&w, s);
+    double *l = tni_take_numbers(&w, e.values), *v = tni_take_numbers(&w, e.vectors), best = 0;
+    for (int64_t i = 0; l && v && i < e.count; i++) {
+        if (!(l[i] > best)) continue;
+        best = x->value[o] = l[i];
+        memcpy(x->vector + o * x->n, v + i * x->n, (size_t)x->n * sizeof *v);
+    }
+    const double norm = l ? tni_frobenius(e.count, l) : 0;
+    if (norm > 0) x->share[o] = l[0] / norm * (l[0] / norm);
+    tn_eigenpairs_destroy(&e);
+    return tni_scratch_end(&w, l && v ? TN_OK : tni_analysis_status(d->ctx));
+}
+
+static tn_status tni_anomaly_run(tni_scratch *w, const tn_cp *d, const tn_cp *reference, tn_anomaly *out)
+{
+    tn_ctx       *ctx = d->ctx;
+    const int64_t n = d->in[0], o = d->out;
+    tni_anomaly   x = TNI_ZERO;
+    tn_tensor    *u = tn_tensor_create(ctx, TN_REAL, 1, &o);
+    tn_status     s = u ? TN_OK : tni_analysis_status(ctx);
+    x.n = n;
+    x.inputs = n - d->constant;
+    x.rows = tni_take_zeros(w, o, n);
+    x.vector = tni_take_zeros(w, o, n);
+    x.share = tni_take_zeros(w, o, 1);
+    x.value = tni_take_zeros(w, o, 1);
+    x.order = (int64_t *)tni_take(w, n, sizeof *x.order);
+    x.spare = (int64_t *)tni_take(w, n, sizeof *x.spare);
+    if (w->failed) s = TN_ERR_MEMORY;
+    for (int64_t i = 0; i < o && s == TN_OK; i++) {
+        s = tni_anomaly_rows(&x, d, reference, i);
+        if (s == TN_OK) s = tni_anomaly_eigen(&x, d, u, i);
+        for (int64_t j = 0; j < x.inputs && s == TN_OK; j++)
+            if (x.rows[i * n + j] > out->score) {
+                out->score = x.rows[i * n + j];
+                out->output = i;
+                out->input = j;
+            }
+        if (s == TN_OK) out->concentration = tni_max_f64(out->concentration, x.share[i]);
+        if (s == TN_OK && x.value[i] > x.value[out->raised]) out->raised = i;
+    }
+    tn_tensor_destroy(u);
+    if (s != TN_OK) return s;
+    out->rows = tni_owned_from(ctx, 2, TNI_DIMS(o, n), x.rows);
+    out->share = tni_owned_from(ctx, 1, &o, x.share);
+    out->values = tni_owned_from(ctx, 1, &o, x.value);
+    out->vectors = tni_owned_from(ctx, 2, TNI_DIMS(o, n), x.vector);
+    return out->rows && out->share && out->values && out->vectors ? TN_OK : tni_analysis_status(ctx);
+}
+
+tn_status tn_cp_anomaly(const tn_cp *suspect, const tn_cp *reference, bool logits, tn_anomaly *out)
+{
+    if (out) memset(out, 0, sizeof *out);
+    if (!tni_cp_is_bilinear(suspect, "anomaly")) return suspect ? tn_ctx_status(suspect->ctx) : TN_ERR_ARG;
+    tn_ctx *ctx = suspect->ctx;
+    if (!out) return tni_fail(ctx, TN_ERR_ARG, "anomaly: out is NULL, expected a place for the result");
+    if (!tni_cp_comparable(suspect, reference, "anomaly")) return tn_ctx_status(ctx);
+    if (suspect->out != reference->out || suspect->out < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "anomaly: the suspect has %lld outputs and the reference %lld, expected equal "
+                        "numbers of at least 1", (long long)suspect->out, (long long)reference->out);
+    tn_cp *d = tni_anomaly_difference(suspect, reference, logits);
+    if (!d) return tni_analysis_status(ctx);
+    tni_scratch w = tni_scratch_begin(ctx, "anomaly");
+    tn_status   s = tni_scratch_end(&w, tni_anomaly_run(&w, d, reference, out));
+    tn_cp_destroy(d);
+    if (s != TN_OK) tn_anomaly_destroy(out);
+    return s;
+}
+
+void tn_anomaly_destroy(tn_anomaly *a) { tni_result_end(a, sizeof *a, offsetof(tn_anomaly, rows), 4); }
+
 /* ---- features ----------------------------------------------------------- >>analysis-features-impl */
 
 tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
@@ -53348,6 +53519,99 @@ tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, 
 void tn_transformer_same_destroy(tn_transformer_same_result *r)
 {
     tni_result_end(r, sizeof *r, offsetof(tn_transformer_same_result, text), 1);
+}
+
+/* ---- what a training added to a model ----------------------------------- >>circuits-anomaly-impl
+   The function on all texts of two tokens, as slices of one first token: [vocab,2] ids, of which the second position counts. */
+typedef struct tni_trigger {
+    tn_ctx  *ctx;
+    int64_t  V;
+    int32_t *ids;                           /* [V,2]                                                    */
+    double  *p, *q;                         /* [V,V] log p of the suspect and of the reference          */
+} tni_trigger;
+
+/* log p of the token after each text that begins with `first`: to [V,V] */
+static tn_status tni_trigger_slice(tni_trigger *t, const tn_transformer *m, int64_t first, double *to)
+{
+    const tn_mark mark = tn_arena_mark(t->ctx);
+    const int64_t V = t->V;
+    for (int64_t b = 0; b < V; b++) { t->ids[2 * b] = (int32_t)first; t->ids[2 * b + 1] = (int32_t)b; }
+    tn_tensor *ids = tn_tensor_2d(t->ctx, TN_I32, V, 2);
+    tn_status  s = ids ? tn_write(ids, TN_I32, t->ids, 2 * V) : tni_analysis_status(t->ctx);
+    tn_tensor *logits = s == TN_OK ? tn_transformer_forward(t->ctx, m, ids) : NULL;
+    tn_tensor *log_p = logits ? tn_log_softmax(t->ctx, tn_slice(logits, 1, 1, 2)) : NULL;
+    if (s == TN_OK) s = log_p ? tn_read(log_p, TN_F64, to, V * V) : tni_analysis_status(t->ctx);
+    tn_arena_release(t->ctx, mark);
+    for (int64_t i = 0; i < V * V && s == TN_OK; i++)
+        if (to[i] != to[i])
+            s = tni_fail(t->ctx, TN_ERR_NONFINITE, "transformer_anomaly: the logits after tokens %lld and %lld are not finite",
+                         (long long)first, (long long)(i / V));
+    return s;
+}
+
+static tn_status tni_trigger_run(tni_trigger *t, tni_scratch *w, const tn_transformer *a, const tn_transformer *b, int64_t top,
+                                 tn_transformer_anomaly_result *out)
+{
+    const int64_t V = t->V, extents[3] = {V, V, V};
+    tn_status     s = TN_OK;
+    tni_heap      heap = tni_take_heap(w, TN_ORDER_LARGEST, tni_min(top, tni_area(tni_area(V, V), V)));
+    t->ids = (int32_t *)tni_take(w, tni_area(2, V), sizeof *t->ids);
+    t->p = tni_take_f64(w, V, V);
+    t->q = tni_take_f64(w, V, V);
+    if (w->failed) return TN_ERR_MEMORY;
+    for (int64_t first = 0; first < V && s == TN_OK; first++) {
+        s = tni_trigger_slice(t, a, first, t->p);
+        if (s == TN_OK) s = tni_trigger_slice(t, b, first, t->q);
+        for (int64_t i = 0; i < V * V && s == TN_OK; i++) {
+            const double p = exp(t->p[i]), term = p > 0 ? p * (t->p[i] - t->q[i]) : 0;
+            out->mean += term / ((double)V * (double)V);
+            tni_heap_offer(&heap, term, first * V * V + i);
+        }
+    }
+    if (s == TN_OK) s = tni_coefficients_store(t->ctx, &heap, 3, extents, 0, &out->terms, "transformer_anomaly");
+    if (s == TN_OK) out->largest = heap.found[0].value;
+    if (s == TN_OK) out->score = out->largest / tni_max_f64(out->mean, t->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-12);
+    return s;
+}
+
+tn_status tn_transformer_anomaly(const tn_transformer *suspect, const tn_transformer *reference, int64_t top,
+                                 tn_transformer_anomaly_result *out)
+{
+    const tn_transformer *m[2];
+    if (out) memset(out, 0, sizeof *out);
+    if (!suspect || !suspect->blocks || !tni_alive(suspect->embed.w)) return TN_ERR_ARG;
+    tn_ctx *ctx = suspect->embed.w->ctx;
+    m[0] = suspect;
+    m[1] = reference;
+    if (!out || !reference || !reference->blocks)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_anomaly: %s is NULL", out ? "the reference" : "out");
+    if (!tni_alive(reference->embed.w) || reference->embed.w->ctx != ctx)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_anomaly: the reference is of another context than the suspect");
+    if (!tni_within(ctx, "transformer_anomaly", "top", top, 1, INT32_MAX)) return TN_ERR_ARG;
+    if (suspect->desc.vocab != reference->desc.vocab)
+        return tni_fail(ctx, TN_ERR_SHAPE, "transformer_anomaly: the reference has %lld tokens, expected %lld as the suspect",
+                        (long long)reference->desc.vocab, (long long)suspect->desc.vocab);
+    for (int i = 0; i < 2; i++)
+        if (m[i]->desc.context < 2 || m[i]->desc.bidirectional)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer_anomaly: the %s %s, expected a causal model of two tokens or more",
+                            i ? "reference" : "suspect", m[i]->desc.bidirectional ? "is bidirectional" : "has a context of 1");
+    tni_trigger t = TNI_ZERO;
+    t.ctx = ctx;
+    t.V = suspect->desc.vocab;
+    tni_scratch w = tni_scratch_begin(ctx, "transformer_anomaly");
+    tni_scope   scope = tni_scope_begin(ctx);
+    tn_status   s = tni_trigger_run(&t, &w, suspect, reference, top, out);
+    tni_scope_end(ctx, scope);
+    s = tni_scratch_end(&w, s);
+    if (s != TN_OK) tn_transformer_anomaly_destroy(out);
+    return s;
+}
+
+void tn_transformer_anomaly_destroy(tn_transformer_anomaly_result *r)
+{
+    if (!r) return;
+    tn_coefficients_destroy(&r->terms);
+    memset(r, 0, sizeof *r);
 }
 
 #endif /* TN_NO_CIRCUITS */
