@@ -100,6 +100,8 @@ typedef struct tn_compress_desc {
     double  radius;             /* of the ball of inputs                                                        */
     double  bound;              /* the largest change of the output that is allowed                             */
     int64_t terms;              /* 0: as few as the bound allows; else at most so many, whatever they change    */
+    bool    single;             /* p is rounded to F32, also in an F64 context                                  */
+    bool    plain;              /* for comparison: leaves out the terms of least |p| |w| |v|, and refits nothing */
 } tn_compress_desc;
 typedef struct tn_compression {
     tn_cp        *cp;           /* the rows of the factors that are kept, as they were, and another p           */

@@ -235,6 +235,7 @@ typedef struct tni_compress {
     double  *length, *inverse;          /* [h] powers of two near |T_t|; [h,h] H, of T_t divided by these     */
     double  *p, *h, *change;            /* [h,out] [h,h] [out,h] */
     bool    *left;                      /* [h] terms that remain */
+    bool     plain, single;             /* as in the desc        */
 } tni_compress;
 
 /* The number f with y = f x in every bit, also of further numbers y1 = f x1; 0: there is none. */
@@ -249,7 +250,7 @@ static double tni_exact_factor(int64_t n, const double *x, const double *y, doub
 }
 
 /* Adds f g times column k of p to column t if no number of the result is rounded. */
-static bool tni_merge_exactly(const tni_compress *c, int64_t t, int64_t k, double f, double g, bool single)
+static bool tni_merge_exactly(const tni_compress *c, int64_t t, int64_t k, double f, double g)
 {
     const int64_t h = c->ball.f.h, out = c->ball.f.out;
     const double  factor = f * g;
@@ -259,17 +260,16 @@ static bool tni_merge_exactly(const tni_compress *c, int64_t t, int64_t k, doubl
             const double a = c->whole[o * h + t], b = factor * c->whole[o * h + k], sum = a + b, part = sum - a;
             if (pass) c->whole[o * h + t] = sum;
             else if (fma(factor, c->whole[o * h + k], -b) != 0 || (a - (sum - part)) + (b - part) != 0
-                     || (single && (double)(float)sum != sum)) return false;
+                     || (c->single && (double)(float)sum != sum)) return false;
         }
     return true;
 }
 
 /* Removes terms that are zero, and adds those that are parallel to another one to it, where nothing is rounded. */
-static void tni_compress_merge(tni_compress *c, const tn_cp *cp)
+static void tni_compress_merge(tni_compress *c)
 {
     const tni_flat *f = &c->ball.f;
     const int64_t   n = f->n, h = f->h;
-    const bool      single = cp->p->dtype != TN_F64;
     c->exact = 0;
     for (int64_t k = 0; k < h; k++) {
         bool zero = true;
@@ -281,7 +281,7 @@ static void tni_compress_merge(tni_compress *c, const tn_cp *cp)
                 const double *w = f->w[e] + k * n, *v = f->w[1 - e] + k * n;
                 const double  a = tni_exact_factor(n, f->w[0] + t * n, w, f->c[0][t], f->c[e][k]);
                 const double  b = a != 0 ? tni_exact_factor(n, f->w[1] + t * n, v, f->c[1][t], f->c[1 - e][k]) : 0;
-                c->merged[k] = b != 0 && tni_merge_exactly(c, t, k, a, b, single);
+                c->merged[k] = b != 0 && tni_merge_exactly(c, t, k, a, b);
             }
         c->exact += !c->merged[k];
         for (int64_t o = 0; o < f->out && c->merged[k]; o++) c->whole[o * h + k] = 0;
@@ -320,22 +320,24 @@ static tn_status tni_compress_inverse(tni_compress *c)
 /* Leaves out term k. */
 static void tni_compress_drop(tni_compress *c, int64_t k)
 {
+    c->left[k] = false;
+    if (c->plain) return;
     const int64_t      h = c->ball.f.h, out = c->ball.f.out;
     const tni_algebra *by = c->ball.host.by;
     const double      *row = c->h + k * h, pivot = -1 / row[k];
     for (int64_t t = 0; t < h; t++) {
-        if (t == k || !c->left[t]) continue;
+        if (!c->left[t]) continue;
         by->axpy(out, pivot * row[t], c->p + k * out, c->p + t * out);
         by->axpy(h, pivot * row[t], row, c->h + t * h);
     }
-    c->left[k] = false;
 }
 
 /* Leaves `terms` of them, p as it is stored in c->p, and what that changes in c->change. */
-static void tni_compress_to(tni_compress *c, int64_t terms, bool single)
+static void tni_compress_to(tni_compress *c, int64_t terms)
 {
-    const int64_t h = c->ball.f.h, out = c->ball.f.out;
-    int64_t       left = c->exact;
+    const tni_flat *f = &c->ball.f;
+    const int64_t   h = f->h, out = f->out;
+    int64_t         left = c->exact;
     memcpy(c->h, c->inverse, (size_t)(h * h) * sizeof *c->h);
     for (int64_t i = 0; i < h * out; i++) c->p[i] = c->whole[i % out * h + i / out] / c->length[i / out];
     for (int64_t t = 0; t < h; t++) c->left[t] = true;
@@ -344,9 +346,12 @@ static void tni_compress_to(tni_compress *c, int64_t terms, bool single)
         double  least = HUGE_VAL;
         int64_t at = -1;
         for (int64_t t = 0; t < h; t++) {
-            const double size = c->left[t] ? c->ball.host.by->dot(out, c->p + t * out, c->p + t * out) / c->h[t * h + t] : 0;
-            if (!c->left[t] || (at >= 0 && !(size < least))) continue;
-            least = size;
+            if (!c->left[t]) continue;
+            const double square = c->ball.host.by->dot(out, c->p + t * out, c->p + t * out);
+            const double unit = c->length[t] * f->length[0][t] * f->length[1][t];
+            const double loss = c->plain ? square * unit * unit : square / c->h[t * h + t];
+            if (at >= 0 && !(loss < least)) continue;
+            least = loss;
             at = t;
         }
         tni_compress_drop(c, at);
@@ -354,7 +359,7 @@ static void tni_compress_to(tni_compress *c, int64_t terms, bool single)
     for (int64_t i = 0; i < h * out; i++) {
         const int64_t t = i / out, at = i % out * h + t;
         c->p[i] = c->left[t] ? c->p[i] * c->length[t] : 0;
-        if (single) c->p[i] = (double)(float)c->p[i];
+        if (c->single) c->p[i] = (double)(float)c->p[i];
         c->change[at] = c->p[i] - c->whole[at];
     }
 }
@@ -384,9 +389,10 @@ static tn_status tni_compress_run(tni_scratch *w, const tn_cp *cp, const tn_comp
 {
     tni_compress  c = TNI_ZERO;
     const int64_t h = cp->terms, numbers = cp->out * h;
-    const bool    single = cp->p->dtype != TN_F64;
     tn_status     s = tni_flat_read(&c.ball.f, w, cp);
     if (s != TN_OK) return s;
+    c.plain = d->plain;
+    c.single = d->single || cp->p->dtype != TN_F64;
     c.merged = (bool *)tni_take(w, tni_max(h, 1), sizeof *c.merged);
     c.left = (bool *)tni_take(w, tni_max(h, 1), sizeof *c.left);
     c.whole = tni_take_f64(w, numbers, 1);
@@ -397,19 +403,19 @@ static tn_status tni_compress_run(tni_scratch *w, const tn_cp *cp, const tn_comp
     c.h = tni_take_f64(w, h, h);
     if (w->failed) return TN_ERR_MEMORY;
     memcpy(c.whole, c.ball.f.p, (size_t)numbers * sizeof *c.whole);
-    tni_compress_merge(&c, cp);
+    tni_compress_merge(&c);
     out->exact = c.exact;
     if ((s = tni_ball_begin(&c.ball, w, d->radius)) != TN_OK || (s = tni_compress_inverse(&c)) != TN_OK) return s;
     int64_t low = d->terms > 0 ? tni_min(d->terms, c.exact) : -1, high = d->terms > 0 ? low : c.exact;
     double  bound = 0;
     while (high - low > 1 && d->bound > 0) {                    /* high keeps the bound, low does not */
         const int64_t middle = low + (high - low) / 2;
-        tni_compress_to(&c, middle, single);
+        tni_compress_to(&c, middle);
         if ((s = tni_ball_bound(&c.ball, c.change, &bound)) != TN_OK) return s;
         if (bound <= d->bound) high = middle;
         else low = middle;
     }
-    tni_compress_to(&c, high, single);
+    tni_compress_to(&c, high);
     if ((s = tni_ball_measure(&c.ball, c.change, &out->change)) != TN_OK) return s;
     return tni_compress_store(&c, cp, out);
 }
