@@ -1,6 +1,6 @@
 /* test_compress.c: bounds on a ball, and operators with fewer terms, against dense tensors by plain loops. */
 #include "golden_compress.h"
-#include "kit.h"
+#include "model.h"
 
 /* The numbers of an operator; in: with the constant one. */
 typedef struct layer { double *p, *f[2]; int64_t out, h, in, n; bool constant; } layer;
@@ -261,6 +261,101 @@ TEST(merged_terms_change_nothing)
     }
 }
 
+/* A model without norms, some of whose hidden units are zero or parallel to others, and the shorter one: the same polynomial. */
+TEST(shorter_models_are_the_same)
+{
+    enum { HIDDEN = 8 };
+    tn_transformer_desc d = tiny();
+    tn_transformer      a, b;
+    tn_compress_desc    how = ZERO;
+    tn_compression      c;
+    world               w;
+    d.no_norm = true;
+    d.attention = TN_ATTENTION_BILINEAR;
+    d.layers = 1;
+    d.mlp = TN_MLP_BILINEAR;
+    d.mlp_order = 2;
+    d.hidden = HIDDEN;
+    REQUIRE(open_world(&w, TN_F32, 12));
+    CHECK_STATUS(tn_transformer_init(w.params, "a", &d, &a), TN_OK);
+    REQUIRE(stir(w.params, 3, 0.5));
+    const int64_t n = d.dim;
+    double       *p = host(a.blocks[0].mlp.p), *f = host(a.blocks[0].mlp.w), *g = f + HIDDEN * n;
+    for (int64_t i = 0; i < n * HIDDEN; i++) p[i] = floor(p[i] * 64) / 64;
+    for (int64_t i = 0; i < n; i++) {
+        f[3 * n + i] = 2 * f[1 * n + i];
+        g[3 * n + i] = -g[1 * n + i];
+        f[6 * n + i] = g[2 * n + i];
+        g[6 * n + i] = f[2 * n + i];
+        p[i * HIDDEN + 5] = 0;
+    }
+    CHECK_STATUS(tn_write(a.blocks[0].mlp.p, TN_F64, p, n * HIDDEN), TN_OK);
+    CHECK_STATUS(tn_write(a.blocks[0].mlp.w, TN_F64, f, 2 * HIDDEN * n), TN_OK);
+    tn_cp *cp = tn_circuit_mlp(w.ctx, &a, 0);
+    CHECK_STATUS(tn_cp_compress(cp, &how, &c), TN_OK);
+    REQUIRE(CHECK(c.cp && c.cp->terms == 5));
+    d.hidden = 5;
+    CHECK_STATUS(tn_transformer_init(w.params, "b", &d, &b), TN_OK);
+    for (int64_t i = 0; i < tn_params_count(w.params); i++) {
+        tn_param *from = tn_params_at(w.params, i);
+        char      name[96];
+        if (from->name[0] != 'a') continue;
+        snprintf(name, sizeof name, "b%s", from->name + 1);
+        tn_param *to = tn_params_find(w.params, name);
+        if (tn_tensor_count(to->value) == tn_tensor_count(from->value)) CHECK_STATUS(tn_assign(to->value, from->value), TN_OK);
+    }
+    CHECK_STATUS(tn_assign(b.blocks[0].mlp.p, c.cp->p), TN_OK);
+    for (int e = 0; e < 2; e++) {
+        tn_tensor *half = tn_reshape(tn_slice(b.blocks[0].mlp.w, 0, e, e + 1), 2, (const int64_t[]){5, n});
+        CHECK_STATUS(tn_assign(half, c.cp->f[e]), TN_OK);
+    }
+    for (int differ = 0; differ < 2; differ++) {
+        tn_transformer_same_result r;
+        if (differ) CHECK_STATUS(tn_write(tn_slice(b.blocks[0].mlp.p, 0, 0, 1), TN_F64, (double[]){1, 2, 3, 4, 5}, 5), TN_OK);
+        CHECK_STATUS(tn_transformer_same(&a, &b, NULL, &r), TN_OK);
+        CHECK(r.equal == !differ);
+        tn_transformer_same_destroy(&r);
+    }
+    tn_compression_destroy(&c);
+    tn_cp_destroy(cp);
+    close_world(&w);
+}
+
+/* Pruning keeps the largest terms as they are. */
+TEST(pruned_terms)
+{
+    world            w;
+    tn_compress_desc d = ZERO;
+    tn_compression   c;
+    REQUIRE(open_world(&w, TN_F64, 5));
+    tn_cp      *cp = any_cp(&w, 2, 3, 9, 4, false);
+    const layer l = layer_of(cp);
+    d.radius = 2;
+    d.terms = 4;
+    d.plain = true;
+    CHECK_STATUS(tn_cp_compress(cp, &d, &c), TN_OK);
+    REQUIRE(c.cp && c.cp->terms == 4);
+    const layer    few = layer_of(c.cp);
+    const int32_t *kept = places_of(c.kept);
+    double size[9], least = HUGE_VAL;
+    bool   is[9] = {false};
+    for (int t = 0; t < 9; t++) {
+        size[t] = frobenius(l.f[0] + t * 4, 4) * frobenius(l.f[1] + t * 4, 4)
+                * sqrt(l.p[t] * l.p[t] + l.p[9 + t] * l.p[9 + t] + l.p[18 + t] * l.p[18 + t]);
+    }
+    for (int k = 0; k < 4; k++) {
+        is[kept[k]] = true;
+        least = fmin(least, size[kept[k]]);
+        for (int o = 0; o < 3; o++) CHECK(few.p[o * 4 + k] == l.p[o * 9 + kept[k]]);
+    }
+    for (int t = 0; t < 9; t++) CHECK(is[t] || size[t] <= least);
+    const layer change = difference(&l, &few, kept);
+    CHECK_NEAR(c.change.bound, bound_of(&change, 2), 1e-8 * c.change.bound);
+    tn_compression_destroy(&c);
+    tn_cp_destroy(cp);
+    close_world(&w);
+}
+
 /* Against tools/golden_compress.py */
 TEST(golden_bounds)
 {
@@ -327,4 +422,5 @@ TEST(bad_compressions)
     close_world(&w);
 }
 
-TEST_MAIN(bounds_on_a_ball, fewer_terms_within_a_bound, merged_terms_change_nothing, golden_bounds, bad_compressions)
+TEST_MAIN(bounds_on_a_ball, fewer_terms_within_a_bound, merged_terms_change_nothing, shorter_models_are_the_same, pruned_terms,
+          golden_bounds, bad_compressions)

@@ -318,7 +318,7 @@ static void compare_logits(shortening *x, int64_t T, const double *a, const doub
             if (b[v] > b[best]) best = v;
             most = fabs(a[v] - b[v]) > most ? fabs(a[v] - b[v]) : most;
         }
-        for (int64_t v = 0; v < V && certain; v++) {
+        for (int64_t v = 0; v < V && certain && reach[t] > 0; v++) {
             double apart = 0;
             if (v == best || b[best] - b[v] > (length[best] + length[v]) * reach[t]) continue;
             for (int64_t i = 0; i < n; i++) apart += (u[best * n + i] - u[v * n + i]) * (u[best * n + i] - u[v * n + i]);
