@@ -7,7 +7,8 @@ typedef struct layer { double *p, *f[2]; int64_t out, h, in, n; bool constant; }
 
 static layer layer_of(const tn_cp *cp)
 {
-    layer l = {host(cp->p), {host(cp->f[0]), host(cp->f[1])}, cp->out, cp->terms, cp->in[0], cp->in[0] - cp->constant, cp->constant};
+    layer l = {host(cp->p), {host(cp->f[0]), host(cp->f[1])}, cp->out, cp->terms, cp->in[0], cp->in[0] - cp->constant,
+               cp->constant};
     return l;
 }
 
@@ -49,7 +50,8 @@ static double spectral(const double *a, int64_t m, int64_t n)
 static double bound_of(const layer *l, double radius)
 {
     const int64_t n = l->n, out = l->out;
-    double *s = doubles(out * n * n + 1), *turned = doubles(out * n * n + 1), *linear = doubles(out * n + 1), *c = doubles(out + 1);
+    double *s = doubles(out * n * n + 1), *turned = doubles(out * n * n + 1), *linear = doubles(out * n + 1);
+    double *c = doubles(out + 1);
     for (int64_t o = 0; o < out; o++)
         for (int64_t t = 0; t < l->h; t++) {
             const double  p = l->p[o * l->h + t], *w = l->f[0] + t * l->in, *v = l->f[1] + t * l->in;
@@ -62,8 +64,8 @@ static double bound_of(const layer *l, double radius)
         }
     for (int64_t o = 0; o < out; o++)
         for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < n; j++) turned[(i * out + o) * n + j] = s[(o * n + i) * n + j];
-    const double q = fmin(spectral(s, out, n * n), spectral(turned, n, out * n));
-    return q * radius * radius + spectral(linear, out, n) * radius + frobenius(c, out);
+    const double q[2] = {spectral(s, out, n * n), spectral(turned, n, out * n)};
+    return (q[1] < q[0] ? q[1] : q[0]) * radius * radius + spectral(linear, out, n) * radius + frobenius(c, out);
 }
 
 static void point_of(uint64_t *seed, int64_t n, double length, double *x)
@@ -75,8 +77,8 @@ static void point_of(uint64_t *seed, int64_t n, double length, double *x)
 
 TEST(bounds_on_a_ball)
 {
-    static const int64_t shapes[][4] = {{3, 5, 4, 0}, {1, 4, 6, 0}, {5, 2, 3, 1}, {2, 7, 1, 1}, {1, 1, 1, 0}, {7, 9, 3, 0}, {3, 4, 9, 1},
-                                        {2, 0, 3, 0}, {4, 3, 5, 1}};
+    static const int64_t shapes[][4] = {{3, 5, 4, 0}, {1, 4, 6, 0}, {5, 2, 3, 1}, {2, 7, 1, 1}, {1, 1, 1, 0}, {7, 9, 3, 0},
+                                        {3, 4, 9, 1}, {2, 0, 3, 0}, {4, 3, 5, 1}};
     double   off = 0, beyond = 0, wrong = 0, loose = 0;
     uint64_t seed = 3;
     for (int round = 0; round < 18; round++) {
@@ -188,8 +190,9 @@ TEST(fewer_terms_within_a_bound)
                 for (int64_t o = 0; o < out; o++) {
                     double sum = 0;
                     for (int64_t s = 0; s < h; s++)
-                        sum += change.p[o * h + s] * (dot(l.f[0] + s * n, few.f[0] + t * n, n) * dot(l.f[1] + s * n, few.f[1] + t * n, n)
-                               + dot(l.f[0] + s * n, few.f[1] + t * n, n) * dot(l.f[1] + s * n, few.f[0] + t * n, n)) / 2;
+                        for (int e = 0; e < 2; e++)
+                            sum += change.p[o * h + s] / 2 * dot(l.f[0] + s * n, few.f[e] + t * n, n)
+                                 * dot(l.f[1] + s * n, few.f[1 - e] + t * n, n);
                     test_raise(&normal, fabs(sum) / whole);
                 }
             if (c.cp->terms > 0) {                                          /* one term less exceeds the bound */
@@ -250,7 +253,8 @@ TEST(merged_terms_change_nothing)
         tn_tensor *a = tn_cp_dense_symmetric(cp), *b = tn_cp_dense_symmetric(c.cp);
         CHECK(!memcmp(host(a), host(b), sizeof(double) * OUT * N * N));     /* sums of few bits are exact */
         tn_compression_destroy(&c);
-        CHECK_STATUS(tn_write(tn_slice(cp->f[0], 0, 4, 5), TN_F64, (double[]){0.1, 0.2, 0.3}, 3), TN_OK);    /* no longer parallel */
+        static const double other[3] = {0.1, 0.2, 0.3};         /* no longer parallel */
+        CHECK_STATUS(tn_write(tn_slice(cp->f[0], 0, 4, 5), TN_F64, other, 3), TN_OK);
         CHECK_STATUS(tn_cp_compress(cp, &d, &c), TN_OK);
         CHECK(c.cp && c.cp->terms == 6 && c.change.bound == 0);
         tn_compression_destroy(&c);
@@ -306,12 +310,14 @@ TEST(shorter_models_are_the_same)
     }
     CHECK_STATUS(tn_assign(b.blocks[0].mlp.p, c.cp->p), TN_OK);
     for (int e = 0; e < 2; e++) {
-        tn_tensor *half = tn_reshape(tn_slice(b.blocks[0].mlp.w, 0, e, e + 1), 2, (const int64_t[]){5, n});
+        const int64_t shape[2] = {5, n};
+        tn_tensor    *half = tn_reshape(tn_slice(b.blocks[0].mlp.w, 0, e, e + 1), 2, shape);
         CHECK_STATUS(tn_assign(half, c.cp->f[e]), TN_OK);
     }
     for (int differ = 0; differ < 2; differ++) {
         tn_transformer_same_result r;
-        if (differ) CHECK_STATUS(tn_write(tn_slice(b.blocks[0].mlp.p, 0, 0, 1), TN_F64, (double[]){1, 2, 3, 4, 5}, 5), TN_OK);
+        static const double other[5] = {1, 2, 3, 4, 5};
+        if (differ) CHECK_STATUS(tn_write(tn_slice(b.blocks[0].mlp.p, 0, 0, 1), TN_F64, other, 5), TN_OK);
         CHECK_STATUS(tn_transformer_same(&a, &b, NULL, &r), TN_OK);
         CHECK(r.equal == !differ);
         tn_transformer_same_destroy(&r);
@@ -345,7 +351,7 @@ TEST(pruned_terms)
     }
     for (int k = 0; k < 4; k++) {
         is[kept[k]] = true;
-        least = fmin(least, size[kept[k]]);
+        if (size[kept[k]] < least) least = size[kept[k]];
         for (int o = 0; o < 3; o++) CHECK(few.p[o * 4 + k] == l.p[o * 9 + kept[k]]);
     }
     for (int t = 0; t < 9; t++) CHECK(is[t] || size[t] <= least);
@@ -395,6 +401,7 @@ TEST(bad_compressions)
     tn_ball_bound    b;
     tn_compression   c;
     tn_compress_desc d = ZERO;
+    static const double infinite[3] = {1, HUGE_VAL, 2}, large[3] = {1, 1e300, 2};
     REQUIRE(open_world(&w, TN_F64, 2));
     tn_cp *cp = any_cp(&w, 2, 2, 3, 4, false), *cubic = any_cp(&w, 3, 2, 3, 4, false);
     CHECK_STATUS(tn_cp_ball_bound(NULL, 1, &b), TN_ERR_ARG);
@@ -410,10 +417,10 @@ TEST(bad_compressions)
     d.terms = -3;
     FAILS(w.ctx, tn_cp_compress(cp, &d, &c), TN_ERR_ARG, "cp_compress: terms is -3");
     d.terms = 0;
-    CHECK_STATUS(tn_write(tn_slice(cp->p, 0, 0, 1), TN_F64, (double[]){1, HUGE_VAL, 2}, 3), TN_OK);
+    CHECK_STATUS(tn_write(tn_slice(cp->p, 0, 0, 1), TN_F64, infinite, 3), TN_OK);
     FAILS(w.ctx, tn_cp_compress(cp, &d, &c), TN_ERR_NONFINITE, "cp_compress: p, [2,3], has NaN or infinity");
     CHECK(!c.cp && !c.kept && !c.change.input);
-    CHECK_STATUS(tn_write(tn_slice(cp->p, 0, 0, 1), TN_F64, (double[]){1, 1e300, 2}, 3), TN_OK);
+    CHECK_STATUS(tn_write(tn_slice(cp->p, 0, 0, 1), TN_F64, large, 3), TN_OK);
     CHECK_STATUS(tn_cp_ball_bound(cp, 1e100, &b), TN_OK);                   /* beyond all numbers */
     CHECK(b.bound == HUGE_VAL);
     tn_ball_bound_destroy(&b);

@@ -83,7 +83,8 @@ static double lead_of(const double *logits, int64_t *best)
 }
 
 /* A row of the table: what the operator with fewer units does to the images, beside its bound. */
-static void report(tn_ctx *ctx, const char *way, const tn_cp *whole, const tn_cp *cp, double bound, double reached, const image_set *set)
+static void report(tn_ctx *ctx, const char *way, const tn_cp *whole, const tn_cp *cp, double bound, double reached,
+                   const image_set *set)
 {
     double *a = doubles(set->count * CLASSES), *b = doubles(set->count * CLASSES), *x = doubles(set->count * PIXELS);
     double  most = 0, mean = 0, allowed = 0;
@@ -137,6 +138,7 @@ static void report_eigenpairs(tn_ctx *ctx, const tn_cp *cp, int64_t pairs, const
 
 int main(int argc, char **argv)
 {
+    static const int64_t shares[] = {31, 30, 28, 24, 16, 8};        /* of the units, times 32 */
     options   o = read_options(argc, argv);
     tn_desc   desc = { .seed = (uint64_t)o.seed, .threads = (int)o.threads };
     char      why[TN_WHY];
@@ -151,16 +153,17 @@ int main(int argc, char **argv)
         test = load_set(ctx, o.data, "t10k");
         network_init(ctx, &net, o.width, o.noise);
         train(ctx, &(training){ .params = net.params, .logits = logits_of_network, .model = &net, .set = &set, .test = &test,
-            .epochs = o.epochs, .batch = o.batch, .seed = (uint64_t)o.seed, .lr = o.lr, .weight_decay = o.weight_decay, .brief = true });
+            .epochs = o.epochs, .batch = o.batch, .seed = (uint64_t)o.seed, .lr = o.lr, .weight_decay = o.weight_decay,
+            .brief = true });
         cp = tn_cp_from_stack(ctx, &net.embed, &net.bilinear, &net.unembed);
         free_set(&set);
     }
     check(ctx);
-    printf("%-9s %6s %11s %11s %11s %10s %10s %8s %8s %8s\n", "way", "units", "q", "found", "in images", "mean", "mean bound", "same",
-           "certain", "accuracy");
+    printf("%-9s %6s %11s %11s %11s %10s %10s %8s %8s %8s\n", "way", "units", "q", "found", "in images", "mean", "mean bound",
+           "same", "certain", "accuracy");
     report_compressed(ctx, cp, cp->terms, false, &test);
-    for (int64_t share = 7; share >= 1; share--) {
-        const int64_t units = cp->terms * share / 8;
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        const int64_t units = cp->terms * shares[i] / 32;
         if (units < 1) continue;
         report_compressed(ctx, cp, units, false, &test);
         report_compressed(ctx, cp, units, true, &test);

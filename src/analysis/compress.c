@@ -114,7 +114,7 @@ static tn_status tni_ball_bound(tni_ball *b, const double *p, double *bound)
             sum += fabs(b->p[o * h + t]) * (f->length[0][t] + fabs(f->c[0][t])) * (f->length[1][t] + fabs(f->c[1][t]));
         all += sum * sum;
     }
-    least += TNI_EPS * (double)(n * tni_max(n, out) + 10 * (n + out)) * trace;
+    least += 2.3e-16 * (double)(n * tni_max(n, out) + 10 * (n + out)) * trace;
     *bound = (sqrt(least) + slope + tni_frobenius(out, constant) + 1e-15 * (double)(h + n) * sqrt(all)) * (1 + 1e-12) * unit;
     if (!(*bound < HUGE_VAL)) *bound = HUGE_VAL;
     for (int64_t i = 0; i < n && n > 1; i++) b->vectors[i] = b->vectors[(n - 1) * n + i];
@@ -122,7 +122,7 @@ static tn_status tni_ball_bound(tni_ball *b, const double *p, double *bound)
     return s;
 }
 
-/* |y(x)| with b->p, and half the gradient of its square, g [n]. more [3 h + out] */
+/* |y(x)| with b->p, and half the gradient of its square, g [n]. more: space for [3 h + out] */
 static double tni_ball_length(const tni_ball *b, const double *x, double *g, double *more)
 {
     const tni_flat *f = &b->f;
@@ -158,14 +158,15 @@ static bool tni_ball_step(int64_t n, const double *x, const double *g, double st
 enum { TNI_BALL_STARTS = 16, TNI_BALL_STEPS = 300 };
 
 /* The largest |y| that ascents on the sphere find, after tni_ball_bound: steps to the gradient's direction, shorter where they
-   do not help, from the eigenvector that it left and from random points, of both signs. Writes where it is, in the inputs' own unit. */
+   do not help, from the eigenvector that it left and from random points, of both signs. Writes where it is, in the inputs' own
+   unit. */
 static tn_status tni_ball_ascend(tni_ball *b, double unit, tn_ball_bound *out)
 {
     const tni_taken *mark = b->w->newest;
     tn_ctx          *ctx = b->w->ctx;
     const int64_t    n = b->f.n;
     double *x = tni_take_zeros(b->w, 5, tni_max(n, 1)), *g = x + n, *to = g + n, *best = to + n, *next = best + n;
-    double *more = tni_take_f64(b->w, 3 * b->f.h + b->f.out, 1), most = -1;
+    double *more = tni_take_f64(b->w, 4, tni_max(b->f.h, b->f.out)), most = -1;
     if (b->w->failed) return TN_ERR_MEMORY;
     for (int start = 0; start < TNI_BALL_STARTS; start++) {
         if (start > 1) tni_random_signed(1, start / 2, 0, n, to);

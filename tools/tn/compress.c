@@ -30,8 +30,8 @@ const usage compress_usage = {
     "compress", "RUN|CHECKPOINT [TEXT] --bound X [--out RUN2]", "shorten MLPs, with a bound for every text",
     "Leaves out hidden units of bilinear MLPs and refits the others. What an MLP reads after a norm has at most a known length, "
     "so that the change of what it adds to the residual stream has a bound that holds for every text. Beside it are the changes "
-    "on TEXT or the run's held-out text, and the losses. The bound is carried on to the logits, and is called vacuous where it is "
-    "not below what holds for any change of the weights before the last norm.",
+    "on TEXT or the run's held-out text, and the losses. The bound is carried on to the logits, and is called vacuous where it "
+    "is not below what holds for any change of the weights before the last norm.",
     "All MLPs are written with as many hidden units as the largest one needs. Rounding of the weights is part of the bounds, "
     "that of a run is not. Models without norms have no such length: only --bound 0, which leaves out units that are zero or "
     "parallel to others, is possible there.",
@@ -187,7 +187,7 @@ static model shorter_model(const shortening *x, tn_ctx *ctx)
     return m;
 }
 
-/* ---- from the layers to the logits ------------------------------------------------------------------------------------------ */
+/* ---- from the layers to the logits ---------------------------------------------------------------------------------------- */
 
 static double smaller(double a, double b) { return b < a ? b : a; }
 
@@ -233,9 +233,9 @@ static moved moved_part(const shortening *x, int64_t l, int64_t head, tn_head_pa
     const tn_attention_desc    *d = &b->attn.desc;
     const double by = stretch(x->s->m.ctx, &b->norm1, tn_attention_head(&b->attn, head, part));
     moved        to = {by * x->radius, by * shift};
-    if (b->norm1.bias) to.length += stretch(x->s->m.ctx, NULL, tn_attention_head(&b->attn, head, part)) * length_of(b->norm1.bias);
-    if (part == TN_HEAD_V) to.length += length_of(b->attn.vb);
-    else to.length += length_of(b->attn.qkb);
+    if (b->norm1.bias)
+        to.length += stretch(x->s->m.ctx, NULL, tn_attention_head(&b->attn, head, part)) * length_of(b->norm1.bias);
+    to.length += length_of(part == TN_HEAD_V ? b->attn.vb : b->attn.qkb);
     if (part == TN_HEAD_V || !d->qk_norm) return to;
     const double gain = b->attn.qk_gain ? length_of(b->attn.qk_gain) : 1;
     to.length = gain * sqrt((double)d->d_qk);
@@ -254,8 +254,8 @@ static double attention_shift(const shortening *x, int64_t l, double shift)
     const double scale = d->scale > 0 ? d->scale : softmax ? 1 / sqrt((double)d->d_qk) : 1 / (double)d->d_qk;
     const double keys = d->row_scale == TN_ROW_SCALE_MEAN ? 1 : (double)s->m.desc.context;
     double       sum = 0;
-    if ((!softmax && !pair && d->kind != TN_ATTENTION_SQUARED) || d->row_scale == TN_ROW_SCALE_SUM || d->head_norm || d->mix_values
-        || s->m.desc.x0_residual) return NAN;
+    if ((!softmax && !pair && d->kind != TN_ATTENTION_SQUARED) || d->row_scale == TN_ROW_SCALE_SUM || d->head_norm
+        || d->mix_values || s->m.desc.x0_residual) return NAN;
     for (int64_t h = 0; h < d->heads; h++) {
         double most[2], move[2];
         for (int set = 0; set < 2; set++) {
@@ -288,7 +288,7 @@ static double stream_shift(const shortening *x)
     return shift;
 }
 
-/* ---- measured ---------------------------------------------------------------------------------------------------------------- */
+/* ---- measured ------------------------------------------------------------------------------------------------------------- */
 
 /* The lengths of the rows of a tensor, a new list. */
 static double *row_lengths(const tn_tensor *t, int64_t rows)
@@ -357,8 +357,8 @@ static void measure_window(shortening *x, const model *m, const samples *text, i
     loss[1] += tn_item(tn_cross_entropy(ctx, after, next));
     check_ctx(ctx, "the loss of a text");
     for (int64_t l = 0; l < taps; l++) {
-        tn_tensor *was = tn_mlp_forward(ctx, &s->m.net.blocks[l].mlp, read[l]), *is = tn_mlp_forward(ctx, &m->net.blocks[l].mlp, read[l]);
-        tn_tensor *change = tn_sub(ctx, is, was);
+        tn_tensor *was = tn_mlp_forward(ctx, &s->m.net.blocks[l].mlp, read[l]);
+        tn_tensor *change = tn_sub(ctx, tn_mlp_forward(ctx, &m->net.blocks[l].mlp, read[l]), was);
         check_ctx(ctx, "the change of an MLP");
         double *size = row_lengths(change, T);
         for (int64_t t = 0; t < T; t++) {
@@ -368,7 +368,7 @@ static void measure_window(shortening *x, const model *m, const samples *text, i
         free(size);
     }
     double *reach = row_lengths(stream, T), *a = numbers_in(before), *b = numbers_in(after);
-    for (int64_t t = 0; t < T; t++)             /* a layer norm reads x - mean x, whose length is at least that of x less sqrt(n) |mean| */
+    for (int64_t t = 0; t < T; t++)             /* a layer norm reads x - mean x, whose length is not known here */
         reach[t] = s->m.desc.no_norm ? shift : normed_shift(x, shift, s->m.desc.norm == TN_NORM_RMS ? reach[t] : 0);
     compare_logits(x, T, a, b, u, length, reach);
     free(reach);
@@ -379,14 +379,14 @@ static void measure_window(shortening *x, const model *m, const samples *text, i
     free(name);
 }
 
-/* ---- the report ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the report ----------------------------------------------------------------------------------------------------------- */
 
 static void report_blocks(const shortening *x, bool measured)
 {
     static const column columns[] = {
         {"block", NULL, 5, "%s"}, {"units", NULL, 5, "%.0f"}, {"left", NULL, 5, "%.0f"}, {"bound", NULL, 10, "%.4g"},
-        {"worst_found", "worst found", 11, "%.4g"}, {"measured_largest", "in text", 8, "%.4g"}, {"measured_mean", "mean", 8, "%.4g"},
-        {"mlp_worst", "of the MLP", 10, "%.4g"}, {NULL, NULL, 0, NULL}
+        {"worst_found", "worst found", 11, "%.4g"}, {"measured_largest", "in text", 8, "%.4g"},
+        {"measured_mean", "mean", 8, "%.4g"}, {"mlp_worst", "of the MLP", 10, "%.4g"}, {NULL, NULL, 0, NULL}
     };
     const bool   norms = !x->s->m.desc.no_norm;
     const double unit = x->s->m.desc.mlp_scale / x->unit;
@@ -400,8 +400,8 @@ static void report_blocks(const shortening *x, bool measured)
                    b->c.change.reached * unit, seen ? b->most * unit : NAN, seen ? b->sum / x->tokens * unit : NAN,
                    norms ? b->size.reached * unit : NAN);
     }
-    report_note("bound: for every text. worst found: by an ascent, of any text or none; in text: the largest and the mean on text. of "
-                "the MLP: the largest that an ascent finds of what it adds.");
+    report_note("bound: for every text. worst found: by an ascent over what a norm can give. in text, mean: the largest and the "
+                "mean on the text below. of the MLP: the largest that an ascent finds of what it adds.");
 }
 
 static void report_logits(const shortening *x, double shift, double longest)
