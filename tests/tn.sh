@@ -30,7 +30,7 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 2 "unknown command trian; did you mean train?" help trian
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 22
+is "commands" "$(wc -l < names)" 23
 # options COMMAND: those that its help lists, each as `--NAME HINT` or `--NAME HINT -LETTER`; the hint of a flag is -.
 options() {
     "$tn" $1 --help | sed -nE -e 's/^  (    |(-.), )(--[a-z0-9-]+) ([^ ]*).*/\3 \4 \2/p' \
@@ -2306,12 +2306,24 @@ holds "text <= worst found <= bound, and not 0" awk "BEGIN { n = split(\"$left\"
 short=$(sed -n 's/.*"loss_of_shorter": \([0-9.]*\).*/\1/p' said)
 expect 0 "\"loss\": $short" compress short5 --bound 0 --json
 expect 0 "nats/token" eval short5 --no-baseline
-holds "a config with 5 hidden units" grep -q '"hidden": 5' short5/config.json
+holds "a config with 5 hidden units" grep -q '"d_hidden": 5' short5/config.json
 expect 0 "\"units\": 5" compress short5 --bound 1e6 "once upon a time" --json
 expect 0 "left" compress long --units 5 --prune --no-data
 expect 0 "logits_bound: 0" compress proven --bound 0 --out proven0
 expect 0 "same: yes" prove same proven proven0
 expect 1 "the model has no norms, so that what its MLPs read has no largest length: expected --bound 0" compress proven --bound 1
+for kind in softmax bilinear squared; do            # small changes, and norms that enlarge little: the bound of the logits is one
+    expect 0 "Done" train text --out "chain-$kind" $small --layers 2 --attention "$kind" --norm-eps 1 --no-embed-norm --gain \
+        --qk-norm-eps 1 --bias --attn-scale 0.05 --mlp-scale 0.0001 --no-zero-init
+    expect 0 "logits_bound: 0" compress "chain-$kind" --units 5
+    holds "logits of $kind change, and by less than their bound, which is below the trivial one" awk "BEGIN {
+        exit !($(number logits_largest_change) > 0 && $(number logits_largest_change) <= $(number logits_bound) &&
+               $(number logits_bound) < $(number logits_trivial)) }"
+    holds "predictions that certainly are the same" awk "BEGIN {
+        exit !($(number certainly_same_prediction) > 0 && $(number certainly_same_prediction) <= $(number same_prediction)) }"
+done
+expect 0 "Done" train text --out gated $small --mlp swiglu --steps 1
+expect 1 "the MLPs are swiglu, expected bilinear" compress gated --bound 1
 expect 2 "none is given, expected one of --bound and --units" compress long
 expect 2 "both are given, expected one of --bound and --units" compress long --bound 1 --units 3
 expect 2 "--prune is given, expected --units with it" compress long --bound 1 --prune
