@@ -4,7 +4,16 @@
 A bilinear layer whose weights a formula gives, and inputs of length at most sqrt(n). Terms are left out one by one, each time that
 of which least squares over the others restores most, and the bound is that of the header.
 
-    python3 tools/golden_compress.py > tests/golden_compress.h"""
+    python3 tools/golden_compress.py > tests/golden_compress.h
+
+With two runs of `tn`, of which the second one is the first compressed, and whose norms have no gains, it prints the bound of each block
+from their weights alone: the root mean square of what an MLP may change for any text.
+
+    python3 tools/golden_compress.py RUN RUN2"""
+
+import json
+import struct
+import sys
 
 import numpy as np
 
@@ -16,10 +25,32 @@ units = np.array([(np.outer(a, b) + np.outer(b, a)) / 2 for a, b in zip(w, v)]).
 whole = p @ units                                                       # [out,in in]
 
 
-def bound(d):
-    """of |D(x,x)| for |x|^2 <= in"""
-    d = d.reshape(OUT, IN, IN)
-    return IN * min(np.linalg.norm(d.reshape(OUT, -1), 2), np.linalg.norm(d.transpose(1, 0, 2).reshape(IN, -1), 2))
+def bound(d, out=OUT, n=IN):
+    """of |D(x,x)| for |x|^2 <= n"""
+    d = d.reshape(out, n, n)
+    return n * min(np.linalg.norm(d.reshape(out, -1), 2), np.linalg.norm(d.transpose(1, 0, 2).reshape(n, -1), 2))
+
+
+def tensors(run):
+    """of a file of safetensors, in double"""
+    data = open(run + "/model.safetensors", "rb").read()
+    size = struct.unpack("<Q", data[:8])[0]
+    dtype = {"F32": np.float32, "F64": np.float64}
+    return {name: np.frombuffer(data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]], dtype[t["dtype"]])
+            .reshape(t["shape"]).astype(float) for name, t in json.loads(data[8:8 + size]).items() if name != "__metadata__"}
+
+
+def form(weights, block):
+    p, (w, v) = (weights[f"blocks.{block}.mlp.{name}"] for name in "pw")
+    return np.einsum("oh,hi,hj->oij", p, w, v) / 2 + np.einsum("oh,hi,hj->oij", p, v, w) / 2
+
+
+if len(sys.argv) == 3:
+    a, b = map(tensors, sys.argv[1:])
+    for block in range(sum(name.endswith("mlp.p") for name in a)):
+        n = a[f"blocks.{block}.mlp.p"].shape[0]
+        print(block, bound(form(b, block) - form(a, block), n, n) / n**0.5)
+    sys.exit()
 
 
 def refit(kept):
