@@ -125,6 +125,7 @@ say export export "$folder/run" --hf exported
 say prove prove same "$folder/run" "$folder/run"
 say audit audit "$folder/run"
 say audit audit run
+say compress compress "$folder/run" --bound 0 --no-data
 say synthetic synthetic --out "$folder/shard" --tokens 100
 
 # ---- what was printed -------------------------------------------------------------------------------------------------------

@@ -271,7 +271,7 @@ static double *param_numbers(const model *m, const char *name, tn_tensor **t)
     return numbers_in(*t);
 }
 
-static void set_param(const model *m, const char *name, const double *v)
+void set_param(const model *m, const char *name, const double *v)
 {
     tn_tensor *t = tn_params_find(m->params, name)->value;
     tn_write(t, TN_F64, v, tn_tensor_count(t));
@@ -400,8 +400,7 @@ static tn_status put_weights(void *user, tn_sink sink)
     return tn_params_write(w->m->params, sink, w->notes, w->count);
 }
 
-/* A run: weights, config.json, tokenizer.json, and the settings of the run, by which its text is found. */
-static void write_model(const subject *s, const model *m, const char *folder)
+void write_model(const subject *s, const model *m, const char *folder)
 {
     char   *text = config_json(m), *from = folder_of(s->file), *path, *why, hash[32];
     buffer  starts = {0};

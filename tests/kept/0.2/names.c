@@ -280,6 +280,10 @@ static void functions(void *at)
     tn_radius_destroy(OF(tn_radius *));
     OF(tn_status) = tn_cp_anomaly(OF(const tn_cp *), OF(const tn_cp *), OF(bool), OF(tn_anomaly *));
     tn_anomaly_destroy(OF(tn_anomaly *));
+    OF(tn_status) = tn_cp_ball_bound(OF(const tn_cp *), OF(double), OF(tn_ball_bound *));
+    tn_ball_bound_destroy(OF(tn_ball_bound *));
+    OF(tn_status) = tn_cp_compress(OF(const tn_cp *), OF(const tn_compress_desc *), OF(tn_compression *));
+    tn_compression_destroy(OF(tn_compression *));
     OF(tn_tensor *) = tn_cp_feature_interactions(OF(const tn_cp *), OF(const tn_tensor *), OF(const tn_tensor *), OF(const
         tn_tensor *));
     OF(tn_tensor *) = tn_feature_modification(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *), OF(tn_tensor *));
@@ -708,6 +712,11 @@ static void fields(void *at)
     { tn_anomaly *s = (tn_anomaly *)at; OF(double) = s->score; OF(int64_t) = s->output; OF(int64_t) = s->input; OF(double) =
         s->concentration; OF(int64_t) = s->raised; OF(tn_tensor *) = s->rows; OF(tn_tensor *) = s->share; OF(tn_tensor *) =
         s->values; OF(tn_tensor *) = s->vectors; }
+    { tn_ball_bound *s = (tn_ball_bound *)at; OF(double) = s->bound; OF(double) = s->reached; OF(tn_tensor *) = s->input; }
+    { tn_compress_desc *s = (tn_compress_desc *)at; s->radius = OF(double); s->bound = OF(double); s->terms = OF(int64_t);
+        s->single = OF(bool); s->plain = OF(bool); }
+    { tn_compression *s = (tn_compression *)at; OF(tn_cp *) = s->cp; OF(tn_tensor *) = s->kept; OF(int64_t) = s->exact;
+        OF(tn_ball_bound) = s->change; }
     { tn_cp_refit_desc *s = (tn_cp_refit_desc *)at; s->terms = OF(int64_t); s->sweeps = OF(int64_t); s->tol = OF(double);
         s->sparsity = OF(double); s->starts = OF(int64_t); s->seed = OF(uint64_t); }
     { tn_net_node *s = (tn_net_node *)at; OF(tn_tensor *) = s->tensor; (void)s->label[0]; }
@@ -853,8 +862,8 @@ static void fields(void *at)
     { tn_transformer_same_desc *s = (tn_transformer_same_desc *)at; s->tokens = OF(int64_t); s->points = OF(int64_t); s->seed =
         OF(uint64_t); }
     { tn_transformer_same_result *s = (tn_transformer_same_result *)at; OF(bool) = s->equal; OF(int64_t) = s->points; OF(double)
-        = s->degree; OF(double) = s->chance; OF(tn_tensor *) = s->text; OF(int64_t) = s->position; OF(int64_t) = s->token;
-        OF(uint64_t) = s->prime; OF(uint64_t) = s->residue; }
+        = s->values; OF(double) = s->degree; OF(double) = s->chance; OF(tn_tensor *) = s->text; OF(int64_t) = s->position;
+        OF(int64_t) = s->token; OF(double) = s->difference; OF(uint64_t) = s->prime; OF(uint64_t) = s->residue; }
     { tn_transformer_anomaly_result *s = (tn_transformer_anomaly_result *)at; OF(double) = s->score; OF(double) = s->largest;
         OF(double) = s->mean; OF(tn_coefficients) = s->terms; }
     { tn_image *s = (tn_image *)at; OF(tn_ctx *) = s->ctx; OF(int64_t) = s->width; OF(int64_t) = s->height; OF(uint8_t *) =
