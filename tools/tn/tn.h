@@ -33,7 +33,7 @@
        einsum.c                   tn einsum
        report.c                   tn circuits: tables for a terminal, or as JSON
        subject.c                  the model and its text
-       heads.c pairs.c paths.c ablate.c diff.c polynomial.c      what it computes
+       heads.c pairs.c paths.c ablate.c diff.c polynomial.c degrees.c      what it computes
        similar.c                  how alike models and steps are, by their logits
        replaced.c                 the model that polynomials leave
        circuits.c                 its options
