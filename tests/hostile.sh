@@ -86,7 +86,7 @@ for run in model bytes; do
     say generate generate $run --prompt "$argument" --new 4 --logprobs --temperature 3 --no-stop
     say eval eval $run "$folder/story"
     for what in heads "pairs $argument" "bigrams the" "bigrams c1" "paths words" "attribute words" ablate "diff hf" \
-        "diff bytes" history polynomial; do
+        "diff bytes" history polynomial "degrees --hold"; do
         say circuits circuits $run $what --tokens 40
         say circuits circuits $run $what --json
     done

@@ -1,4 +1,4 @@
-/* test_degrees.c: logits by degree in the embeddings, against models with scaled embeddings and against an independent program. */
+/* test_degrees.c: logits by degree in the embeddings, against models with scaled embeddings and an independent program. */
 #include "model.h"
 
 enum { KINDS = 12 };
@@ -252,6 +252,9 @@ TEST(parts_without_components)
 
 TEST(degrees_refuse)
 {
+    static const char *const whys[] = {
+        "circuit_degrees: hold_patterns is false, but block 0 has softmax patterns",
+        "circuit_degrees: hold_patterns is false, but block 0 has bilinear patterns with a norm, expected"};
     tn_transformer_desc     d = polynomial(3);
     tn_transformer          m;
     tn_circuit_frozen       f, empty = ZERO;
@@ -280,8 +283,7 @@ TEST(degrees_refuse)
         if (k == 1) d.no_norm = false, d.qk_norm = true;
         if (k == 2) d.row_scale = TN_ROW_SCALE_SUM;
         REQUIRE(freeze(&w, &d, 3, 61, &m, &f));
-        FAILS(w.ctx, tn_circuit_degrees_of(&f, NULL, &r), TN_ERR_ARG, k ? "circuit_degrees: hold_patterns is false, but block 0 has "
-              "bilinear patterns with a norm, expected" : "circuit_degrees: hold_patterns is false, but block 0 has softmax patterns");
+        FAILS(w.ctx, tn_circuit_degrees_of(&f, NULL, &r), TN_ERR_ARG, whys[k > 0]);
         how.max_degree = 0;
         how.hold_patterns = true;
         CHECK_STATUS(tn_circuit_degrees_of(&f, &how, &r), TN_OK);

@@ -493,7 +493,7 @@ tn_status tn_circuit_degrees_of(const tn_circuit_frozen *f, const tn_circuit_deg
         || !tni_frozen_whole(f, "circuit_degrees")
         || (!hold && tni_patterns_refused(f, "circuit_degrees", "hold_patterns is false"))) return tni_analysis_status(f->ctx);
     out->highest = tni_parts_count(f, TN_CIRCUIT_BY_DEGREE, !hold) - 1;
-    const double most = desc && desc->max_degree > 0 ? (double)desc->max_degree : TNI_DEGREES_USUAL;
+    const double most = desc && desc->max_degree > 0 ? (double)desc->max_degree : (double)TNI_DEGREES_USUAL;
     out->count = (int64_t)(out->highest < most ? out->highest : most) + 1;
     out->held = tni_degrees_held(f, hold);
     tni_expansion e = {f->ctx, f, TN_CIRCUIT_BY_DEGREE, !hold, out->count - 1};

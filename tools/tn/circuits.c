@@ -43,7 +43,8 @@ static option options[] = {
     FLAG_ROW("hold", OURS(hold), "degrees: hold constant what is no polynomial, such as norms and softmax, as each text has it",
              NEVER),
     TEXT_ROW("out", OURS(out), "FILE", "similarity, degrees: the picture, .png, .svg or .ppm; the default is similarity"
-             PICTURE_ENDING " or degrees" PICTURE_ENDING ". polynomial: the folder to write that model to, which every command accepts", NEVER),
+             PICTURE_ENDING " or degrees" PICTURE_ENDING ". polynomial: the folder to write that model to, which every command "
+             "accepts", NEVER),
     AUTO_COUNT_ROW("length", OURS(length), "most tokens of a text; auto: the model's context", 1, 1e9, NEVER),
     FLAG_ROW("json", OURS(json), "print one object of JSON instead of tables", NEVER),
     FLAG_ROW("f32", OURS(f32), "compute in F32 instead of F64: half the memory", NEVER),
@@ -59,9 +60,11 @@ enum { HEADS = 1, PAIRS = 2, BIGRAMS = 4, PATHS = 8, ATTRIBUTE = 16, ABLATE = 32
 static const limited_option limited[] = {
     {"token", PATHS | ATTRIBUTE}, {"against", PATHS | ATTRIBUTE}, {"loss", PATHS | ATTRIBUTE},
     {"position", PATHS | ATTRIBUTE}, {"budget", PATHS}, {"by", PATHS}, {"patterns", PATHS}, {"delete", PATHS},
-    {"block", PAIRS}, {"within-null", PAIRS}, {"common", PAIRS | BIGRAMS}, {"top", PAIRS | BIGRAMS | PATHS | ATTRIBUTE | ABLATE}, {"mean", ABLATE},
+    {"block", PAIRS}, {"within-null", PAIRS}, {"common", PAIRS | BIGRAMS},
+    {"top", PAIRS | BIGRAMS | PATHS | ATTRIBUTE | ABLATE}, {"mean", ABLATE},
     {"tokens", ABLATE | DIFF | HISTORY | SIMILARITY | POLYNOMIAL | DEGREES}, {"text", DIFF | SIMILARITY},
-    {"length", PATHS | ATTRIBUTE | ABLATE | DIFF | SIMILARITY | POLYNOMIAL | DEGREES}, {"inputs", SIMILARITY}, {"checkpoints", SIMILARITY},
+    {"length", PATHS | ATTRIBUTE | ABLATE | DIFF | SIMILARITY | POLYNOMIAL | DEGREES}, {"inputs", SIMILARITY},
+    {"checkpoints", SIMILARITY},
     {"degree", POLYNOMIAL}, {"shared", POLYNOMIAL}, {"norms", POLYNOMIAL}, {"max-degree", DEGREES}, {"hold", DEGREES},
     {"out", SIMILARITY | POLYNOMIAL | DEGREES}, {NULL, 0}
 };

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { USUAL_LENGTH = 64, BY_DEGREE = 5 };
+enum { USUAL_LENGTH = 64, BY_DEGREE = 5, SCALES = 16, SCALE_1 = 8 };    /* scales of logits: 2^(i/4 - 2) */
 /* What is removed from the frozen network, in the place of a head's number. */
-enum { ONE_MLP = -1, OTHER_TOKENS = -2, ALL_ATTENTION = -3, ALL_MLPS = -4, BOTH = -5, NOTHING = -6 };
+enum { ONE_MLP = -1, OTHER_TOKENS = -2, ALL_HEADS = -3, ALL_MLPS = -4, BOTH = -5, NOTHING = -6 };
 
 typedef struct removal {
     int64_t block, head;
     char    name[HEAD_NAME];
-    double  loss, *share;               /* of what is left: nats per token; [degrees], as in `measured` */
+    double  loss[SCALES], *share;       /* of what is left: nats per token; [degrees], as in `measured` */
 } removal;
 
 typedef struct measured {
@@ -19,7 +19,8 @@ typedef struct measured {
     tn_circuit_degrees_desc how;
     int64_t  degrees, removals, tokens;
     removal *removed;                   /* [removals]; the first removes nothing                        */
-    double  *cut, *without, *size;      /* [degrees] losses of degrees up to d and of all others; sums of squares of part d */
+    double  *cut;                       /* [degrees,SCALES] losses of the degrees up to d, their sum times each scale */
+    double  *without, *size;            /* [degrees] losses of all others; sums of squares of part d    */
     double   loss, whole, rest, highest; /* loss of the model; sum of squares of its logits             */
     const char *held;
 } measured;
@@ -53,7 +54,7 @@ static void remove_part(tn_circuit_frozen *f, const removal *r)
         tn_circuit_frozen_block *b = &f->block[l];
         const int64_t            d = b->o->shape[2], row = b->o->shape[1] * d;
         if (r->head == OTHER_TOKENS) keep_diagonal(b->mask, f->tokens), keep_diagonal(b->pattern, f->tokens);
-        if (r->head == ALL_ATTENTION || r->head == BOTH) set_zero(b->o, row, 0, row), set_zero(b->ob, 1, 0, 1);
+        if (r->head == ALL_HEADS || r->head == BOTH) set_zero(b->o, row, 0, row), set_zero(b->ob, 1, 0, 1);
         if (r->head == ALL_MLPS || r->head == BOTH || (r->head == ONE_MLP && r->block == l))
             set_zero(b->p, 1, 0, 1), set_zero(b->pb, 1, 0, 1);
         if (r->head >= 0 && r->block == l) set_zero(b->o, row, r->head * d, (r->head + 1) * d);
@@ -68,8 +69,8 @@ static void look_at(measured *m, const tn_circuit_frozen *f)
         if (f->block[l].qk) continue;
         m->how.hold_patterns = true;
         if (!circuit_settings.hold)
-            fail("%s: block %lld has %s patterns that are no polynomial, expected --hold, which holds them constant, as each text "
-                 "has them", m->s->path, (long long)l, tn_attention_kind_name(f->model->blocks[l].attn.desc.kind));
+            fail("%s: block %lld has %s patterns that are no polynomial, expected --hold, which holds them constant, as each "
+                 "text has them", m->s->path, (long long)l, tn_attention_kind_name(f->model->blocks[l].attn.desc.kind));
     }
 }
 
@@ -100,18 +101,31 @@ static double *parts_of(measured *m, const int32_t *ids, int64_t length, const r
     return v;
 }
 
-/* The sum of the losses of the tokens that follow, in nats, for the logits a + factor * b. */
-static double sum_of_losses(const double *a, const double *b, double factor, const int32_t *next, int64_t length, int64_t vocab)
+/* Adds the losses of the tokens that follow, in nats, for the logits times each scale; for scales with whole powers of two
+   between them exponentials are squared. */
+static void add_losses(const double *logits, const int32_t *next, int64_t length, int64_t vocab, double *loss)
 {
-    double sum = 0;
     for (int64_t t = 0; t < length; t++) {
-        const double *x = a + t * vocab, *y = b ? b + t * vocab : x, by = b ? factor : 0;
-        double        most = -INFINITY, all = 0;
-        for (int64_t i = 0; i < vocab; i++) if (x[i] + by * y[i] > most) most = x[i] + by * y[i];
-        for (int64_t i = 0; i < vocab; i++) all += exp(x[i] + by * y[i] - most);
-        sum += log(all) + most - x[next[t]] - by * y[next[t]];
+        const double *x = logits + t * vocab;
+        double        most = -INFINITY, all[SCALES] = {0};
+        for (int64_t i = 0; i < vocab; i++) if (x[i] > most) most = x[i];
+        for (int64_t i = 0; i < vocab; i++)
+            for (int k = 0; k < 4; k++) {
+                double e = exp(exp2(k / 4.0 - 2) * (x[i] - most));
+                for (int j = k; j < SCALES; j += 4, e *= e) all[j] += e;
+            }
+        for (int j = 0; j < SCALES; j++) loss[j] += log(all[j]) + exp2(j / 4.0 - 2) * (most - x[next[t]]);
     }
-    return sum;
+}
+
+/* The lowest loss: of the parabola through the lowest one and its neighbours. */
+static double lowest(const double *loss)
+{
+    int at = 1;
+    for (int j = 2; j < SCALES - 1; j++) if (loss[j] < loss[at]) at = j;
+    const double left = loss[at - 1] - loss[at], right = loss[at + 1] - loss[at], slope = right - left;
+    if (left < 0 || right < 0) return left < right ? loss[at - 1] : loss[at + 1];
+    return left + right > 0 ? loss[at] - slope * slope / (8 * (left + right)) : loss[at];
 }
 
 static double product(const double *a, const double *b, int64_t n)
@@ -134,13 +148,13 @@ static void centre(double *v, int64_t rows, int64_t vocab)
 static void measure_text(measured *m, const int32_t *ids, int64_t length)
 {
     const int64_t V = m->s->m.desc.vocab, n = length * V;
-    double       *whole = NULL;
+    double       *whole = NULL, *rest = (double *)allocate((size_t)n, sizeof *rest), own[SCALES];
     for (int64_t k = 0; k < m->removals; k++) {
         removal *r = &m->removed[k];
         double  *part = parts_of(m, ids, length, r, k ? NULL : &whole), *sum = (double *)allocate((size_t)n, sizeof *sum);
         if (!k) centre(whole, length, V);
         if (!m->cut) {
-            m->cut = (double *)allocate((size_t)m->degrees, sizeof *m->cut);
+            m->cut = (double *)allocate((size_t)m->degrees * SCALES, sizeof *m->cut);
             m->without = (double *)allocate((size_t)m->degrees, sizeof *m->without);
             m->size = (double *)allocate((size_t)m->degrees, sizeof *m->size);
         }
@@ -152,16 +166,22 @@ static void measure_text(measured *m, const int32_t *ids, int64_t length)
             r->share[d] += product(p, whole, n);
             if (k) continue;
             m->size[d] += square;
-            m->cut[d] += sum_of_losses(sum, NULL, 0, ids + 1, length, V);
-            m->without[d] += sum_of_losses(whole, p, -1, ids + 1, length, V);
+            add_losses(sum, ids + 1, length, V, m->cut + d * SCALES);
+            memset(own, 0, sizeof own);
+            for (int64_t i = 0; i < n; i++) rest[i] = whole[i] - p[i];
+            add_losses(rest, ids + 1, length, V, own);
+            m->without[d] += own[SCALE_1];
         }
-        r->loss += sum_of_losses(sum, NULL, 0, ids + 1, length, V);
+        add_losses(sum, ids + 1, length, V, r->loss);
         free(sum);
         free(part);
     }
     m->whole += product(whole, whole, n);
-    m->loss += sum_of_losses(whole, NULL, 0, ids + 1, length, V);
+    memset(own, 0, sizeof own);
+    add_losses(whole, ids + 1, length, V, own);
+    m->loss += own[SCALE_1];
     m->tokens += length;
+    free(rest);
     free(whole);
 }
 
@@ -183,9 +203,9 @@ static void list_removals(measured *m)
     m->removed = (removal *)allocate((size_t)(5 + d->layers * (d->heads + 1)), sizeof *m->removed);
     add_removal(m, 0, NOTHING, "nothing");
     add_removal(m, 0, OTHER_TOKENS, "other tokens");
-    add_removal(m, 0, ALL_ATTENTION, "attention");
+    add_removal(m, 0, ALL_HEADS, "heads");
     add_removal(m, 0, ALL_MLPS, "MLPs");
-    add_removal(m, 0, BOTH, "attention, MLPs");
+    add_removal(m, 0, BOTH, "heads, MLPs");
     for (int64_t l = 0; l < d->layers; l++) {
         for (int64_t h = 0; h < d->heads; h++) add_removal(m, l, h, head_name(l, h, name));
         snprintf(name, sizeof name, "%lld.mlp", (long long)l);
@@ -199,12 +219,12 @@ static void finish(measured *m)
     const double tokens = (double)m->tokens;
     m->loss /= tokens;
     for (int64_t d = 0; d < m->degrees; d++) {
-        m->cut[d] /= tokens;
+        for (int j = 0; j < SCALES; j++) m->cut[d * SCALES + j] /= tokens;
         m->without[d] /= tokens;
         m->size[d] = m->whole > 0 ? sqrt(m->size[d] / m->whole) : NAN;
     }
     for (int64_t k = 0; k < m->removals; k++) {
-        m->removed[k].loss /= tokens;
+        for (int j = 0; j < SCALES; j++) m->removed[k].loss[j] /= tokens;
         for (int64_t d = 0; d < m->degrees; d++) m->removed[k].share[d] /= m->whole;
     }
 }
@@ -213,42 +233,42 @@ static void finish(measured *m)
 static int64_t shown_degrees(const measured *m)
 {
     int64_t n = m->degrees;
-    while (n > 2 && fabs(m->cut[n - 2] - m->loss) < 5e-5 && fabs(m->without[n - 1] - m->loss) < 5e-5) n--;
+    while (n > 2 && fabs(m->cut[(n - 2) * SCALES + SCALE_1] - m->loss) < 5e-5 && fabs(m->without[n - 1] - m->loss) < 5e-5) n--;
     return n;
 }
 
 static void report_table_of_degrees(const measured *m, int64_t shown)
 {
     static const column columns[] = {
-        {"degree", NULL, 6, "%.0f"}, {"loss_to", "loss to it", 10, "%.4f"}, {"loss_without", "without", 8, "%.4f"},
-        {"share", NULL, 8, "%.4f"}, {"size", NULL, 8, "%.4f"}, {"attention", NULL, 9, "%.4f"}, {"mlps", "MLPs", 8, "%.4f"},
-        {"both", NULL, 8, "%.4f"}, {NULL, NULL, 0, NULL}
+        {"degree", NULL, 6, "%.0f"}, {"loss_to", "loss to", 8, "%.4f"}, {"loss_to_scaled", "scaled", 8, "%.4f"},
+        {"loss_without", "without", 8, "%.4f"}, {"share", NULL, 7, "%.4f"}, {"size", NULL, 6, "%.4f"},
+        {"heads", NULL, 7, "%.4f"}, {"mlps", "MLPs", 7, "%.4f"}, {"both", NULL, 7, "%.4f"}, {NULL, NULL, 0, NULL}
     };
-    const double *all = m->removed[0].share, *mlps = m->removed[2].share, *attention = m->removed[3].share;
+    const double *all = m->removed[0].share, *mlps = m->removed[2].share, *heads = m->removed[3].share;
     const double *none = m->removed[4].share;
     report_table("per_degree", NULL, columns);
     for (int64_t d = 0; d < shown; d++)
         if (m->size[d] > 0)
-            report_row(columns, (double)d, m->cut[d], m->without[d], all[d], m->size[d], attention[d] - none[d],
-                       mlps[d] - none[d], all[d] - attention[d] - mlps[d] + none[d]);
-    report_note("Part d of each logit is of degree d in the embeddings; it is exact, and the parts add up to the logits. Losses in "
-                "nats per token, of the parts up to a degree, and of all others. share: covariance with the logits over their "
-                "variance (less the mean over the vocabulary), which adds up to 1; size: the root of the part's own variance over "
-                "that of the logits. The share is divided into what passes attention alone, MLPs alone, and both; the rest of "
-                "degree 0 and 1 is the embedding alone.");
+            report_row(columns, (double)d, m->cut[d * SCALES + SCALE_1], lowest(m->cut + d * SCALES), m->without[d], all[d],
+                       m->size[d], heads[d] - none[d], mlps[d] - none[d], all[d] - heads[d] - mlps[d] + none[d]);
+    report_note("Part d of a logit has degree d in the embeddings; the parts are exact, and add up to the logits. Losses are "
+                "nats per token: of the parts up to a degree, of the same times the best factor, and of all parts but this one. "
+                "share: of the variance of the logits over the vocabulary, the covariance with the part; shares add up to 1. size: "
+                "the part's own standard deviation, in that of the logits. A share passes heads alone, MLPs alone, or both; the "
+                "rest is the embedding itself.");
     if (shown < m->degrees) report_note("Higher degrees change these losses by less than 0.0001.");
 }
 
 static void report_removals(const measured *m)
 {
-    static const char *const keys[BY_DEGREE] = {"share_1", "share_2", "share_3", "share_4", "share_5"};
-    char    titles[BY_DEGREE][32];
-    column  columns[BY_DEGREE + 4];
+    char    titles[BY_DEGREE][32], keys[BY_DEGREE][32];
+    column  columns[BY_DEGREE + 5];
     int64_t at[BY_DEGREE], count = 0;
     memset(columns, 0, sizeof columns);
-    columns[0] = (column){"removed", NULL, 15, "%s"};
-    columns[1] = (column){"loss", NULL, 7, "%.4f"};
-    columns[2] = (column){"share", "through", 8, "%.4f"};
+    columns[0] = (column){"removed", NULL, 12, "%s"};
+    columns[1] = (column){"loss", NULL, 6, "%.4f"};
+    columns[2] = (column){"loss_scaled", "scaled", 6, "%.4f"};
+    columns[3] = (column){"share", "through", 7, "%.4f"};
     for (; count < BY_DEGREE; count++) {                    /* the degrees with the largest shares */
         int64_t best = -1;
         for (int64_t d = 0; d < m->degrees; d++) {
@@ -262,8 +282,9 @@ static void report_removals(const measured *m)
     for (int64_t i = 0; i < count; i++) for (int64_t k = i + 1; k < count; k++)
         if (at[k] < at[i]) { const int64_t d = at[i]; at[i] = at[k]; at[k] = d; }
     for (int64_t i = 0; i < count; i++) {
-        snprintf(titles[i], sizeof titles[i], circuit_settings.json ? "share_%lld" : "of %lld", (long long)at[i]);
-        columns[3 + i] = (column){circuit_settings.json ? titles[i] : keys[i], titles[i], 7, "%.4f"};
+        snprintf(titles[i], sizeof titles[i], "of %lld", (long long)at[i]);
+        snprintf(keys[i], sizeof keys[i], "share_of_%lld", (long long)at[i]);
+        columns[4 + i] = (column){keys[i], titles[i], 6, "%.4f"};
     }
     report_table("per_part", "The model without a part, and the share of what passes it, of all degrees and of some:", columns);
     for (int64_t k = 1; k < m->removals; k++) {
@@ -271,7 +292,7 @@ static void report_removals(const measured *m)
         double         through = 1, v[BY_DEGREE] = {0};
         for (int64_t d = 0; d < m->degrees; d++) through -= r->share[d];
         for (int64_t i = 0; i < count; i++) v[i] = m->removed[0].share[at[i]] - r->share[at[i]];
-        report_row(columns, r->name, r->loss, through, v[0], v[1], v[2], v[3], v[4]);
+        report_row(columns, r->name, r->loss[SCALE_1], lowest(r->loss), through, v[0], v[1], v[2], v[3], v[4]);
     }
 }
 
@@ -291,12 +312,12 @@ static void draw_degrees(const measured *m, int64_t shown, const double *grams, 
     for (int64_t d = 0; d < shown; d++) {
         if (m->size[d] <= 0) continue;
         x[n] = (double)d;
-        y[0][n] = m->cut[d];
+        y[0][n] = m->cut[d * SCALES + SCALE_1];
         y[1][n++] = m->without[d];
     }
     ends[0] = x[0], ends[1] = x[n - 1];
     for (int i = 0; i < 3; i++) {
-        level[i][0] = level[i][1] = i == 0 ? m->loss : i == 1 ? m->removed[1].loss : grams ? grams[2] : NAN;
+        level[i][0] = level[i][1] = i == 0 ? m->loss : i == 1 ? m->removed[1].loss[SCALE_1] : grams ? grams[2] : NAN;
         if (!isfinite(level[i][0]) || ends[1] <= ends[0]) continue;
         s[count].name = lines[i];
         s[count].x = ends;
@@ -350,8 +371,8 @@ void degrees_report(subject *s, const char *text)
     report_removals(&m);
     draw_degrees(&m, shown, counted ? grams : NULL, out);
     if (m.held)
-        report_note("Held constant, as each text has them, since they are no polynomial: %s%s. The parts are exact for each text, "
-                    "and not polynomials for all of them.", m.held,
+        report_note("Held constant, as each text has them, since they are no polynomial: %s%s. The parts are exact for each "
+                    "text, and not polynomials for all of them.", m.held,
                     m.how.hold_patterns && strcmp(m.held, "patterns") ? ", patterns" : "");
     report_value("loss", "%.6f", m.loss);
     if (counted) for (int k = 1; k <= 3; k++)
