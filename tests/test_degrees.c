@@ -254,7 +254,8 @@ TEST(degrees_refuse)
 {
     static const char *const whys[] = {
         "circuit_degrees: hold_patterns is false, but block 0 has softmax patterns",
-        "circuit_degrees: hold_patterns is false, but block 0 has bilinear patterns with a norm, expected"};
+        "circuit_degrees: hold_patterns is false, but block 0 has bilinear patterns with a norm, expected",
+        "circuit_degrees: hold_patterns is false, but block 0 has squared patterns with a norm, expected"};
     tn_transformer_desc     d = polynomial(3);
     tn_transformer          m;
     tn_circuit_frozen       f, empty = ZERO;
@@ -281,9 +282,9 @@ TEST(degrees_refuse)
         d = polynomial(1);
         if (k == 0) d.attention = TN_ATTENTION_SOFTMAX;
         if (k == 1) d.no_norm = false, d.qk_norm = true;
-        if (k == 2) d.row_scale = TN_ROW_SCALE_SUM;
+        if (k == 2) d.attention = TN_ATTENTION_SQUARED, d.row_scale = TN_ROW_SCALE_SUM;
         REQUIRE(freeze(&w, &d, 3, 61, &m, &f));
-        FAILS(w.ctx, tn_circuit_degrees_of(&f, NULL, &r), TN_ERR_ARG, whys[k > 0]);
+        FAILS(w.ctx, tn_circuit_degrees_of(&f, NULL, &r), TN_ERR_ARG, whys[k]);
         how.max_degree = 0;
         how.hold_patterns = true;
         CHECK_STATUS(tn_circuit_degrees_of(&f, &how, &r), TN_OK);

@@ -2297,7 +2297,7 @@ expect 2 "one is given, expected two models" prove same proven
 expect 2 "what is to be proved is \"equal\", expected same" prove equal proven proven
 
 # Degrees: the parts add up to the model, shares to 1, and the loss up to the highest degree is the model's.
-expect 0 "highest_degree: 100" circuits proven degrees --tokens 48 --out degree-proven.svg
+expect 0 "highest_degree: 10" circuits proven degrees --tokens 48 --out degree-proven.svg
 holds "degrees: the remainder" below "$(number remainder)" 1e-12
 is "degrees: shares" "$(awk '/^ +[0-9]+ / { sum += $5 } END { print (sum > 0.999 && sum < 1.001) }' said)" 1
 holds "degrees: the loss up to the last one" near "$(awk '/^ +[0-9]+ / { last = $2 } END { print last }' said)" "$(number loss)" 1e-4
@@ -2306,7 +2306,7 @@ degree_loss=$(number loss)
 expect 0 "loss: $degree_loss" circuits proven degrees --tokens 48 --max-degree 2 --out degree-proven.svg
 is "degrees up to 2" "$(awk '/^ +[0-9]+ / { print $1 }' said | tail -1)" 2
 expect 0 "\"share_of_1\"" circuits proven degrees "the cat and the dog" --json --out degree-proven.svg
-expect 1 "y has norms, which are no polynomial, expected --hold" circuits y degrees --tokens 48 --out degree-y.svg
+expect 1 "y: block 0 has softmax patterns that are no polynomial, expected --hold" circuits y degrees --tokens 48 --out degree-y.svg
 expect 0 "parts are exact for each text" circuits y degrees --tokens 48 --hold --out degree-y.svg
 holds "degrees with norms held: the remainder" below "$(number remainder)" 1e-12
 expect 2 "--out is degrees.txt, expected" circuits proven degrees --out degrees.txt

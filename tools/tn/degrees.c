@@ -253,9 +253,9 @@ static void report_table_of_degrees(const measured *m, int64_t shown)
                        m->size[d], heads[d] - none[d], mlps[d] - none[d], all[d] - heads[d] - mlps[d] + none[d]);
     report_note("Part d of a logit has degree d in the embeddings; the parts are exact, and add up to the logits. Losses are "
                 "nats per token: of the parts up to a degree, of the same times the best factor, and of all parts but this one. "
-                "share: of the variance of the logits over the vocabulary, the covariance with the part; shares add up to 1. size: "
-                "the part's own standard deviation, in that of the logits. A share passes heads alone, MLPs alone, or both; the "
-                "rest is the embedding itself.");
+                "share: of the variance of the logits over the vocabulary, the covariance with the part; shares add up to 1. "
+                "size: the part's own standard deviation, in that of the logits. A share passes heads alone, MLPs alone, or both; "
+                "the rest is the embedding itself.");
     if (shown < m->degrees) report_note("Higher degrees change these losses by less than 0.0001.");
 }
 
