@@ -308,7 +308,7 @@ static void draw_degrees(const measured *m, int64_t shown, const double *grams, 
     y[0] = (double *)allocate((size_t)shown, sizeof *y[0]);
     y[1] = (double *)allocate((size_t)shown, sizeof *y[1]);
     p.y_low = m->loss;
-    p.y_high = log((double)m->s->m.desc.vocab) + 0.5;
+    p.y_high = log((double)m->s->m.desc.vocab) + 0.1;
     for (int64_t d = 0; d < shown; d++) {
         if (m->size[d] <= 0) continue;
         x[n] = (double)d;
@@ -339,6 +339,7 @@ static void draw_degrees(const measured *m, int64_t shown, const double *grams, 
     p.x_title = "degree d";
     p.y_title = "nats per token";
     p.scale = 2;
+    p.log_x = n > 10 && x[0] > 0;
     tn_image *image = tn_image_plot(m->s->m.ctx, s, count, &p);
     check_ctx(m->s->m.ctx, "the picture");
     char *failed = write_file_with(out, BY_USER, picture_writer(out), image, m->s->m.ctx);
@@ -347,6 +348,17 @@ static void draw_degrees(const measured *m, int64_t shown, const double *grams, 
     free(x);
     free(y[0]);
     free(y[1]);
+}
+
+/* The losses of n-grams of the training text on the same windows. */
+static bool count_ngrams(const subject *s, const samples *x, double *grams)
+{
+    int32_t *ids = (int32_t *)allocate((size_t)(x->count * (x->length + 1)), sizeof *ids);
+    for (int64_t k = 0; k < x->count; k++)
+        memcpy(ids + k * (x->length + 1), x->ids + x->start[k], (size_t)(x->length + 1) * sizeof *ids);
+    const bool done = baseline_losses(&s->run, ids, x->count * (x->length + 1), x->length + 1, s->m.desc.vocab, grams);
+    free(ids);
+    return done;
 }
 
 void degrees_report(subject *s, const char *text)
@@ -366,7 +378,7 @@ void degrees_report(subject *s, const char *text)
     for (int64_t k = 0; k < x.count; k++) measure_text(&m, x.ids + x.start[k], x.length);
     finish(&m);
     const int64_t shown = shown_degrees(&m);
-    const bool    counted = !text && baseline_losses(&s->run, &s->run, s->m.desc.vocab, grams);
+    const bool    counted = s->has_run && count_ngrams(s, &x, grams);
     report_table_of_degrees(&m, shown);
     report_removals(&m);
     draw_degrees(&m, shown, counted ? grams : NULL, out);

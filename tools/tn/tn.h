@@ -383,9 +383,9 @@ void    free_corpus(corpus *c);
 
 enum { NGRAM_MAX = 5 };
 /* nats per predicted token of held[1..], by interpolated modified Kneser-Ney models of order 1..NGRAM_MAX of `train`;
-   false: out of memory. stopped: NULL, or says whether to end early, and then nats is not complete */
-bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held, int64_t held_count, int64_t vocab,
-                  double nats[NGRAM_MAX + 1], int (*stopped)(void));
+   false: out of memory. window: held is texts of so many tokens, and the first of each is not predicted; 0: one text. stopped: NULL, or says whether to end early, and then nats is not complete */
+bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held, int64_t held_count, int64_t window,
+                  int64_t vocab, double nats[NGRAM_MAX + 1], int (*stopped)(void));
 
 /* ---- runs and models ---------------------------------------------------------------------------- run.c
 
