@@ -253,9 +253,9 @@ static void report_table_of_degrees(const measured *m, int64_t shown)
                        m->size[d], heads[d] - none[d], mlps[d] - none[d], all[d] - heads[d] - mlps[d] + none[d]);
     report_note("Part d of a logit has degree d in the embeddings; the parts are exact, and add up to the logits. Losses are "
                 "nats per token: of the parts up to a degree, of the same times the best factor, and of all parts but this one. "
-                "share: of the variance of the logits over the vocabulary, the covariance with the part; shares add up to 1. "
-                "size: the part's own standard deviation, in that of the logits. A share passes heads alone, MLPs alone, or both; "
-                "the rest is the embedding itself.");
+                "share: of the variance of the logits over the vocabulary, the covariance with the part; those of all degrees "
+                "add up to 1. size: the part's own standard deviation, in that of the logits. A share passes heads alone, MLPs "
+                "alone, or both; the rest is the embedding itself.");
     if (shown < m->degrees) report_note("Higher degrees change these losses by less than 0.0001.");
 }
 
@@ -289,8 +289,8 @@ static void report_removals(const measured *m)
     report_table("per_part", "The model without a part, and the share of what passes it, of all degrees and of some:", columns);
     for (int64_t k = 1; k < m->removals; k++) {
         const removal *r = &m->removed[k];
-        double         through = 1, v[BY_DEGREE] = {0};
-        for (int64_t d = 0; d < m->degrees; d++) through -= r->share[d];
+        double         through = 0, v[BY_DEGREE] = {0};
+        for (int64_t d = 0; d < m->degrees; d++) through += m->removed[0].share[d] - r->share[d];
         for (int64_t i = 0; i < count; i++) v[i] = m->removed[0].share[at[i]] - r->share[at[i]];
         report_row(columns, r->name, r->loss[SCALE_1], lowest(r->loss), through, v[0], v[1], v[2], v[3], v[4]);
     }
@@ -376,6 +376,7 @@ void degrees_report(subject *s, const char *text)
     samples x = text_samples(s, text, length < s->m.desc.context ? length : s->m.desc.context, circuit_settings.tokens);
     list_removals(&m);
     for (int64_t k = 0; k < x.count; k++) measure_text(&m, x.ids + x.start[k], x.length);
+    if (m.whole <= 0) fail("%s gives all tokens equal logits, expected some that differ: it was not trained", s->path);
     finish(&m);
     const int64_t shown = shown_degrees(&m);
     const bool    counted = s->has_run && count_ngrams(s, &x, grams);
