@@ -2309,6 +2309,7 @@ expect 0 "\"share_of_1\"" circuits proven degrees "the cat and the dog" --json -
 expect 1 "y: block 0 has softmax patterns that are no polynomial, expected --hold" circuits y degrees --tokens 48 --out degree-y.svg
 expect 0 "parts are exact for each text" circuits y degrees --tokens 48 --hold --out degree-y.svg
 holds "degrees with norms held: the remainder" below "$(number remainder)" 1e-12
+expect 1 "gives all tokens equal logits" circuits seen/weights-00000000.safetensors degrees --tokens 48 --hold --out degree-y.svg
 expect 2 "--out is degrees.txt, expected" circuits proven degrees --out degrees.txt
 expect 2 "--max-degree is 10001, expected 0 <= max-degree <= 10000" circuits proven degrees --max-degree 10001
 expect 2 "--hold is given, expected none with heads: it is for degrees" circuits proven heads --hold
