@@ -3805,6 +3805,30 @@ TN_API int64_t   tn_circuit_part_name(const tn_circuit_parts *parts, int64_t i, 
 /* Computes the number of paths of TN_CIRCUIT_BY_PATH: N = M + M^k after each block, M = (1 + heads) N, from N = sources. */
 TN_API double    tn_circuit_path_count(const tn_circuit_frozen *frozen, bool patterns);
 
+/* ---- all logits by degree ------------------------------------------------ >>circuits-degrees */
+typedef struct tn_circuit_degrees_desc {
+    int64_t max_degree;         /* up to 10,000; 0: all degrees that there are, at most 100                      */
+    bool    hold_patterns;      /* patterns are constants of the text, of any attention; else squared and bilinear ones are
+                                   expanded, and others are TN_ERR_ARG                                           */
+} tn_circuit_degrees_desc;
+typedef struct tn_circuit_degrees {
+    int64_t     count;          /* of parts: the highest degree that was computed, plus 1                        */
+    double      highest;        /* degree of the logits: each attention multiplies it by 5 (held: 1), an MLP by its encoders */
+    tn_tensor  *logits;         /* [count,T,vocab]: part d of each logit has degree d in the embeddings          */
+    double      rest;           /* largest |sum of parts - logit| / largest |logit|: higher degrees, or rounding */
+    const char *held;           /* the first part of the model that is a constant of the text, such as "norms"; NULL if none is:
+                                   the logits are then these polynomials for every text                          */
+} tn_circuit_degrees;
+/* Computes the parts of all logits of a text by degree, exactly: the frozen network with s times the embeddings is the power
+   series sum_d s^d logits[d], and each activation is kept as its coefficients. Biases have degree 0, learned positions count
+   as a part of the embeddings. Without biases one block has the degrees 1 (the embedding alone), 2 (MLP), 5 (attention), 6 and
+   10 (MLP of both, and of attention alone). The frozen network may be changed before: zeros in o and ob of a block remove its
+   attention, in p and pb its MLP, and zeros in mask outside of the diagonal leave the products of the position's own token.
+   With D degrees a head takes up to D^2/2 products of its T^2 patterns.   docs/math.md 21 */
+TN_API tn_status tn_circuit_degrees_of(const tn_circuit_frozen *frozen, const tn_circuit_degrees_desc *desc,
+                                       tn_circuit_degrees *out);
+TN_API void      tn_circuit_degrees_destroy(tn_circuit_degrees *degrees);          /* frees the tensor of the result */
+
 /* ---- a model with its norms as a ratio ---------------------------------- >>circuits-ratio
    RMSNorm is x -> scale x, scale = 1/sqrt(mean x^2 + eps). Where all else is bilinear, squared or linear, each logit is the
    scale of the last norm times a polynomial in variables z, in which the embeddings of a text are linear, and in the scales of
@@ -50723,7 +50747,7 @@ static tn_tensor *tni_frozen_forward(tn_ctx *ctx, tn_circuit_frozen_block *b, tn
 }
 
 /* Largest |a - b| over the largest |b|, NaN if one is not finite. */
-static double tni_frozen_differ(const tn_tensor *a, const tn_tensor *b)
+TNI_COLD_FN double tni_frozen_differ(const tn_tensor *a, const tn_tensor *b)
 {
     const int64_t n = tn_tensor_count(a);
     tni_scratch   w = tni_scratch_begin(a->ctx, "circuit");
@@ -50877,6 +50901,7 @@ typedef struct tni_expansion {
     const tn_circuit_frozen *f;
     tn_circuit_by            by;
     bool                     patterns;
+    int64_t                  most;      /* by degree: higher ones are left out */
 } tni_expansion;
 
 static bool tni_parts_make(tn_ctx *ctx, tni_part_list *t, int64_t count)
@@ -50894,19 +50919,24 @@ static bool tni_parts_add(tn_ctx *ctx, tni_part_list *t, int64_t i, tn_tensor *x
     return t->at[i] != NULL;
 }
 
-/* All products of two lists; without an expression elementwise. */
+/* All products of two lists; without an expression elementwise. What has been added is freed at once. */
 static bool tni_parts_product(const tni_expansion *e, const char *expression, const tni_part_list *a, const tni_part_list *b,
                               tni_part_list *out)
 {
     tni_part_list made;
-    if (!tni_parts_make(e->ctx, &made, e->by == TN_CIRCUIT_BY_PATH ? a->count * b->count : e->by == TN_CIRCUIT_BY_MLPS
-                        ? a->count : a->count + b->count - 1)) return false;
+    const int64_t count = e->by == TN_CIRCUIT_BY_PATH ? a->count * b->count : e->by == TN_CIRCUIT_BY_MLPS ? a->count
+                          : tni_min(a->count + b->count - 1, tni_plus(e->most, 1));
+    if (!tni_parts_make(e->ctx, &made, count)) return false;
     for (int64_t i = 0; i < a->count; i++) for (int64_t j = 0; j < b->count; j++) {
-        if (!a->at[i] || !b->at[j]) continue;
         tn_tensor *in[2] = {a->at[i], b->at[j]};
         int64_t    to = e->by == TN_CIRCUIT_BY_PATH ? i * b->count + j : e->by == TN_CIRCUIT_BY_MLPS ? (i | j) : i + j;
-        tn_tensor *x = expression ? tn_einsum(e->ctx, expression, 2, in) : tn_mul(e->ctx, in[0], in[1]);
-        if (!tni_parts_add(e->ctx, &made, to, x)) return false;
+        if (!in[0] || !in[1] || to >= count) continue;
+        const tni_scope scope = tni_scope_begin(e->ctx);
+        const bool      first = !made.at[to];
+        tn_tensor      *x = expression ? tn_einsum(e->ctx, expression, 2, in) : tn_mul(e->ctx, in[0], in[1]);
+        if (!x || (!first && tn_assign(made.at[to], tn_add(e->ctx, made.at[to], x)) != TN_OK)) return false;
+        if (first) made.at[to] = x;
+        else tni_scope_end(e->ctx, scope);
     }
     *out = made;
     return true;
@@ -51128,27 +51158,47 @@ static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tenso
     return tn_concat(ctx, 2, part, 0);
 }
 
-/* Runs the expansion; the values [count] of the target u at position t */
-static tn_tensor *tni_expand(const tni_expansion *e, tn_tensor *u, int64_t t)
+/* Runs the expansion: x are the parts of the stream that the last norm reads; by path, of the one that the last MLP reads. */
+static bool tni_expand_stream(const tni_expansion *e, tni_part_list *x)
 {
     const tn_circuit_frozen *f = e->f;
     const bool path = e->by == TN_CIRCUIT_BY_PATH;
-    tni_part_list  x;
-    if (!tni_parts_make(e->ctx, &x, path ? f->sources : e->by == TN_CIRCUIT_BY_DEGREE ? 2 : (int64_t)1 << f->layers)
-        || !tni_expand_sources(e, 1, 1, &x)) return NULL;
+    if (!tni_parts_make(e->ctx, x, path ? f->sources : e->by == TN_CIRCUIT_BY_DEGREE ? 2 : (int64_t)1 << f->layers)
+        || !tni_expand_sources(e, 1, 1, x)) return false;
     for (int64_t l = 0; l < f->layers; l++) {
         const tn_circuit_frozen_block *b = &f->block[l];
         if (b->keep != 1 || b->again != 0) {
             tn_tensor *by = tni_frozen_factors(e->ctx, f->model->desc.dim, b->keep, 1);
-            for (int64_t i = 0; i < x.count; i++) if (x.at[i] && !(x.at[i] = tn_mul(e->ctx, x.at[i], by))) return NULL;
-            if (!tni_expand_sources(e, b->again, 0, &x)) return NULL;
+            for (int64_t i = 0; i < x->count; i++) if (x->at[i] && !(x->at[i] = tn_mul(e->ctx, x->at[i], by))) return false;
+            if (!tni_expand_sources(e, b->again, 0, x)) return false;
         }
-        if (!tni_expand_attention(e, l, &x)) return NULL;
-        if (path && l == f->layers - 1) return tni_expand_last(e, tni_parts_rows(e, &x, t), u, t);
-        if (!tni_expand_mlp(e, l, &x)) return NULL;
+        if (!tni_expand_attention(e, l, x)) return false;
+        if (path && l == f->layers - 1) break;
+        if (!tni_expand_mlp(e, l, x)) return false;
     }
+    return true;
+}
+
+/* The values [count] of the target u at position t */
+static tn_tensor *tni_expand(const tni_expansion *e, tn_tensor *u, int64_t t)
+{
+    tni_part_list x;
+    if (!tni_expand_stream(e, &x)) return NULL;
+    if (e->by == TN_CIRCUIT_BY_PATH) return tni_expand_last(e, tni_parts_rows(e, &x, t), u, t);
     tn_tensor *in[2] = {tni_parts_rows(e, &x, t), u};
     return tn_einsum(e->ctx, "an,n->a", 2, in);
+}
+
+/* Whether a pattern that is to be expanded is not a polynomial: an error. setting: what asks for it */
+static bool tni_patterns_refused(const tn_circuit_frozen *f, const char *op, const char *setting)
+{
+    for (int64_t l = 0; l < f->layers; l++)
+        if (!f->block[l].qk)
+            return tni_fail(f->ctx, TN_ERR_ARG, "%s: %s, but block %lld has %s patterns%s, "
+                            "expected squared or bilinear ones without norms and TN_ROW_SCALE_SUM", op, setting, (long long)l,
+                            tn_attention_kind_name(f->model->blocks[l].attn.desc.kind),
+                            tni_takes_form(f->model->blocks[l].attn.desc.kind) ? " with a norm" : ""), true;
+    return false;
 }
 
 double tn_circuit_path_count(const tn_circuit_frozen *f, bool patterns)
@@ -51188,14 +51238,9 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
     if (out) memset(out, 0, sizeof *out);
     if (!f || !f->ctx) return TN_ERR_ARG;
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: %s is NULL", out ? "target" : "out");
-    tni_expansion e = {f->ctx, f, desc ? desc->by : TN_CIRCUIT_BY_PATH, desc && desc->patterns};
+    tni_expansion e = {f->ctx, f, desc ? desc->by : TN_CIRCUIT_BY_PATH, desc && desc->patterns, INT64_MAX};
     if (!tni_within(f->ctx, "circuit_parts", "by", (int)e.by, 0, TN_CIRCUIT_BY_MLPS)) return TN_ERR_ARG;
-    for (int64_t l = 0; l < f->layers; l++)
-        if (e.patterns && !f->block[l].qk)
-            return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: patterns is true, but block %lld has %s patterns%s, "
-                            "expected squared or bilinear ones without norms and TN_ROW_SCALE_SUM", (long long)l,
-                            tn_attention_kind_name(f->model->blocks[l].attn.desc.kind),
-                            tni_takes_form(f->model->blocks[l].attn.desc.kind) ? " with a norm" : "");
+    if (e.patterns && tni_patterns_refused(f, "circuit_parts", "patterns is true")) return TN_ERR_ARG;
     double count = tni_parts_count(f, e.by, e.patterns);
     if (!(count <= most))
         return tni_fail(f->ctx, TN_ERR_MEMORY, "circuit_parts: there are %g parts, expected at most %g, desc.max_parts", count,
@@ -51281,6 +51326,71 @@ int64_t tn_circuit_part_name(const tn_circuit_parts *p, int64_t i, char *dst, si
         for (int64_t l = 0; l < p->frozen->layers; l++) if (i >> l & 1) tni_text_print(&t, " %lld", (long long)l);
     }
     return (int64_t)t.length;
+}
+
+/* ---- all logits by degree ------------------------------------------------ >>circuits-degrees-impl */
+
+enum { TNI_DEGREES_USUAL = 100, TNI_DEGREES_MOST = 10000 };
+
+/* The first part of the model that is held constant, NULL if its logits are a polynomial. */
+static const char *tni_degrees_held(const tn_circuit_frozen *f, bool patterns)
+{
+    const tn_transformer_desc *d = &f->model->desc;
+    if (!d->no_norm || d->embed_norm) return "norms";
+    if (d->softcap > 0) return "a soft cap";
+    for (int64_t l = 0; l < f->layers; l++) {
+        if (patterns) return "patterns";
+        if (f->block[l].m) return tn_mlp_kind_name(f->model->blocks[l].mlp.desc.kind);
+    }
+    return NULL;
+}
+
+/* The logits of each part of the stream, into out->logits */
+static bool tni_degrees_read(const tn_circuit_frozen *f, const tni_part_list *x, tn_circuit_degrees *out)
+{
+    const int64_t T = f->tokens, V = f->u->shape[0];
+    for (int64_t i = 0; i < x->count && i < out->count; i++) {
+        if (!x->at[i]) continue;
+        const tni_scope scope = tni_scope_begin(f->ctx);
+        tn_tensor *z = tn_affine(f->ctx, tni_frozen_read(f->ctx, x->at[i], f->norm_scale), f->u, NULL);
+        if (z && f->cap) z = tn_mul(f->ctx, z, f->cap);
+        z = z ? tn_reshape(z, 3, TNI_DIMS(1, T, V)) : NULL;
+        if (!z || tn_assign(tn_slice(out->logits, 0, i, i + 1), z) != TN_OK) return false;
+        tni_scope_end(f->ctx, scope);
+    }
+    tn_tensor *sum = tn_sum_axis(f->ctx, out->logits, 0);
+    if (sum) out->rest = tni_frozen_differ(tn_reshape_2d(sum, T, V), f->logits);
+    return sum != NULL;
+}
+
+tn_status tn_circuit_degrees_of(const tn_circuit_frozen *f, const tn_circuit_degrees_desc *desc, tn_circuit_degrees *out)
+{
+    if (out) memset(out, 0, sizeof *out);
+    if (!f || !f->ctx) return TN_ERR_ARG;
+    if (!out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_degrees: out is NULL");
+    const bool hold = desc && desc->hold_patterns;
+    if (!tni_within(f->ctx, "circuit_degrees", "max_degree", desc ? desc->max_degree : 0, 0, TNI_DEGREES_MOST)
+        || !tni_frozen_whole(f, "circuit_degrees")
+        || (!hold && tni_patterns_refused(f, "circuit_degrees", "hold_patterns is false"))) return tni_analysis_status(f->ctx);
+    out->highest = tni_parts_count(f, TN_CIRCUIT_BY_DEGREE, !hold) - 1;
+    const double most = desc && desc->max_degree > 0 ? (double)desc->max_degree : (double)TNI_DEGREES_USUAL;
+    out->count = (int64_t)(out->highest < most ? out->highest : most) + 1;
+    out->held = tni_degrees_held(f, hold);
+    tni_expansion e = {f->ctx, f, TN_CIRCUIT_BY_DEGREE, !hold, out->count - 1};
+    tni_part_list x;
+    out->logits = tn_tensor_create(f->ctx, f->logits->dtype, 3, TNI_DIMS(out->count, f->tokens, f->u->shape[0]));
+    tni_scope  scope = tni_scope_begin(f->ctx);
+    const bool done = out->logits && tni_expand_stream(&e, &x) && tni_degrees_read(f, &x, out);
+    tni_scope_end(f->ctx, scope);
+    if (done && out->rest < HUGE_VAL) return TN_OK;
+    tn_circuit_degrees_destroy(out);
+    if (!done || tn_ctx_status(f->ctx) != TN_OK) return tni_analysis_status(f->ctx);
+    return tni_fail(f->ctx, TN_ERR_NONFINITE, "circuit_degrees: a part of a logit is not finite, expected smaller weights");
+}
+
+void tn_circuit_degrees_destroy(tn_circuit_degrees *d)
+{
+    tni_result_end(d, sizeof *d, offsetof(tn_circuit_degrees, logits), 1);
 }
 
 /* ---- paths, best first -------------------------------------------------- >>circuits-search-impl

@@ -86,7 +86,7 @@ for run in model bytes; do
     say generate generate $run --prompt "$argument" --new 4 --logprobs --temperature 3 --no-stop
     say eval eval $run "$folder/story"
     for what in heads "pairs $argument" "bigrams the" "bigrams c1" "paths words" "attribute words" ablate "diff hf" \
-        "diff bytes" history polynomial "anomaly model" "anomaly bytes"; do
+        "diff bytes" history polynomial "degrees --hold" "anomaly model" "anomaly bytes"; do
         say circuits circuits $run $what --tokens 40
         say circuits circuits $run $what --json
     done
@@ -122,7 +122,7 @@ say "tokenizer compare" tokenizer compare "$folder/story"
 say clean clean "$folder/story" --out "$folder/clean"
 say cache cache "$folder/run" a --points embed --out points
 say export export "$folder/run" --hf exported
-say prove prove same "$folder/run" "$folder/run"
+say prove prove same "$folder/run" "$folder/none"
 say audit audit "$folder/run"
 say audit audit run
 say compress compress "$folder/run" --bound 0 --no-data

@@ -751,6 +751,7 @@ static void ratios(life *l)
     tn_circuit_frozen          f;
     tn_circuit_ratio           r;
     tn_circuit_terms           terms;
+    tn_circuit_degrees         degrees;
     tn_transformer_same_desc   how = ZERO;
     tn_transformer_same_result same;
     tn_transformer_anomaly_result anomaly;
@@ -767,6 +768,9 @@ static void ratios(life *l)
     whole(l, s, terms.list.power, terms.list.value, terms.ratio, terms.ratio);
     tn_circuit_terms_destroy(&terms);
     tn_circuit_ratio_destroy(&r);
+    s = tn_circuit_degrees_of(&f, NULL, &degrees);
+    whole(l, s, degrees.logits, degrees.logits, degrees.logits, degrees.logits);
+    tn_circuit_degrees_destroy(&degrees);
     tn_circuit_frozen_destroy(&f);
     how.points = 1;
     CHECK_STATUS(tn_transformer_same(&m, &m, &how, &same), TN_OK);

@@ -88,7 +88,7 @@ TEST(by_hand)
 {
     const int32_t text[] = {0, 1, 0, 1, 0}, held[] = {0, 1};
     double nats[NGRAM_MAX + 1];
-    REQUIRE(ngram_losses(text, 5, held, 2, 2, nats, NULL));
+    REQUIRE(ngram_losses(text, 5, held, 2, 0, 2, nats, NULL));
     CHECK_NEAR(nats[1], log(2.0), 1e-12);
 }
 
@@ -102,13 +102,30 @@ TEST(as_counted)
         double        nats[NGRAM_MAX + 1];
         for (int64_t i = 0; i < count; i++) text[i] = word(vocab);
         for (int64_t i = 0; i < held_count; i++) held[i] = word(vocab);
-        REQUIRE(ngram_losses(text, count, held, held_count, vocab, nats, NULL));
+        REQUIRE(ngram_losses(text, count, held, held_count, 0, vocab, nats, NULL));
         for (int n = 1; n <= NGRAM_MAX; n++) {
             double error = fabs(nats[n] - counted(text, count, held, held_count, n, vocab));
             test_raise(&worst, error);
         }
     }
     WORST("n-grams as counted", worst, 1e-15);
+}
+
+/* Windows are texts of their own: their mean is that of each alone. */
+TEST(windows)
+{
+    enum { COUNT = 300, WINDOWS = 4, LENGTH = 6 };
+    int32_t text[COUNT], held[WINDOWS * LENGTH];
+    double  nats[NGRAM_MAX + 1], one[NGRAM_MAX + 1], sum[NGRAM_MAX + 1] = {0}, worst = 0;
+    for (int i = 0; i < COUNT; i++) text[i] = word(5);
+    for (int i = 0; i < WINDOWS * LENGTH; i++) held[i] = word(5);
+    REQUIRE(ngram_losses(text, COUNT, held, WINDOWS * LENGTH, LENGTH, 5, nats, NULL));
+    for (int k = 0; k < WINDOWS; k++) {
+        REQUIRE(ngram_losses(text, COUNT, held + k * LENGTH, LENGTH, 0, 5, one, NULL));
+        for (int n = 1; n <= NGRAM_MAX; n++) sum[n] += one[n] / WINDOWS;
+    }
+    for (int n = 1; n <= NGRAM_MAX; n++) test_raise(&worst, fabs(sum[n] - nats[n]));
+    WORST("n-grams of windows, against each alone", worst, 1e-14);
 }
 
 /* What may follow a word has chances that add up to one. */
@@ -121,7 +138,7 @@ TEST(sums_to_one)
     for (pair[0] = 0; pair[0] < VOCAB; pair[0]++) {
         memset(sum, 0, sizeof sum);
         for (pair[1] = 0; pair[1] < VOCAB; pair[1]++) {
-            REQUIRE(ngram_losses(text, COUNT, pair, 2, VOCAB, nats, NULL));
+            REQUIRE(ngram_losses(text, COUNT, pair, 2, 0, VOCAB, nats, NULL));
             for (int n = 1; n <= NGRAM_MAX; n++) sum[n] += exp(-nats[n]);
         }
         for (int n = 1; n <= NGRAM_MAX; n++) test_raise(&worst, fabs(sum[n] - 1));
@@ -129,4 +146,4 @@ TEST(sums_to_one)
     WORST("n-grams sum to one", worst, 5e-15);
 }
 
-TEST_MAIN(by_hand, as_counted, sums_to_one)
+TEST_MAIN(by_hand, as_counted, windows, sums_to_one)

@@ -218,7 +218,7 @@ if command -v bash > /dev/null 2>&1; then
     completed "bash;zsh;fish;" completions ""
     completed "xor;digits;" demo ""
     completed "dir;" circuits d
-    completed "heads;pairs;bigrams;paths;attribute;ablate;diff;history;similarity;polynomial;anomaly;" circuits dir ""
+    completed "heads;pairs;bigrams;paths;attribute;ablate;diff;history;similarity;polynomial;degrees;anomaly;" circuits dir ""
     completed "paths;" circuits paths pat
     completed "paths;" circuits dir --json pat
     completed "file;file 2;" circuits dir diff f
@@ -1872,7 +1872,7 @@ expect 0 "Done" train text --out seen $small --layers 2 --attention bilinear,sof
 is "weights that stay" "$(cd seen && echo weights-*)" "$(for step in 00 04 08 12; do printf 'weights-000000%s.safetensors ' $step; done | sed 's/ $//')"
 same "the last of them is the model" seen/weights-00000012.safetensors seen/model.safetensors
 expect 2 "no model is given, expected tn circuits RUN heads|pairs|" circuits
-expect 2 "expected one of heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity|polynomial|anomaly" circuits seen
+expect 2 "expected one of heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity|polynomial|degrees|anomaly" circuits seen
 expect 2 "\"bigram\" is not known; did you mean bigrams?" circuits seen bigram
 expect 2 "no TOKEN is given, expected tn circuits RUN pairs TOKEN" circuits seen pairs
 expect 2 "no RUN2 is given, expected tn circuits RUN diff RUN2" circuits seen diff
@@ -2303,10 +2303,29 @@ expect 0 "same: yes" prove same proven proven
 holds "the chance that models which differ pass" below "$(number chance)" 1e-20
 expect 3 "same: no" prove same proven "$(ls proven/step-*.safetensors | head -1)" --tokens 3
 holds "a text that shows it" grep -qE '^text: [0-9]+ [0-9]+ [0-9]+$' said
-expect 0 "values of functions: [0-9]" prove same y y
+expect 0 "values of functions: " prove same y y
 holds "the chance that models with norms and softmax which differ pass" below "$(number chance)" 1e-9
 expect 2 "one is given, expected two models" prove same proven
 expect 2 "what is to be proved is \"equal\", expected same" prove equal proven proven
+
+# Degrees: the parts add up to the model, shares to 1, and the loss up to the highest degree is the model's.
+expect 0 "highest_degree: 10" circuits proven degrees --tokens 48 --out degree-proven.svg
+holds "degrees: the remainder" below "$(number remainder)" 1e-12
+is "degrees: shares" "$(awk '/^ +[0-9]+ / { sum += $5 } END { print (sum > 0.999 && sum < 1.001) }' said)" 1
+holds "degrees: the loss up to the last one" near "$(awk '/^ +[0-9]+ / { last = $2 } END { print last }' said)" "$(number loss)" 1e-4
+holds "a picture of degrees" grep -q "<svg" degree-proven.svg
+degree_loss=$(number loss)
+expect 0 "loss: $degree_loss" circuits proven degrees --tokens 48 --max-degree 2 --out degree-proven.svg
+is "degrees up to 2" "$(awk '/^ +[0-9]+ / { print $1 }' said | tail -1)" 2
+expect 0 "\"share_of_1\"" circuits proven degrees "the cat and the dog" --json --out degree-proven.svg
+expect 1 "y: block 0 has softmax patterns that are no polynomial, expected --hold" circuits y degrees --tokens 48 --out degree-y.svg
+expect 0 "parts are exact for each text" circuits y degrees --tokens 48 --hold --out degree-y.svg
+holds "degrees with norms held: the remainder" below "$(number remainder)" 1e-12
+expect 0 "Done" train text --out degree-zero $small --weights-every 12
+expect 1 "gives all tokens equal logits" circuits degree-zero/weights-00000000.safetensors degrees --tokens 48 --hold --out degree-y.svg
+expect 2 "--out is degrees.txt, expected" circuits proven degrees --out degrees.txt
+expect 2 "--max-degree is 10001, expected 0 <= max-degree <= 10000" circuits proven degrees --max-degree 10001
+expect 2 "--hold is given, expected none with heads: it is for degrees" circuits proven heads --hold
 
 # Audits: a run of which nothing was forged, also one that was killed, agrees in all segments and has one chain.
 expect 0 "chain: " train text --out audited $small --audit

@@ -327,6 +327,30 @@ TN_API int64_t   tn_circuit_part_name(const tn_circuit_parts *parts, int64_t i, 
 /* Computes the number of paths of TN_CIRCUIT_BY_PATH: N = M + M^k after each block, M = (1 + heads) N, from N = sources. */
 TN_API double    tn_circuit_path_count(const tn_circuit_frozen *frozen, bool patterns);
 
+/* ---- all logits by degree ------------------------------------------------ >>circuits-degrees */
+typedef struct tn_circuit_degrees_desc {
+    int64_t max_degree;         /* up to 10,000; 0: all degrees that there are, at most 100                      */
+    bool    hold_patterns;      /* patterns are constants of the text, of any attention; else squared and bilinear ones are
+                                   expanded, and others are TN_ERR_ARG                                           */
+} tn_circuit_degrees_desc;
+typedef struct tn_circuit_degrees {
+    int64_t     count;          /* of parts: the highest degree that was computed, plus 1                        */
+    double      highest;        /* degree of the logits: each attention multiplies it by 5 (held: 1), an MLP by its encoders */
+    tn_tensor  *logits;         /* [count,T,vocab]: part d of each logit has degree d in the embeddings          */
+    double      rest;           /* largest |sum of parts - logit| / largest |logit|: higher degrees, or rounding */
+    const char *held;           /* the first part of the model that is a constant of the text, such as "norms"; NULL if none is:
+                                   the logits are then these polynomials for every text                          */
+} tn_circuit_degrees;
+/* Computes the parts of all logits of a text by degree, exactly: the frozen network with s times the embeddings is the power
+   series sum_d s^d logits[d], and each activation is kept as its coefficients. Biases have degree 0, learned positions count
+   as a part of the embeddings. Without biases one block has the degrees 1 (the embedding alone), 2 (MLP), 5 (attention), 6 and
+   10 (MLP of both, and of attention alone). The frozen network may be changed before: zeros in o and ob of a block remove its
+   attention, in p and pb its MLP, and zeros in mask outside of the diagonal leave the products of the position's own token.
+   With D degrees a head takes up to D^2/2 products of its T^2 patterns.   docs/math.md 21 */
+TN_API tn_status tn_circuit_degrees_of(const tn_circuit_frozen *frozen, const tn_circuit_degrees_desc *desc,
+                                       tn_circuit_degrees *out);
+TN_API void      tn_circuit_degrees_destroy(tn_circuit_degrees *degrees);          /* frees the tensor of the result */
+
 /* ---- a model with its norms as a ratio ---------------------------------- >>circuits-ratio
    RMSNorm is x -> scale x, scale = 1/sqrt(mean x^2 + eps). Where all else is bilinear, squared or linear, each logit is the
    scale of the last norm times a polynomial in variables z, in which the embeddings of a text are linear, and in the scales of

@@ -337,7 +337,7 @@ static tn_tensor *tni_frozen_forward(tn_ctx *ctx, tn_circuit_frozen_block *b, tn
 }
 
 /* Largest |a - b| over the largest |b|, NaN if one is not finite. */
-static double tni_frozen_differ(const tn_tensor *a, const tn_tensor *b)
+TNI_COLD_FN double tni_frozen_differ(const tn_tensor *a, const tn_tensor *b)
 {
     const int64_t n = tn_tensor_count(a);
     tni_scratch   w = tni_scratch_begin(a->ctx, "circuit");

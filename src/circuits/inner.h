@@ -51,6 +51,7 @@ TNI_FN tn_tensor *tni_frozen_read(tn_ctx *ctx, tn_tensor *x, tn_tensor *r);
 TNI_FN tn_tensor *tni_frozen_factors(tn_ctx *ctx, int64_t n, double factor, double last);
 TNI_FN tn_tensor *tni_frozen_added(tn_ctx *ctx, const tn_circuit_frozen_block *b, tn_tensor *h);
 TNI_FN bool tni_frozen_set(tn_tensor **slot, tn_tensor *t);
+TNI_FN double tni_frozen_differ(const tn_tensor *a, const tn_tensor *b);
 
 /* parts.c */
 TNI_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op);

@@ -65,7 +65,7 @@ def pool_of(ctx):
     fit = add(ctx.polynomial_fit_init(2, 0, 1))
     fit.add([0, 0.5, 1], [1, 2, 5])
     ratio = add(frozen.circuit_ratio_of())
-    add(fit.read(1), ratio.terms(target, 0))
+    add(fit.read(1), ratio.terms(target, 0), frozen.circuit_degrees_of())
     add(ctx.circuit_qk(model), ctx.circuit_evidence_create(features=3))
     add(tn.cpu_backend(), tn.name_map_gpt2()[0], tn.source_path("a.npy"), tn.sink_path("b.npy"))
     return pool

@@ -268,12 +268,13 @@ static void print_facts(run *r)
 /* Counting more tokens would take more than a gigabyte of tables. */
 enum { NGRAM_TOKENS = 4000000 };
 
-bool baseline_losses(const corpus *c, const corpus *on, int64_t vocab, double nats[NGRAM_MAX + 1])
+bool baseline_losses(const corpus *c, const int32_t *held, int64_t held_count, int64_t window, int64_t vocab,
+                     double nats[NGRAM_MAX + 1])
 {
     const int64_t n = c->train_count < NGRAM_TOKENS ? c->train_count : NGRAM_TOKENS;
     int32_t      *some = (int32_t *)allocate((size_t)n, sizeof *some);
     copy_tokens(&c->train, 0, n, some);
-    bool fits = ngram_losses(some, n, on->held, on->held_count, vocab, nats, stop_signal);
+    bool fits = ngram_losses(some, n, held, held_count, window, vocab, nats, stop_signal);
     free(some);
     if (!fits) warn("out of memory: the n-gram baseline is left out");
     return fits && !stop_signal();
@@ -284,7 +285,7 @@ static void print_baseline(run *r)
     const corpus *c = &r->data;
     double        nats[NGRAM_MAX + 1];
     char          three[64], five[64];
-    if (!baseline_losses(c, c, r->m.desc.vocab, nats)) return;
+    if (!baseline_losses(c, c->held, c->held_count, 0, r->m.desc.vocab, nats)) return;
     r->journal.trigram = nats[3];
     r->journal.fivegram = nats[5];
     per_byte_text(c, nats[3], three, sizeof three);

@@ -26,7 +26,7 @@ static option options[] = {
     COUNT_ROW("top", OURS(top), "most rows of a table; 0, the default: a number that suits it", 0, 1e9, NEVER),
     FLAG_ROW("within-null", OURS(within_null), "pairs: list pairs that chance alone would give, too", NEVER),
     FLAG_ROW("mean", OURS(mean), "ablate: replace a part by its mean instead of zero", NEVER),
-    COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history, similarity, polynomial: tokens of held-out text, for "
+    COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history, similarity, polynomial, degrees: tokens of held-out text, for "
               "polynomial also of the text to fit to", 1, 1e9, NEVER),
     TEXT_ROW("text", OURS(text), "TEXT", "diff, similarity: a text to compare the logits on, instead of held-out text", NEVER),
     WORDS_ROW("inputs", OURS(inputs), "text|gaussian", "similarity: text, or Gaussian vectors with the mean and covariance of "
@@ -38,8 +38,13 @@ static option options[] = {
              NEVER),
     WORDS_ROW("norms", OURS(norms), "keep|factor|map", "polynomial: what becomes of the norms in that model: a constant "
               "factor, or a linear map", NEVER),
-    TEXT_ROW("out", OURS(out), "FILE", "similarity: the picture, .png, .svg or .ppm; the default is similarity" PICTURE_ENDING
-             ". polynomial: the folder to write that model to, which every command accepts", NEVER),
+    COUNT_ROW("max-degree", OURS(max_degree), "degrees: the highest degree to compute; 0, the default: all that there are, at "
+              "most 100", 0, 10000, NEVER),
+    FLAG_ROW("hold", OURS(hold), "degrees: hold constant what is no polynomial, such as norms and softmax, as each text has it",
+             NEVER),
+    TEXT_ROW("out", OURS(out), "FILE", "similarity, degrees: the picture, .png, .svg or .ppm; the default is similarity"
+             PICTURE_ENDING " or degrees" PICTURE_ENDING ". polynomial: the folder to write that model to, which every command "
+             "accepts", NEVER),
     AUTO_COUNT_ROW("length", OURS(length), "most tokens of a text; auto: the model's context", 1, 1e9, NEVER),
     FLAG_ROW("json", OURS(json), "print one object of JSON instead of tables", NEVER),
     FLAG_ROW("f32", OURS(f32), "compute in F32 instead of F64: half the memory", NEVER),
@@ -51,17 +56,20 @@ static option options[] = {
 
 /* What can be asked, as bits: an option may be of some of them only. */
 enum { HEADS = 1, PAIRS = 2, BIGRAMS = 4, PATHS = 8, ATTRIBUTE = 16, ABLATE = 32, DIFF = 64, HISTORY = 128,
-       SIMILARITY = 256, POLYNOMIAL = 512, ANOMALY = 1024 };
+       SIMILARITY = 256, POLYNOMIAL = 512, DEGREES = 1024, ANOMALY = 2048 };
 static const limited_option limited[] = {
     {"token", PATHS | ATTRIBUTE}, {"against", PATHS | ATTRIBUTE}, {"loss", PATHS | ATTRIBUTE},
     {"position", PATHS | ATTRIBUTE}, {"budget", PATHS}, {"by", PATHS}, {"patterns", PATHS}, {"delete", PATHS},
-    {"block", PAIRS}, {"within-null", PAIRS}, {"common", PAIRS | BIGRAMS}, {"top", PAIRS | BIGRAMS | PATHS | ATTRIBUTE | ABLATE | ANOMALY}, {"mean", ABLATE},
-    {"tokens", ABLATE | DIFF | HISTORY | SIMILARITY | POLYNOMIAL}, {"text", DIFF | SIMILARITY},
-    {"length", PATHS | ATTRIBUTE | ABLATE | DIFF | SIMILARITY | POLYNOMIAL}, {"inputs", SIMILARITY}, {"checkpoints", SIMILARITY},
-    {"degree", POLYNOMIAL}, {"shared", POLYNOMIAL}, {"norms", POLYNOMIAL}, {"out", SIMILARITY | POLYNOMIAL}, {NULL, 0}
+    {"block", PAIRS}, {"within-null", PAIRS}, {"common", PAIRS | BIGRAMS},
+    {"top", PAIRS | BIGRAMS | PATHS | ATTRIBUTE | ABLATE | ANOMALY}, {"mean", ABLATE},
+    {"tokens", ABLATE | DIFF | HISTORY | SIMILARITY | POLYNOMIAL | DEGREES}, {"text", DIFF | SIMILARITY},
+    {"length", PATHS | ATTRIBUTE | ABLATE | DIFF | SIMILARITY | POLYNOMIAL | DEGREES}, {"inputs", SIMILARITY},
+    {"checkpoints", SIMILARITY},
+    {"degree", POLYNOMIAL}, {"shared", POLYNOMIAL}, {"norms", POLYNOMIAL}, {"max-degree", DEGREES}, {"hold", DEGREES},
+    {"out", SIMILARITY | POLYNOMIAL | DEGREES}, {NULL, 0}
 };
 
-#define WHAT_WORDS "heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity|polynomial|anomaly"
+#define WHAT_WORDS "heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity|polynomial|degrees|anomaly"
 
 const usage circuits_usage = {
     "circuits", "RUN|CHECKPOINT " WHAT_WORDS " [TOKEN|TEXT|RUN2 ...]", "what a trained model does, read from its weights",
@@ -72,7 +80,9 @@ const usage circuits_usage = {
     "models are. history: the heads at earlier steps of the training (tn train --weights-every N). similarity [RUN2 ...]: how "
     "alike the logits of these models are, of every pair, as a table and a picture; without RUN2 of the steps of RUN. polynomial "
     "[TEXT]: the loss with polynomials for softmax and activations and linear maps for norms; --out writes such a model, whose "
-    "paths have no modifiers to hold constant. anomaly RUN2: the texts of two tokens whose continuation a training changed most, "
+    "paths have no modifiers to hold constant. degrees [TEXT]: the loss of the parts of the logits up to each degree in the "
+    "embeddings, and without each; what passes heads and MLPs, and what comes from a position's own token; with a picture. "
+    "anomaly RUN2: the texts of two tokens whose continuation a training changed most, "
     "RUN2 being the model that RUN was trained from.",
     "A token is given as its text or its number, which is #7 where 7 is a token, too. Numbers are computed in F64. "
     "Examples: tn circuits RUN heads. tn circuits RUN pairs dog --common 1000. tn circuits RUN paths \"once upon a\" "
@@ -101,6 +111,7 @@ static const task tasks[] = {
     {HISTORY, "history", NULL, false, true, run_history},
     {SIMILARITY, "similarity", "RUN2", false, true, similarity_report},
     {POLYNOMIAL, "polynomial", "TEXT", false, true, polynomial_report},
+    {DEGREES, "degrees", "TEXT", false, true, degrees_report},
     {ANOMALY, "anomaly", "RUN2", true, false, anomaly_report},
 };
 

@@ -1,5 +1,5 @@
 /* circuits.h - what the files of `tn circuits` share: report.c, subject.c, heads.c, pairs.c, paths.c, ablate.c, diff.c,
-   similar.c, polynomial.c, replaced.c, anomaly.c, circuits.c, which has the options, and compress.c. tn.h says which of them
+   similar.c, polynomial.c, replaced.c, degrees.c, anomaly.c, circuits.c, which has the options, and compress.c. tn.h says which of them
    calls which. */
 #ifndef TN_CIRCUITS_H
 #define TN_CIRCUITS_H
@@ -31,9 +31,9 @@ void report_end(void);
 typedef struct circuit_options {
     const char *token, *against, *text, *tokenizer, *out, **others;     /* others [other_count]: more runs */
     int64_t     other_count;
-    int64_t     block, top, position, budget, remove, tokens, common, length, threads, degree;
+    int64_t     block, top, position, budget, remove, tokens, common, length, threads, degree, max_degree;
     int         by, inputs, norms;
-    bool        json, f32, mean, no_data, patterns, loss, within_null, checkpoints, shared;
+    bool        json, f32, mean, no_data, patterns, loss, within_null, checkpoints, shared, hold;
 } circuit_options;
 extern circuit_options circuit_settings;
 
@@ -169,6 +169,7 @@ void ablate_report(subject *s, const char *text);
 void diff_report(subject *s, const char *other);
 void similarity_report(subject *s, const char *other);
 void polynomial_report(subject *s, const char *text);
+void degrees_report(subject *s, const char *text);
 void anomaly_report(subject *s, const char *other);
 
 #endif

@@ -278,7 +278,7 @@ static void evaluate(evaluation *e, const char *name, const corpus *c)
         free(f);
     }
     if (e->has_run && !settings_of_eval.no_baseline)
-        counted = baseline_losses(&e->run, c, e->m.desc.vocab, grams);
+        counted = baseline_losses(&e->run, c->held, c->held_count, 0, e->m.desc.vocab, grams);
     if (!e->has_heading) print_heading(e->width, e->has_run && !settings_of_eval.no_baseline);
     e->has_heading = true;
     print_row(name, e->width, c, nats, counted ? grams : NULL);

@@ -91,9 +91,11 @@ static void order_sums(order *o, const int32_t *a, int64_t contexts)
 static bool goes_on(int64_t i, int (*stopped)(void)) { return i % 65536 || !stopped || !stopped(); }
 
 /* The mean of -log p of order n. at [n+1]: the numbers of the n-grams that end at the previous word, -1: unknown. */
-static double score(order *orders, int n, const int32_t *held, int64_t count, int64_t vocab, int (*stopped)(void))
+static double score(order *orders, int n, const int32_t *held, int64_t count, int64_t window, int64_t vocab,
+                    int (*stopped)(void))
 {
     double  nats = 0;
+    int64_t predicted = 0;
     int32_t at[NGRAM_MAX + 1], next[NGRAM_MAX + 1];
     for (int k = 1; k <= n; k++) {
         order *o = &orders[k];
@@ -104,6 +106,7 @@ static double score(order *orders, int n, const int32_t *held, int64_t count, in
     for (int64_t i = 0; i < count && goes_on(i, stopped); i++) {
         double p = 1 / (double)vocab;
         bool   known = true;
+        for (int k = 1; k <= n && i % window == 0; k++) at[k] = -1;
         for (int k = 1; k <= n; k++) {
             order  *o = &orders[k];
             int32_t h = at[k - 1], g = h < 0 ? -1 : ngram_number(o, h, held[i], false);
@@ -114,14 +117,14 @@ static double score(order *orders, int n, const int32_t *held, int64_t count, in
                 p = (a > 0 ? (double)a - o->discount[a < 3 ? a : 3] : 0) / o->total[h] + o->left[h] * p;
             }
         }
-        if (i > 0) nats -= log(p);
+        if (i % window) nats -= log(p), predicted++;
         memcpy(at, next, sizeof at);
     }
-    return count > 1 ? nats / (double)(count - 1) : 0;
+    return predicted > 0 ? nats / (double)predicted : 0;
 }
 
-bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held, int64_t held_count, int64_t vocab,
-                  double nats[NGRAM_MAX + 1], int (*stopped)(void))
+bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held, int64_t held_count, int64_t window,
+                  int64_t vocab, double nats[NGRAM_MAX + 1], int (*stopped)(void))
 {
     order   orders[NGRAM_MAX + 1];
     bool    fits = true;
@@ -144,7 +147,7 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
         memcpy(at, next, sizeof at);
     }
     for (int k = 1; k <= NGRAM_MAX && fits && goes_on(0, stopped); k++)
-        nats[k] = score(orders, k, held, held_count, vocab, stopped);
+        nats[k] = score(orders, k, held, held_count, window > 0 ? window : INT64_MAX, vocab, stopped);
     for (int k = 1; k <= NGRAM_MAX; k++) order_free(&orders[k]);
     return fits;
 }

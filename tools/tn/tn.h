@@ -35,7 +35,7 @@
        einsum.c                   tn einsum
        report.c                   tn circuits: tables for a terminal, or as JSON
        subject.c                  the model and its text
-       heads.c pairs.c paths.c ablate.c diff.c polynomial.c      what it computes
+       heads.c pairs.c paths.c ablate.c diff.c polynomial.c degrees.c      what it computes
        similar.c                  how alike models and steps are, by their logits
        anomaly.c                  what a training added to a model
        replaced.c                 the model that polynomials leave
@@ -389,9 +389,9 @@ void    free_corpus(corpus *c);
 
 enum { NGRAM_MAX = 5 };
 /* nats per predicted token of held[1..], by interpolated modified Kneser-Ney models of order 1..NGRAM_MAX of `train`;
-   false: out of memory. stopped: NULL, or says whether to end early, and then nats is not complete */
-bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held, int64_t held_count, int64_t vocab,
-                  double nats[NGRAM_MAX + 1], int (*stopped)(void));
+   false: out of memory. window: held is texts of so many tokens, and the first of each is not predicted; 0: one text. stopped: NULL, or says whether to end early, and then nats is not complete */
+bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held, int64_t held_count, int64_t window,
+                  int64_t vocab, double nats[NGRAM_MAX + 1], int (*stopped)(void));
 
 /* ---- runs and models ---------------------------------------------------------------------------- run.c
 

@@ -280,8 +280,9 @@ tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
 char *unfit_data(const settings *s, const char *from, bool of_run);
 /* data of a run: its training and held-out part, with a tokenizer that is known */
 void load_corpus(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const settings *s);
-/* nats per token of n-grams of c's training part, on the held-out part of `on`; false: out of memory, which is said */
-bool baseline_losses(const corpus *c, const corpus *on, int64_t vocab, double nats[NGRAM_MAX + 1]);
+/* nats per token of n-grams of c's training part on other tokens, as ngram_losses has them; false: out of memory, which is said */
+bool baseline_losses(const corpus *c, const int32_t *held, int64_t held_count, int64_t window, int64_t vocab,
+                     double nats[NGRAM_MAX + 1]);
 
 /* eval.c, for tn circuits as well */
 /* Reads the settings of the run that weights belong to; false if there is no config.txt beside them. */

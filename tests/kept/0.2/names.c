@@ -507,6 +507,9 @@ static void functions(void *at)
     tn_circuit_parts_destroy(OF(tn_circuit_parts *));
     OF(int64_t) = tn_circuit_part_name(OF(const tn_circuit_parts *), OF(int64_t), OF(char *), OF(size_t));
     OF(double) = tn_circuit_path_count(OF(const tn_circuit_frozen *), OF(bool));
+    OF(tn_status) = tn_circuit_degrees_of(OF(const tn_circuit_frozen *), OF(const tn_circuit_degrees_desc *),
+        OF(tn_circuit_degrees *));
+    tn_circuit_degrees_destroy(OF(tn_circuit_degrees *));
     OF(tn_status) = tn_circuit_ratio_of(OF(const tn_circuit_frozen *), OF(const tn_circuit_ratio_desc *), OF(tn_circuit_ratio
         *));
     tn_circuit_ratio_destroy(OF(tn_circuit_ratio *));
@@ -828,6 +831,9 @@ static void fields(void *at)
         OF(int64_t); }
     { tn_circuit_parts *s = (tn_circuit_parts *)at; OF(tn_circuit_by) = s->by; OF(bool) = s->patterns; OF(int64_t) = s->count;
         OF(const tn_circuit_frozen *) = s->frozen; OF(tn_tensor *) = s->values; OF(double) = s->whole; OF(double) = s->error; }
+    { tn_circuit_degrees_desc *s = (tn_circuit_degrees_desc *)at; s->max_degree = OF(int64_t); s->hold_patterns = OF(bool); }
+    { tn_circuit_degrees *s = (tn_circuit_degrees *)at; OF(int64_t) = s->count; OF(double) = s->highest; OF(tn_tensor *) =
+        s->logits; OF(double) = s->rest; OF(const char *) = s->held; }
     { tn_circuit_polynomial *s = (tn_circuit_polynomial *)at; OF(tn_ctx *) = s->ctx; OF(int64_t) = s->symbols; OF(int64_t) =
         s->width; OF(int64_t) = s->count; OF(uint16_t *) = s->power; OF(double *) = s->value; OF(int64_t) = s->room; OF(int64_t
         *) = s->slot; }
