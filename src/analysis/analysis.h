@@ -138,8 +138,9 @@ typedef struct tn_cp_refit_desc {
     int64_t sweeps;             /* at most this number; 0: 100                                                */
     double  tol;                /* stops when a sweep lowers the relative error by less than this; 0: 1e-6    */
     double  sparsity;           /* factor of a penalty on the absolute numbers of the encoders, see below      */
-    int64_t starts;             /* with sparsity: number of starts, all but the first random; 0: 8             */
+    int64_t starts;             /* number of starts, all but the first random; 0: 1, with sparsity 8           */
     uint64_t seed;              /* of these; equal seeds give equal results                                    */
+    const tn_tensor *inputs;    /* x [rows,n]: the error is that of the outputs for these; NULL: of the tensor  */
 } tn_cp_refit_desc;
 /* Fits an operator of fewer terms to the function of cp: alternating least squares of |S - S'|_F, the symmetrised tensors,
    from the factors alone. It begins with the terms that a pivoted Cholesky decomposition of their Gram matrix chooses; P is
@@ -148,7 +149,12 @@ typedef struct tn_cp_refit_desc {
    It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error.
      With sparsity it minimises |S - S'|_F^2/|S|_F^2 + sparsity sum_h (|w_h|_1 + |v_h|_1) |p_h|/|S|_F, |w_h|_2 = |v_h|_2 = 1,
    so that many numbers of the encoders become 0: where factors are not unique, or the tensor is one of sparse factors and
-   noise, this finds sparse ones. tol is then that of this sum, and the best of all starts by it is kept. Some 0.001 to 0.01. */
+   noise, this finds sparse ones. tol is then that of this sum, and the best of all starts by it is kept. Some 0.001 to 0.01.
+     With inputs it minimises the outputs' error on these instead, sum |y(x) - y'(x)|^2 / sum |y(x)|^2, whose root *error becomes:
+   the fourth moment of the inputs is the metric. With `constant` they may lack the one. The result is 0 outside their span, in
+   which directions of less than 1e-12 (F32: 1e-8) of the largest second moment do not count; errors on other inputs of the
+   same kind are higher unless there are several times as many rows as terms (2 n + out)/out. Some 80 rows terms (n + out)
+   operations for each sweep.   docs/math.md 19 */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error);
 
 #endif /* TN_NO_ANALYSIS */
