@@ -16,7 +16,7 @@
      With inputs X [rows,n] the error is that of outputs:  A = (WX^T) * (VX^T),  Y = P^T A,  a and y likewise,  |Y - y|/|Y|.
    p:  aa^T p = a Y^T
    w:  (p p^T (wX^T * vX^T) * vX^T) X = (p Y * vX^T) X
-   X and the factors are then in coordinates of the inputs' span in which their second moment is 1. */
+   X and the factors are then in coordinates in which the second moment of the inputs is 1, as they are with a moment. */
 typedef struct tni_refit {
     tni_host host;
     int64_t  h, r, n, o;
@@ -25,9 +25,10 @@ typedef struct tni_refit {
     double  *cross[3], *own[3];              /* [r,h] [r,r] scratch */
     double  *x[4];                           /* [r,n] scratch */
     double   square, sparsity;               /* <S,S>, or |Y|^2 */
+    int64_t  in, count;                      /* of the operator, and of the given inputs      */
     int64_t  rows;                           /* of inputs; 0: the error is that of the tensor */
     double  *X, *A, *Y, *a[2], *y;           /* [rows,n] [h,rows] [o,rows]; [r,rows] [o,rows] scratch */
-    double  *back;                           /* [n,in] from these coordinates to those of the operator */
+    double  *back;                           /* [n,in] from coordinates to encoders of the operator; or NULL */
 } tni_refit;
 
 /* c [m,k] = a [m,n] b[k,n]^T */
@@ -288,19 +289,19 @@ static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
     tni_scratch w = tni_scratch_begin(cp->ctx, "refit");
     double     *transposed = tni_take_f64(&w, t->r, t->o), *f[2] = {t->f[0], t->f[1]};
     int64_t     unused;
-    for (int k = 0; k < 2 && t->rows; k++) f[k] = tni_take_f64(&w, t->r, cp->in[0]);
+    for (int k = 0; k < 2 && t->back; k++) f[k] = tni_take_f64(&w, t->r, t->in);
     tn_status   s = to && !w.failed ? TN_OK : TN_ERR_MEMORY;
-    for (int k = 0; k < 2 && t->rows && s == TN_OK; k++) {
-        tni_refit_times(t, t->n, cp->in[0], t->f[k], t->back, 0, f[k]);
+    for (int k = 0; k < 2 && t->back && s == TN_OK; k++) {
+        tni_refit_times(t, t->n, t->in, t->f[k], t->back, 0, f[k]);
         for (int64_t i = 0; i < t->r; i++) {
-            const double size = tni_unit_row(cp->in[0], f[k] + i * cp->in[0], &unused);
+            const double size = tni_unit_row(t->in, f[k] + i * t->in, &unused);
             for (int64_t j = 0; j < t->o; j++) t->p[i * t->o + j] *= size;
         }
     }
     for (int64_t i = 0; i < t->r && s == TN_OK; i++)
         for (int64_t j = 0; j < t->o; j++) transposed[j * t->r + i] = t->p[i * t->o + j];
     if (s == TN_OK) s = tn_write(to->p, TN_F64, transposed, t->r * t->o);
-    for (int64_t i = 0; i < 2 && s == TN_OK; i++) s = tn_write(to->f[i], TN_F64, f[i], t->r * cp->in[0]);
+    for (int64_t i = 0; i < 2 && s == TN_OK; i++) s = tn_write(to->f[i], TN_F64, f[i], t->r * t->in);
     tni_scratch_release(&w, NULL);
     return to ? tni_cp_done(to, s) : NULL;
 }
@@ -364,36 +365,80 @@ static tn_status tni_refit_inputs(tni_scratch *w, const tn_cp *cp, const tn_tens
     return TN_OK;
 }
 
-/* The inputs and the factors F in coordinates of the span of the inputs in which their second moment is 1. */
-static tn_status tni_refit_whiten(tni_refit *t, tni_scratch *w, const tn_cp *cp, const tn_tensor *inputs, const tni_units *u)
+/* Moves inputs and factors to coordinates along the eigenvectors of s [n,n] whose eigenvalues l exceed `least` times the largest;
+   unit: scaled by 1/sqrt(l), the factors by sqrt(l), so that s becomes 1. */
+static tn_status tni_refit_turn(tni_refit *t, tni_scratch *w, double *s, double least, bool unit)
 {
-    const int64_t n = cp->in[0], rows = inputs->shape[0];
-    double       *x = tni_take_f64(w, rows, n), *s = tni_take_f64(w, n, n), *l = tni_take_f64(w, n, 1), *v = tni_take_f64(w, n, n);
-    double       *work = tni_take_f64(w, tni_eigh_work(n), 1);
+    const int64_t n = t->n, in = t->in;
+    double       *l = tni_take_f64(w, n, 1), *v = tni_take_f64(w, n, n), *work = tni_take_f64(w, tni_eigh_work(n), 1);
+    tn_status     status = w->failed ? TN_ERR_MEMORY : tni_eigh(&t->host, n, s, l, v, work);
     int64_t       first = 0;
-    tn_status     status = w->failed ? TN_ERR_MEMORY : tni_refit_inputs(w, cp, inputs, x);
     if (status != TN_OK) return status;
-    t->host.by->gemm(&t->host, n, n, rows, 1 / (double)rows, tni_transposed(tni_rows(x, n)), tni_rows(x, n), 0, tni_rows(s, n));
-    tni_symmetrise(n, s);
-    if ((status = tni_eigh(&t->host, n, s, l, v, work)) != TN_OK) return status;
-    while (first < n && !(l[first] > (cp->ctx->desc.dtype == TN_F32 ? 1e-8 : 1e-12) * l[n - 1])) first++;
-    t->n = n - first;
-    t->rows = rows;
-    v += first * n;
-    l += first;
-    t->X = tni_take_f64(w, rows, t->n);
-    t->back = v;
-    for (int k = 0; k < 2; k++) t->F[k] = tni_take_f64(w, t->h, t->n);
+    while (first < n && !(l[first] > least * l[n - 1])) first++;
+    const int64_t m = n - first;
+    double       *x = t->X ? tni_take_f64(w, t->count, m) : NULL, *back = tni_take_f64(w, m, in);
+    double       *f[2] = {tni_take_f64(w, t->h, m), tni_take_f64(w, t->h, m)};
     if (w->failed) return TN_ERR_MEMORY;
-    tni_refit_gram(t, rows, t->n, n, x, v, t->X);
-    for (int k = 0; k < 2; k++) tni_refit_gram(t, t->h, t->n, n, u->f[k], v, t->F[k]);
-    for (int64_t j = 0; j < t->n; j++) {
-        const double root = sqrt(l[j]);
-        for (int64_t i = 0; i < rows; i++) t->X[i * t->n + j] /= root;
-        for (int k = 0; k < 2; k++) for (int64_t i = 0; i < t->h; i++) t->F[k][i * t->n + j] *= root;
-        for (int64_t i = 0; i < n; i++) v[j * n + i] /= root;
+    v += first * n;
+    if (x) tni_refit_gram(t, t->count, m, n, t->X, v, x);
+    for (int k = 0; k < 2; k++) tni_refit_gram(t, t->h, m, n, t->F[k], v, f[k]);
+    if (t->back)
+        t->host.by->gemm(&t->host, m, in, n, 1, tni_rows(v, n), tni_rows(t->back, in), 0, tni_rows(back, in));
+    else memcpy(back, v, (size_t)(m * in) * sizeof *v);
+    for (int64_t j = 0; j < m && unit; j++) {
+        const double root = sqrt(l[first + j]);
+        for (int64_t i = 0; i < t->count && x; i++) x[i * m + j] /= root;
+        for (int k = 0; k < 2; k++) for (int64_t i = 0; i < t->h; i++) f[k][i * m + j] *= root;
+        for (int64_t i = 0; i < in; i++) back[j * in + i] /= root;
     }
+    t->X = x;
+    for (int k = 0; k < 2; k++) t->F[k] = f[k];
+    t->back = back;
+    t->n = m;
     return TN_OK;
+}
+
+/* The second moment of the inputs, or the given one, in the coordinates of now. */
+static tn_status tni_refit_moment(const tni_refit *t, tni_scratch *w, const tn_cp *cp, const tn_tensor *moment, double *s)
+{
+    const int64_t n = t->n, in = t->in;
+    if (t->X) {
+        t->host.by->gemm(&t->host, n, n, t->count, 1 / (double)t->count, tni_transposed(tni_rows(t->X, n)), tni_rows(t->X, n), 0,
+                         tni_rows(s, n));
+        return TN_OK;
+    }
+    double   *all = tni_take_f64(w, in, in), *half = tni_take_f64(w, n, in);
+    tn_status status = w->failed ? TN_ERR_MEMORY : tni_reads_symmetric(moment, all, "refit");
+    if (status != TN_OK) return w->failed ? tni_analysis_status(cp->ctx) : status;
+    if (!t->back) {
+        memcpy(s, all, (size_t)(n * n) * sizeof *s);
+        return TN_OK;
+    }
+    t->host.by->gemm(&t->host, n, in, in, 1, tni_rows(t->back, in), tni_rows(all, in), 0, tni_rows(half, in));
+    t->host.by->gemm(&t->host, n, n, in, 1, tni_rows(half, in), tni_transposed(tni_rows(t->back, in)), 0, tni_rows(s, n));
+    return TN_OK;
+}
+
+/* Moves to the span of the encoders, if they are fewer than the inputs, and of the data, where its second moment is 1. */
+static tn_status tni_refit_whiten(tni_refit *t, tni_scratch *w, const tn_cp *cp, const tn_cp_refit_desc *desc)
+{
+    const int64_t n = t->n;
+    double       *s = tni_take_f64(w, n, n);
+    tn_status     status = w->failed ? TN_ERR_MEMORY : TN_OK;
+    if (desc->inputs && status == TN_OK) {
+        t->count = desc->inputs->shape[0];
+        t->X = tni_take_f64(w, t->count, n);
+        status = t->X ? tni_refit_inputs(w, cp, desc->inputs, t->X) : TN_ERR_MEMORY;
+    }
+    if (2 * t->h < n && status == TN_OK) {
+        for (int k = 0; k < 2; k++)
+            t->host.by->gemm(&t->host, n, n, t->h, 1, tni_transposed(tni_rows(t->F[k], n)), tni_rows(t->F[k], n), k,
+                             tni_rows(s, n));
+        status = tni_refit_turn(t, w, s, 1e-13, false);
+    }
+    if (status == TN_OK) status = tni_refit_moment(t, w, cp, desc->moment, s);
+    if (status == TN_OK) tni_symmetrise(t->n, s);
+    return status == TN_OK ? tni_refit_turn(t, w, s, cp->ctx->desc.dtype == TN_F32 ? 1e-8 : 1e-12, true) : status;
 }
 
 /* What the outputs need. */
@@ -415,14 +460,15 @@ static tn_cp *tni_refit_run(const tn_cp *cp, tni_scratch *w, tni_units *u, const
     const int64_t h = cp->terms, r = tni_min(desc->terms, h), o = cp->out;
     double       *left = tni_take_f64(w, h, 1), *best[3];
     tni_refit     t = TNI_ZERO;
-    t.h = h; t.r = r; t.n = cp->in[0]; t.o = o;
+    t.h = h; t.r = r; t.n = t.in = cp->in[0]; t.o = o;
     t.sparsity = desc->sparsity;
     t.P = u->p;
     t.p = tni_take_zeros(w, r, o);
     t.host = tni_take_host(w, tni_max(tni_max(h, t.n), tni_max(o, desc->inputs ? desc->inputs->shape[0] : 0)));
     for (int k = 0; k < 2; k++) t.F[k] = u->f[k];
     if (w->failed) return NULL;
-    if (desc->inputs && tni_refit_whiten(&t, w, cp, desc->inputs, u) != TN_OK) return NULL;
+    if ((desc->inputs || desc->moment) && tni_refit_whiten(&t, w, cp, desc) != TN_OK) return NULL;
+    t.rows = t.count;
     for (int k = 0; k < 2; k++) t.f[k] = tni_take_zeros(w, r, t.n);
     for (int k = 0; k < 4; k++) t.x[k] = tni_take_zeros(w, r, t.n);
     for (int k = 0; k < 3; k++) { t.cross[k] = tni_take_zeros(w, r, h); t.own[k] = tni_take_zeros(w, r, r); }
@@ -437,20 +483,21 @@ static tn_cp *tni_refit_run(const tn_cp *cp, tni_scratch *w, tni_units *u, const
     return to;
 }
 
-/* Whether the inputs are a matrix that the operator accepts. */
+/* Whether the inputs, or their moment, fit the operator. */
 static bool tni_refit_takes(const tn_cp *cp, const tn_cp_refit_desc *desc)
 {
-    const tn_tensor *x = desc->inputs;
+    const tn_tensor *x = desc->inputs, *s = desc->moment;
     const int64_t    n = cp->in[0];
-    if (!x) return true;
-    if (!tni_is_matrix(cp->ctx, x, "refit", "inputs")) return false;
-    if (x->shape[0] < 1 || (x->shape[1] != n && !(cp->constant && x->shape[1] == n - 1)))
+    if ((x != NULL) + (s != NULL) + (desc->sparsity > 0) > 1)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: inputs, moment and sparsity exclude each other, expected one of them"), false;
+    if ((x && !tni_is_matrix(cp->ctx, x, "refit", "inputs")) || (s && !tni_is_matrix(cp->ctx, s, "refit", "moment"))) return false;
+    if (s && (s->shape[0] != n || s->shape[1] != n))
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "refit: moment is %s, expected [%lld,%lld] as the operator's inputs%s", TNI_SHAPE(s),
+                        (long long)n, (long long)n, cp->constant ? ", including the constant one" : ""), false;
+    if (x && (x->shape[0] < 1 || (x->shape[1] != n && !(cp->constant && x->shape[1] == n - 1))))
         return tni_fail(cp->ctx, TN_ERR_SHAPE, "refit: inputs are %s, expected one row or more of %lld numbers%s", TNI_SHAPE(x),
                         (long long)(n - cp->constant), cp->constant ? ", or one more for the constant one" : ""), false;
-    if (desc->sparsity > 0)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: inputs are given and sparsity is %g, expected one of both",
-                        desc->sparsity), false;
-    return tni_decomp_fits(cp->ctx, "refit", x->shape[0], tni_max(n, cp->terms));
+    return !x || tni_decomp_fits(cp->ctx, "refit", x->shape[0], tni_max(n, cp->terms));
 }
 
 tn_cp *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error)
