@@ -240,7 +240,8 @@ TEST(merges_refuse)
     const tn_cp *one[2] = {cp, NULL}, *unlike[2] = {cp, plain}, *outputs[2] = {cp, wide};
     const double bad[2] = {1, (double)NAN};
     tn_cp_refit_desc d = ZERO;
-    double           error;
+    double           error, below[36] = {0};
+    for (int i = 0; i < 6; i++) below[7 * i] = -1;
     CHECK(!tn_cp_mean(0, one, NULL) && !tn_cp_mean(1, NULL, NULL) && !tn_cp_mean(1, one + 1, NULL));
     REFUSED(w.ctx, tn_cp_mean(2, one, NULL), TN_ERR_ARG, "mean: the second operator is NULL");
     REFUSED(w.ctx, tn_cp_mean(2, unlike, NULL), TN_ERR_SHAPE, "mean: one operator has a constant input");
@@ -260,7 +261,9 @@ TEST(merges_refuse)
     d.moment = any_matrix(&w, 6, 6);
     REFUSED(w.ctx, tn_cp_refit(cp, &d, &error), TN_ERR_ARG, "refit: inputs, moment and sparsity exclude each other");
     d.inputs = NULL;
-    REFUSED(w.ctx, tn_cp_refit(cp, &d, &error), TN_ERR_ARG, "refit: s is not symmetric");
+    REFUSED(w.ctx, tn_cp_refit(cp, &d, &error), TN_ERR_ARG, "refit: moment is not symmetric");
+    d.moment = matrix(&w, 6, 6, below);
+    REFUSED(w.ctx, tn_cp_refit(cp, &d, &error), TN_ERR_ARG, "refit: moment has an eigenvalue of -1 beside -1, expected none");
     d.moment = any_matrix(&w, 5, 5);
     REFUSED(w.ctx, tn_cp_refit(cp, &d, &error), TN_ERR_SHAPE,
             "refit: moment is [5,5], expected [6,6] as the operator's inputs, including the constant one");

@@ -25,7 +25,7 @@
 #define PROGRAM "merging"
 #include "common.h"
 
-enum { SETTINGS = 3, DISJOINT = 0, ALL_OUTPUTS, TWO_SEEDS, METRICS = 3, RANKS = 4, ROWS = 64 };
+enum { SETTINGS = 3, DISJOINT = 0, ALL_OUTPUTS, TWO_SEEDS, METRICS = 3, RANKS = 4, ROWS = 200 };
 
 static const char *const setting_name[SETTINGS] = {"disjoint", "all_outputs", "two_seeds"};
 static const char *const metric_name[METRICS] = {"tensor", "moment", "images"};
@@ -38,7 +38,7 @@ typedef struct options {
 
 static options read_options(int argc, char **argv)
 {
-    options    o = {"fashion", 5, 128, 64, 1, 3, 0, 10000, 30, 2e-3, 0.05, 0.1};
+    options    o = {"fashion", 5, 128, 64, 1, 3, 0, 10000, 20, 2e-3, 0.05, 0.1};
     const flag flags[] = {
         TRAINING_FLAGS(&o),
         NOISE_FLAG(&o),

@@ -150,7 +150,7 @@ static void tni_refit_apply(const tni_refit *t, double *v, double *x, double *y)
     tni_refit_times(t, t->r, t->n, t->own[2], v, 1, y);
 }
 
-enum { TNI_REFIT_STEPS = 8 };
+enum { TNI_REFIT_STEPS = 8, TNI_REFIT_FIRST = 32 };
 
 /* The matrices of the equation for encoder k, and its right side in x[0]. */
 static void tni_refit_equation(const tni_refit *t, int k)
@@ -243,12 +243,10 @@ static double tni_refit_cost(const tni_refit *t, double error)
     return error * error + (t->square > 0 ? t->sparsity * sum / sqrt(t->square) : 0);
 }
 
-/* <t_i, t_j> of two terms of the operator, or of their outputs */
+/* <t_i, t_j> of two terms of the operator */
 static double tni_refit_inner(const tni_refit *t, int64_t i, int64_t j)
 {
     const tni_algebra *by = t->host.by;
-    if (t->rows)
-        return by->dot(t->o, t->P + i * t->o, t->P + j * t->o) * by->dot(t->rows, t->A + i * t->rows, t->A + j * t->rows);
     const double *w = t->F[0] + i * t->n, *v = t->F[1] + i * t->n, *w2 = t->F[0] + j * t->n, *v2 = t->F[1] + j * t->n;
     return 0.5 * by->dot(t->o, t->P + i * t->o, t->P + j * t->o)
            * (by->dot(t->n, w, w2) * by->dot(t->n, v, v2) + by->dot(t->n, w, v2) * by->dot(t->n, v, w2));
@@ -374,6 +372,8 @@ static tn_status tni_refit_turn(tni_refit *t, tni_scratch *w, double *s, double 
     tn_status     status = w->failed ? TN_ERR_MEMORY : tni_eigh(&t->host, n, s, l, v, work);
     int64_t       first = 0;
     if (status != TN_OK) return status;
+    if (n > 0 && l[0] < -1e-5 * fabs(l[n - 1]))
+        return tni_fail(w->ctx, TN_ERR_ARG, "refit: moment has an eigenvalue of %g beside %g, expected none below 0", l[0], l[n - 1]);
     while (first < n && !(l[first] > least * l[n - 1])) first++;
     const int64_t m = n - first;
     double       *x = t->X ? tni_take_f64(w, t->count, m) : NULL, *back = tni_take_f64(w, m, in);
@@ -382,9 +382,7 @@ static tn_status tni_refit_turn(tni_refit *t, tni_scratch *w, double *s, double 
     v += first * n;
     if (x) tni_refit_gram(t, t->count, m, n, t->X, v, x);
     for (int k = 0; k < 2; k++) tni_refit_gram(t, t->h, m, n, t->F[k], v, f[k]);
-    if (t->back)
-        t->host.by->gemm(&t->host, m, in, n, 1, tni_rows(v, n), tni_rows(t->back, in), 0, tni_rows(back, in));
-    else memcpy(back, v, (size_t)(m * in) * sizeof *v);
+    t->host.by->gemm(&t->host, m, in, n, 1, tni_rows(v, n), tni_rows(t->back, in), 0, tni_rows(back, in));
     for (int64_t j = 0; j < m && unit; j++) {
         const double root = sqrt(l[first + j]);
         for (int64_t i = 0; i < t->count && x; i++) x[i * m + j] /= root;
@@ -408,12 +406,9 @@ static tn_status tni_refit_moment(const tni_refit *t, tni_scratch *w, const tn_c
         return TN_OK;
     }
     double   *all = tni_take_f64(w, in, in), *half = tni_take_f64(w, n, in);
-    tn_status status = w->failed ? TN_ERR_MEMORY : tni_reads_symmetric(moment, all, "refit");
-    if (status != TN_OK) return w->failed ? tni_analysis_status(cp->ctx) : status;
-    if (!t->back) {
-        memcpy(s, all, (size_t)(n * n) * sizeof *s);
-        return TN_OK;
-    }
+    tn_status status = w->failed ? TN_ERR_MEMORY : tni_read_scaled(cp->ctx, "refit", "moment", moment, all, NULL);
+    if (status == TN_OK) status = tni_symmetric_parts(cp->ctx, "refit", "moment", "", moment, all);
+    if (status != TN_OK) return status;
     t->host.by->gemm(&t->host, n, in, in, 1, tni_rows(t->back, in), tni_rows(all, in), 0, tni_rows(half, in));
     t->host.by->gemm(&t->host, n, n, in, 1, tni_rows(half, in), tni_transposed(tni_rows(t->back, in)), 0, tni_rows(s, n));
     return TN_OK;
@@ -424,7 +419,8 @@ static tn_status tni_refit_whiten(tni_refit *t, tni_scratch *w, const tn_cp *cp,
 {
     const int64_t n = t->n;
     double       *s = tni_take_f64(w, n, n);
-    tn_status     status = w->failed ? TN_ERR_MEMORY : TN_OK;
+    tn_status     status = (t->back = tni_take_f64(w, n, n)) != NULL ? TN_OK : TN_ERR_MEMORY;
+    if (t->back) tni_unit_matrix(n, t->back);
     if (desc->inputs && status == TN_OK) {
         t->count = desc->inputs->shape[0];
         t->X = tni_take_f64(w, t->count, n);
@@ -458,7 +454,7 @@ static void tni_refit_take_rows(tni_refit *t, tni_scratch *w)
 static tn_cp *tni_refit_run(const tn_cp *cp, tni_scratch *w, tni_units *u, const tn_cp_refit_desc *desc, double *error)
 {
     const int64_t h = cp->terms, r = tni_min(desc->terms, h), o = cp->out;
-    double       *left = tni_take_f64(w, h, 1), *best[3];
+    double       *left = tni_take_f64(w, h, 1), *best[3], now;
     tni_refit     t = TNI_ZERO;
     t.h = h; t.r = r; t.n = t.in = cp->in[0]; t.o = o;
     t.sparsity = desc->sparsity;
@@ -468,16 +464,22 @@ static tn_cp *tni_refit_run(const tn_cp *cp, tni_scratch *w, tni_units *u, const
     for (int k = 0; k < 2; k++) t.F[k] = u->f[k];
     if (w->failed) return NULL;
     if ((desc->inputs || desc->moment) && tni_refit_whiten(&t, w, cp, desc) != TN_OK) return NULL;
-    t.rows = t.count;
     for (int k = 0; k < 2; k++) t.f[k] = tni_take_zeros(w, r, t.n);
     for (int k = 0; k < 4; k++) t.x[k] = tni_take_zeros(w, r, t.n);
     for (int k = 0; k < 3; k++) { t.cross[k] = tni_take_zeros(w, r, h); t.own[k] = tni_take_zeros(w, r, r); }
     for (int k = 0; k < 3; k++) best[k] = tni_take_f64(w, r, k ? t.n : o);
-    if (desc->inputs) tni_refit_take_rows(&t, w);
     if (w->failed) return NULL;
     tni_refit_begin(&t, left);
-    if (t.rows) t.square = t.host.by->dot(o * t.rows, t.Y, t.Y);
-    const double now = tni_refit_starts(&t, desc, best);
+    if (t.count) {                              /* begins with what the metric of their second moment says */
+        tn_cp_refit_desc first = *desc;
+        first.sweeps = TNI_REFIT_FIRST;
+        tni_refit_sweeps(&t, &first, &now);
+        t.rows = t.count;
+        tni_refit_take_rows(&t, w);
+        if (w->failed) return NULL;
+        t.square = t.host.by->dot(o * t.rows, t.Y, t.Y);
+    }
+    now = tni_refit_starts(&t, desc, best);
     tn_cp       *to = tni_refit_done(&t, cp);
     if (to && error) *error = now;
     return to;
