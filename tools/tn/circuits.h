@@ -148,6 +148,11 @@ double loss_with(fitted *f, const samples *x, int degree, bool gates, int softma
 /* The tables of shares and of losses; whole: the loss of the model as it is. */
 void report_polynomials(fitted *f, const samples *x, double whole);
 
+/* ---- replaced.c ------------------------------------------------------------------------------------------------------- */
+
+/* Writes a run: weights, config.json, tokenizer.json, and the settings of the subject's run, by which its text is found. */
+void write_model(const subject *s, const model *m, const char *folder);
+
 /* ---- what is asked ----------------------------------------------------------------------------------------------------- */
 
 void heads_report(subject *s);

@@ -400,8 +400,7 @@ static tn_status put_weights(void *user, tn_sink sink)
     return tn_params_write(w->m->params, sink, w->notes, w->count);
 }
 
-/* A run: weights, config.json, tokenizer.json, and the settings of the run, by which its text is found. */
-static void write_model(const subject *s, const model *m, const char *folder)
+void write_model(const subject *s, const model *m, const char *folder)
 {
     char   *text = config_json(m), *from = folder_of(s->file), *path, *why, hash[32];
     buffer  starts = {0};

@@ -37,6 +37,7 @@
        similar.c                  how alike models and steps are, by their logits
        replaced.c                 the model that polynomials leave
        circuits.c                 its options
+       merge.c                    tn merge
        look_page.c                tn look and tn demo: the page: JSON, arrays, the template
        look_operator.c            what an operator shows
        look_tensor.c              arrays, and tensors that are no known layer
@@ -274,7 +275,8 @@ typedef struct usage {
 
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
                    import_usage, export_usage, synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage,
-                   decompose_usage, draw_usage, einsum_usage, cache_usage, circuits_usage, look_usage, demo_usage, prove_usage;
+                   decompose_usage, draw_usage, einsum_usage, cache_usage, circuits_usage, look_usage, demo_usage, prove_usage,
+                   merge_usage;
 
 /* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
    front of argv, and counted. --help prints the help and ends the program. */
@@ -587,6 +589,7 @@ int draw_main(int argc, char **argv);
 int look_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
 int prove_main(int argc, char **argv);
+int merge_main(int argc, char **argv);
 int einsum_main(int argc, char **argv);
 int import_main(int argc, char **argv);
 int export_main(int argc, char **argv);
