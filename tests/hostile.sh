@@ -123,6 +123,7 @@ say clean clean "$folder/story" --out "$folder/clean"
 say cache cache "$folder/run" a --points embed --out points
 say export export "$folder/run" --hf exported
 say prove prove same "$folder/run" "$folder/run"
+say merge merge "$folder/run" "$folder/run" --out merged
 say synthetic synthetic --out "$folder/shard" --tokens 100
 
 # ---- what was printed -------------------------------------------------------------------------------------------------------

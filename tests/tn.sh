@@ -180,7 +180,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    all="train;generate;eval;info;cache;circuits;prove;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
+    all="train;generate;eval;info;cache;circuits;prove;merge;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
     completed "${all}man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
@@ -237,7 +237,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;cache;circuits;prove;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;cache;circuits;prove;merge;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -2295,6 +2295,34 @@ holds "a text that shows it" grep -qE '^text: [0-9]+ [0-9]+ [0-9]+$' said
 expect 1 "cannot be compared: transformer_same: a has norms, expected a polynomial of 4 tokens" prove same y y
 expect 2 "one is given, expected two models" prove same proven
 expect 2 "what is to be proved is \"equal\", expected same" prove equal proven proven
+
+# Merging: of a model with itself nothing changes, with the units of both and with as many; of two that were trained further from
+# one checkpoint both losses are finite, the run that is written is read by others, and what cannot be merged is named.
+merge_loss() { awk -v name="$1" '$1 == name && $(NF - 1) == 1 { print $NF; exit }' said; }
+expect 0 "Done" train text --out parent $small --no-zero-init
+expect 0 "written: merged-with-itself" merge parent parent --out merged-with-itself --tokens 256
+is "a model merged with itself" "$(merge_loss merged,)" "$(merge_loss parent)"
+expect 0 "nats/token" eval merged-with-itself --no-baseline
+for child in 1 2; do
+    expect 0 "Done" train --from parent --data text --steps 20 --lr 0.0$child --out "child-$child"
+done
+expect 0 "hidden: 40" merge child-1 child-2 --out merged --tokens 256 --share 0.25
+holds "the table of a merge" grep -qE '^ *0 +40 +0\.[0-9]{6} +0\.[0-9]{6} +0\.[0-9]{6}$' said
+expect 0 "hidden: 80" merge child-1 child-2 --out merged-exactly --hidden 80 --tokens 256
+holds "the units of an exact merge" grep -q '"d_hidden": 80' merged-exactly/config.json
+expect 0 "\"losses\"" merge child-1 child-2 --out merged-json --hidden 8 --json --data text --fit text
+expect 0 "blocks.0.mlp.w" info merged
+expect 1 "--hidden is 81, expected at most 80" merge child-1 child-2 --out merged-too-wide --hidden 81
+expect 1 "--out: merged contains" merge child-1 child-2 --out merged
+expect 1 "differ in their settings, expected the same" merge parent y --out merged-unlike
+expect 0 "Done" train text --out gated $small --mlp swiglu
+expect 1 "gated: the MLP of block 0 is swiglu, expected bilinear" merge gated gated --out merged-gated
+expect 2 "one model is given" merge parent --out merged-alone
+expect 2 "no --out is given" merge parent parent
+cp -r child-1 child-nan
+printf '\377\377\377\377' | dd of=child-nan/model.safetensors bs=1 conv=notrunc \
+    seek=$(($(wc -c < child-nan/model.safetensors) - 4)) 2> /dev/null
+expect 1 "numbers that are NaN or infinite" merge parent child-nan/model.safetensors --out merged-nan
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]
