@@ -156,7 +156,7 @@ typedef struct tn_cp_refit_desc {
    that of S^1/2 Q S^1/2, which needs fewer inputs to be known. Encoders are in the span of those of cp, and directions of less
    than 1e-12 (F32: 1e-8) of the largest second moment count as absent from the data. The error for other inputs is higher
    unless rows out is several times terms (2 m + out), m = min(n, 2 terms of cp). 70 rows terms (m + out) operations for
-   each sweep.   docs/math.md 12 */
+   each sweep.   docs/math.md 19 */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error);
 
 #endif /* TN_NO_ANALYSIS */
