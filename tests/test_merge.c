@@ -153,7 +153,8 @@ TEST(refits_that_are_exact)
         }
     }
     tn_tensor       *factors[2] = {matrix(&w, H, N + 1, g[0]), matrix(&w, H, N + 1, g[1])}, *x = any_matrix(&w, ROWS, N);
-    const tn_cp     *pair[2] = {a, tn_cp_create(w.ctx, 2, matrix(&w, OUT, H, q), factors, TN_CP_INPUT_CONSTANT)}, *two[2] = {a, other};
+    const tn_cp     *pair[2] = {a, tn_cp_create(w.ctx, 2, matrix(&w, OUT, H, q), factors, TN_CP_INPUT_CONSTANT)};
+    const tn_cp     *two[2] = {a, other};
     tn_cp_refit_desc d = ZERO;
     d.terms = H;
     d.inputs = x;
@@ -227,7 +228,7 @@ TEST(merges_as_numpy_finds_them)
             CHECK(error > least[r - 1][by_rows] - 1e-8);
             test_raise(&above, error / least[r - 1][by_rows] - 1);
         }
-    WORST("errors above the least", above, 2e-3);
+    WORST("errors above the least", above, 5e-3);
     tn_cp_release(w.ctx, 0, NULL);
     close_world(&w);
 }

@@ -70,4 +70,5 @@ def least_error(r, by_rows):
 
 print("mean, first output:", ", ".join("%.17g" % v for v in mean[0].ravel()))
 for terms in (1, 2, 3):
-    print("%d terms: error of the tensor %.9f, of the outputs %.9f" % (terms, least_error(terms, False), least_error(terms, True)))
+    print("%d terms: error of the tensor %.9f" % (terms, least_error(terms, False)), end=", ")
+    print("of the outputs %.9f" % least_error(terms, True))

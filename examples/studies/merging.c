@@ -88,8 +88,8 @@ static image_set images_of(tn_ctx *ctx, const image_set *all, int first, int las
 }
 
 /* A layer that has learnt the classes first .. last - 1, and its operator; `own`: without the other outputs. */
-static tn_cp *train_layer(tn_ctx *ctx, const options *o, const image_set *set, const image_set *test, int first, int last, bool own,
-                          uint64_t seed)
+static tn_cp *train_layer(tn_ctx *ctx, const options *o, const image_set *set, const image_set *test, int first, int last,
+                          bool own, uint64_t seed)
 {
     layer     l = { .params = tn_params_create(ctx), .noise = o->noise };
     image_set some = images_of(ctx, set, first, last), tested = images_of(ctx, test, first, last);
@@ -155,10 +155,11 @@ static tn_cp *aligned_by_encoders(tn_ctx *ctx, const tn_cp *a, const tn_cp *b)
     const int64_t h = a->terms, n = a->in[0];
     tn_ctx_reset(ctx);
     tn_tensor *ones = tn_full(ctx, 2, (int64_t[]){1, h}, 1);
-    tn_cp     *x = tn_cp_create(ctx, 2, ones, a->f, TN_CP_INPUT_PLAIN), *y = tn_cp_create(ctx, 2, ones, b->f, TN_CP_INPUT_PLAIN), *z;
+    tn_cp     *x = tn_cp_create(ctx, 2, ones, a->f, TN_CP_INPUT_PLAIN), *y = tn_cp_create(ctx, 2, ones, b->f, TN_CP_INPUT_PLAIN);
+    tn_cp     *z;
     if (tn_cp_align(x, y, &z, NULL) != TN_OK) check(ctx);
-    double *from[2] = {doubles(h * n), doubles(h * n)}, *to = doubles(h * n), *p = doubles(CLASSES * h), *q = doubles(CLASSES * h);
-    double *scale = doubles(h);
+    double *from[2] = {doubles(h * n), doubles(h * n)}, *to = doubles(h * n), *scale = doubles(h);
+    double *p = doubles(CLASSES * h), *q = doubles(CLASSES * h);
     for (int k = 0; k < 2; k++) tn_read(b->f[k], TN_F64, from[k], h * n);
     tn_read(z->f[0], TN_F64, to, h * n);
     tn_read(z->p, TN_F64, scale, h);
@@ -245,7 +246,8 @@ static void print_table(const table *t)
 /* The images to refit to, and the second moment of all. */
 typedef struct data { tn_tensor *some, *moment; } data;
 
-static void refit(tn_ctx *ctx, const options *o, const char *name, const tn_cp *mean, const data *d, const image_set *test, table *t)
+static void refit(tn_ctx *ctx, const options *o, const char *name, const tn_cp *mean, const data *d, const image_set *test,
+                  table *t)
 {
     for (int i = 0; i < RANKS; i++)
         for (int m = 0; m < METRICS; m++) {
@@ -269,8 +271,8 @@ static void refit(tn_ctx *ctx, const options *o, const char *name, const tn_cp *
         }
 }
 
-static void merge(tn_ctx *ctx, const options *o, int setting, uint64_t seed, const image_set *set, const image_set *test, const data *d,
-                  table *t)
+static void merge(tn_ctx *ctx, const options *o, int setting, uint64_t seed, const image_set *set, const image_set *test,
+                  const data *d, table *t)
 {
     const int    half = CLASSES / 2;
     const char  *name = setting_name[setting];
@@ -289,7 +291,8 @@ static void merge(tn_ctx *ctx, const options *o, int setting, uint64_t seed, con
     put(t, name, "ensemble", accuracy_of(ctx, logits_of_pair, pair, test));
     put(t, name, "mean", accuracy_of(ctx, logits_of_operator, mean, test));
     printf("%s_mean_minus_ensemble: %.1e\n", name, largest_difference(ctx, logits_of_operator, mean, logits_of_pair, pair, test));
-    printf("%s_aligned_is_second: %.1e\n", name, largest_difference(ctx, logits_of_operator, pair[1], logits_of_operator, aligned, test));
+    printf("%s_aligned_minus_second: %.1e\n", name,
+           largest_difference(ctx, logits_of_operator, pair[1], logits_of_operator, aligned, test));
     put(t, name, "average", accuracy_of(ctx, logits_of_operator, plain, test));
     put(t, name, "aligned_average", accuracy_of(ctx, logits_of_operator, after, test));
     refit(ctx, o, name, mean, d, test, t);

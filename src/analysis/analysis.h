@@ -138,7 +138,7 @@ typedef struct tn_cp_refit_desc {
     int64_t sweeps;             /* at most this number; 0: 100                                                */
     double  tol;                /* stops when a sweep lowers the relative error by less than this; 0: 1e-6    */
     double  sparsity;           /* factor of a penalty on the absolute numbers of the encoders, see below      */
-    int64_t starts;             /* number of starts, all but the first random; 0: 1, with sparsity 8           */
+    int64_t starts;             /* with sparsity, inputs or a moment: starts, all but the first random; 0: 8, 1, 1 */
     uint64_t seed;              /* of these; equal seeds give equal results                                    */
     const tn_tensor *inputs;    /* x [rows,n]: the error is that of the outputs for these, see below; or NULL  */
     const tn_tensor *moment;    /* S [n,n]: the error is that in the data metric of S; or NULL                  */

@@ -331,7 +331,8 @@ static double tni_refit_sweeps(const tni_refit *t, const tn_cp_refit_desc *desc,
 /* The best of several starts, all but the first random. best [3]: scratch of the sizes of p and f */
 static double tni_refit_starts(const tni_refit *t, const tn_cp_refit_desc *desc, double *const *best)
 {
-    const int64_t starts = desc->starts > 0 ? desc->starts : desc->sparsity > 0 ? 8 : 1, size[3] = {t->o, t->n, t->n};
+    const bool    several = desc->sparsity > 0 || ((desc->inputs || desc->moment) && desc->starts > 0);
+    const int64_t starts = !several ? 1 : desc->starts > 0 ? desc->starts : 8, size[3] = {t->o, t->n, t->n};
     double *const now[3] = {t->p, t->f[0], t->f[1]};
     double        least = HUGE_VAL, error = 0, kept = 0;
     for (int64_t start = 0; start < starts; start++) {
@@ -373,7 +374,8 @@ static tn_status tni_refit_turn(tni_refit *t, tni_scratch *w, double *s, double 
     int64_t       first = 0;
     if (status != TN_OK) return status;
     if (n > 0 && l[0] < -1e-5 * fabs(l[n - 1]))
-        return tni_fail(w->ctx, TN_ERR_ARG, "refit: moment has an eigenvalue of %g beside %g, expected none below 0", l[0], l[n - 1]);
+        return tni_fail(w->ctx, TN_ERR_ARG, "refit: moment has an eigenvalue of %g beside %g, expected none below 0", l[0],
+                        l[n - 1]);
     while (first < n && !(l[first] > least * l[n - 1])) first++;
     const int64_t m = n - first;
     double       *x = t->X ? tni_take_f64(w, t->count, m) : NULL, *back = tni_take_f64(w, m, in);
@@ -491,11 +493,12 @@ static bool tni_refit_takes(const tn_cp *cp, const tn_cp_refit_desc *desc)
     const tn_tensor *x = desc->inputs, *s = desc->moment;
     const int64_t    n = cp->in[0];
     if ((x != NULL) + (s != NULL) + (desc->sparsity > 0) > 1)
-        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: inputs, moment and sparsity exclude each other, expected one of them"), false;
-    if ((x && !tni_is_matrix(cp->ctx, x, "refit", "inputs")) || (s && !tni_is_matrix(cp->ctx, s, "refit", "moment"))) return false;
+        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: inputs, moment and sparsity exclude each other, expected one"), false;
+    if (x && !tni_is_matrix(cp->ctx, x, "refit", "inputs")) return false;
+    if (s && !tni_is_matrix(cp->ctx, s, "refit", "moment")) return false;
     if (s && (s->shape[0] != n || s->shape[1] != n))
-        return tni_fail(cp->ctx, TN_ERR_SHAPE, "refit: moment is %s, expected [%lld,%lld] as the operator's inputs%s", TNI_SHAPE(s),
-                        (long long)n, (long long)n, cp->constant ? ", including the constant one" : ""), false;
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "refit: moment is %s, expected [%lld,%lld] as the operator's inputs%s",
+                        TNI_SHAPE(s), (long long)n, (long long)n, cp->constant ? ", including the constant one" : ""), false;
     if (x && (x->shape[0] < 1 || (x->shape[1] != n && !(cp->constant && x->shape[1] == n - 1))))
         return tni_fail(cp->ctx, TN_ERR_SHAPE, "refit: inputs are %s, expected one row or more of %lld numbers%s", TNI_SHAPE(x),
                         (long long)(n - cp->constant), cp->constant ? ", or one more for the constant one" : ""), false;

@@ -31,8 +31,8 @@ static option options[] = {
 const usage merge_usage = {
     "merge", "RUN|CHECKPOINT RUN|CHECKPOINT --out RUN", "merge two language models as functions",
     "Makes one model of two with the same settings and vocabulary, whose MLPs are bilinear. The mean of two such MLPs is "
-    "exactly one with the hidden units of both; it is refitted to fewer, by its outputs in a text, and the error of each block is "
-    "printed. All other weights are averaged, which suits models that were trained further from the same checkpoint.",
+    "exactly one with the hidden units of both; it is refitted to fewer, by its outputs in a text, and the error of each block "
+    "is printed. All other weights are averaged, which suits models that were trained further from the same checkpoint.",
     "Prints the losses of both models, of the average of all weights, of the exact merge, and of the one that is written.",
     options, sizeof options / sizeof *options, 2, NULL
 };
@@ -260,7 +260,7 @@ static void put_mlp(const model *m, int64_t l, const tn_cp *cp)
     free(p);
 }
 
-/* ---- what the MLPs read ----------------------------------------------------------------------------------------------------- */
+/* ---- what the MLPs read --------------------------------------------------------------------------------------------------- */
 
 /* Rows that a tap has seen. */
 typedef struct seen_rows { double *v; int64_t count; } seen_rows;
@@ -338,7 +338,7 @@ static void refit_mlps(const merge *x, const model *exact, const model *to)
     windows     fit = windows_to_fit(x), other = windows_to_check(x, fit.length);
     tn_tensor **in = inputs_of_mlps(exact, &fit), **out = inputs_of_mlps(exact, &other);
     if (!in)
-        report_note("There is no text to fit to (--fit FILE): the error is that of the tensor, which counts all directions alike.");
+        report_note("There is no text to fit to (--fit FILE): the fit is that of the tensor, where all directions count alike.");
     report_table("per_block", "Refits of the MLPs: errors relative to the exact mean", columns);
     for (int64_t l = 0; l < to->desc.layers; l++) {
         tn_cp_refit_desc d;
