@@ -3,9 +3,58 @@
 
 Two bilinear layers, all numbers eighths that a formula gives. Their mean as a dense tensor, and the least relative errors that
 an operator of fewer terms can have: of the symmetrised tensor, and of the outputs on some inputs. The minimum is sought by
-Levenberg and Marquardt's method from 60 random starts, which shares nothing with alternating least squares."""
+Levenberg and Marquardt's method from 60 random starts, which shares nothing with alternating least squares.
+
+    python3 tools/golden_merge.py RUN RUN MERGED       the column "of the tensor" of tn merge, from the dense tensors
+    python3 tools/golden_merge.py --permute RUN COPY   a copy of the weights with the hidden units in another order
+"""
+
+import json
+import os
+import random
+import sys
 
 import numpy as np
+
+
+
+def weights_of(run):
+    """The bytes of a file of weights, and its float32 arrays by name, which are views of these"""
+    data = bytearray(open(os.path.join(run, "model.safetensors"), "rb").read())
+    start = 8 + int.from_bytes(data[:8], "little")
+    head = json.loads(data[8:start])
+    head.pop("__metadata__", None)
+    return data, {name: np.frombuffer(data, "<f4", int(np.prod(t["shape"])), start + t["data_offsets"][0]).reshape(t["shape"])
+                  for name, t in head.items()}
+
+
+def tensor_of(arrays, block):
+    """The symmetrised tensor of a block's MLP, [dim,dim,dim]"""
+    p, (w, v) = (np.float64(arrays[f"blocks.{block}.mlp.{part}"]) for part in "pw")
+    t = np.tensordot(p, w[:, :, None] * v[:, None, :], 1)
+    return (t + t.transpose(0, 2, 1)) / 2
+
+
+if len(sys.argv) == 4 and sys.argv[1] == "--permute":
+    data, arrays = weights_of(sys.argv[2])
+    for name in arrays:
+        if name.endswith(".mlp.w"):
+            order = list(range(arrays[name].shape[1]))
+            random.Random(1).shuffle(order)
+            arrays[name][:] = arrays[name][:, order]
+            arrays[name[:-1] + "p"][:] = arrays[name[:-1] + "p"][:, order]
+    os.makedirs(sys.argv[3])
+    for name in ("config.json", "config.txt", "tokenizer.json"):
+        if os.path.exists(os.path.join(sys.argv[2], name)):
+            open(os.path.join(sys.argv[3], name), "wb").write(open(os.path.join(sys.argv[2], name), "rb").read())
+    open(os.path.join(sys.argv[3], "model.safetensors"), "wb").write(data)
+    sys.exit()
+if len(sys.argv) == 4:
+    first, second, merged = (weights_of(run)[1] for run in sys.argv[1:])
+    for block in range(sum(name.endswith(".mlp.w") for name in first)):
+        mean = (tensor_of(first, block) + tensor_of(second, block)) / 2
+        print("block %d: %.6f" % (block, np.linalg.norm(mean - tensor_of(merged, block)) / np.linalg.norm(mean)))
+    sys.exit()
 
 OUT, TERMS, N, ROWS, STARTS = 3, 4, 5, 40, 60
 count = 0
