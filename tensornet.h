@@ -2219,6 +2219,30 @@ typedef struct tn_radius {
 TN_API tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x, tn_radius *out);
 TN_API void      tn_radius_destroy(tn_radius *r);                              /* frees the tensors of the result */
 
+/* ---- what a training added ---------------------------------------------- >>analysis-anomaly */
+typedef struct tn_anomaly {
+    double     score;           /* the largest of `rows`                                                         */
+    int64_t    output, input;   /* where it is                                                                   */
+    double     concentration;   /* the largest of `share`                                                        */
+    int64_t    raised;          /* the output with the largest of `values`                                       */
+    tn_tensor *rows;            /* [out,n] |D_o e_i| over its median over i, see below                           */
+    tn_tensor *share;           /* [out] the largest l^2 over the sum of all; 0 if D_o is zero                   */
+    tn_tensor *values;          /* [out] the greatest eigenvalue l of D_o: the most by which an input of length 1
+                                   raises the output; 0 if it raises none                                        */
+    tn_tensor *vectors;         /* [out,n] that input                                                            */
+} tn_anomaly;
+/* Describes what training a reference further has added, D = suspect - reference, from the weights: the interaction matrices D_o
+   do not depend on the order, scale or basis of hidden units, so that none of them hides it. A trigger, a pattern of
+   few inputs that raises one output, is a long row of D_o, or a direction with most of D_o's norm; ordinary training
+   changes many inputs by similar amounts. It is evidence and not a proof: what is large must be learnt from models
+   that are known to be clean. `logits`: D_o is compared with the mean over all outputs, which softmax ignores.
+   Medians are at least what rounding leaves, 1e-13 (F32: 1e-5) of the reference's rows, so that equal functions have a score
+   of about 1 or less. With `constant` the one is the last input; it counts in no median, nor for the score. Both operators
+   have order 2 and equal extents, apart from terms. It takes an eigenproblem of min(n, 2 terms of both) rows for each output.
+   Owned tensors: tn_anomaly_destroy. TN_ERR_NONFINITE for numbers that are not finite.   docs/math.md 19 */
+TN_API tn_status tn_cp_anomaly(const tn_cp *suspect, const tn_cp *reference, bool logits, tn_anomaly *out);
+TN_API void      tn_anomaly_destroy(tn_anomaly *a);                            /* frees the tensors of the result */
+
 /* ---- features ----------------------------------------------------------- >>analysis-features */
 /* Computes how features interact: C[i,j] = d_i^T Q_u d_j for the rows d_i of a dictionary, and with a moment that times
    E[a_i a_j]: for x = sum_i a_i d_i the sum of all is the mean of u . y.
@@ -3967,27 +3991,51 @@ typedef struct tn_transformer_same_desc {
     uint64_t seed;              /* of primes and points: chosen after the models, it makes `chance` a probability        */
 } tn_transformer_same_desc;
 typedef struct tn_transformer_same_result {
-    bool       equal;           /* true: all logits are equal for every text of so many tokens; false: the polynomials differ */
+    bool       equal;           /* true: all logits are equal for every text of so many tokens. false: the polynomials differ, or,
+                                   if there are `values`, nothing is proved, though a text may show it               */
     int64_t    points;          /* that were to be tried                                                                 */
+    double     values;          /* of functions at a point: of norms, softmax, activations; 0: the models are polynomials */
     double     degree;          /* of the polynomials whose difference is tested                                         */
     double     chance;          /* models that differ count as equal with at most this probability; 1: nothing is proved */
-    tn_tensor *text;            /* I32 [1,tokens] for which they differ, with RoPE at random angles, if one of 64 random texts
-                                   shows it, else NULL                                                                */
-    int64_t    position, token; /* the first logit that differs there                                                    */
+    tn_tensor *text;            /* I32 [1,tokens] for which they differ, if one of 64 random texts shows it, else NULL. Of
+                                   polynomials the difference is exact, with RoPE at random angles                       */
+    int64_t    position, token; /* a logit that differs there: the first, or, with `values`, the one that differs most   */
+    double     difference;      /* with `values`: the largest of logits that forward computes for these texts            */
     uint64_t   prime, residue;  /* of the first point: sum_i (i + 1) logit[i] of model a mod prime, i over [tokens,vocab] */
 } tn_transformer_same_result;
-/* Decides whether two models of one vocabulary compute the same logits, whatever their widths and weights are: as
-   polynomials they are evaluated at random points of a finite field, in whole numbers without rounding. Weights count as the
-   numbers that they are, scores of heads are divided by d_qk exactly, and the sines and cosines of RoPE are those of any
-   angle: models are equal if they are equal for all of them. Models that agree on texts but not as polynomials of the
-   tokens' vectors are not `equal`, and have no `text`. TN_ERR_ARG names the first part that is not a polynomial: norms,
-   QK-norm, softmax, differential attention, head_norm, TN_ROW_SCALE_SUM, a row scale by length below `tokens`, a soft cap, and
-   MLPs that are not bilinear. It takes tokens + 1 modular products for each weight and point, and where models differ up to
-   64 times as many, for texts. From 14 blocks on (F64; F32: 15) `chance` is 1 for the default of points.
+/* Decides whether two models of one vocabulary compute the same logits, whatever their widths and weights are: they
+   are evaluated at random points of a finite field, in whole numbers without rounding. Weights count as the numbers that they
+   are, scores of squared and bilinear heads are divided by d_qk exactly, and the sines and cosines of RoPE are those of any
+   angle: models are equal if they are equal for all of them.
+   Without norms, softmax and activations both are polynomials, and models that agree on texts but not as polynomials of the
+   tokens' vectors are not `equal`, and have no `text`. Of these functions it is used only that equal arguments have equal
+   values, and that softmax depends on differences: models are proved equal if their functions have equal arguments, such
+   as hidden units in another order, or a norm's gain that went into the matrices behind it. Laws of a function that change
+   its argument, such as relu(2 x) = 2 relu(x), are not known.
+   TN_ERR_ARG: a row scale by length below `tokens`, or fewer learned positions. It takes tokens + 1 modular products for each
+   weight and point, and where models differ up to 64 times as many, for texts. `chance` grows tenfold with a block of
+   polynomials, and is 1 from 14 blocks on (F64; F32: 15) for the default of points; with softmax it hardly grows with blocks, but
+   with the square of `values`.
    tn_transformer_same_destroy frees the text.   Schwartz 1980; Zippel 1979; docs/math.md 21 */
 TN_API tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
                                      tn_transformer_same_result *out);
 TN_API void      tn_transformer_same_destroy(tn_transformer_same_result *result);   /* frees the text */
+
+/* ---- what a training added to a model ----------------------------------- >>circuits-anomaly */
+typedef struct tn_transformer_anomaly_result {
+    double     score;           /* largest / mean, with a mean of at least 1e-12 (F32: 1e-5), so that rounding is no anomaly */
+    double     largest, mean;   /* nats: the largest term, and the mean divergence of all texts                          */
+    tn_coefficients terms;      /* the `top` largest terms, with their index [count,3]: first token, second token, next  */
+} tn_transformer_anomaly_result;
+/* Compares a model with the one that it was trained from, on all vocab^2 texts of two tokens a b: the terms are
+   p log(p/q), p and q the probabilities of a next token by the suspect and by the reference, whose sum over next tokens is the
+   divergence KL(suspect || reference) after a b. A trigger, a pair of tokens after which another one follows, is one term far
+   above the mean; ordinary training changes many texts a little. It is evidence and not a proof, as of tn_cp_anomaly, and says
+   nothing of triggers of more tokens, of other distances or later positions. Causal models of any kind and any widths, with one
+   vocabulary; 1 <= top. It takes 2 vocab^2 forward passes of two tokens, and two matrices [vocab,vocab] of doubles. */
+TN_API tn_status tn_transformer_anomaly(const tn_transformer *suspect, const tn_transformer *reference, int64_t top,
+                                        tn_transformer_anomaly_result *out);
+TN_API void      tn_transformer_anomaly_destroy(tn_transformer_anomaly_result *result);     /* frees the terms */
 #endif /* TN_NO_CIRCUITS */
 
 #ifndef TN_NO_IMAGE
@@ -34082,6 +34130,137 @@ tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x
 
 void tn_radius_destroy(tn_radius *r) { tni_result_end(r, sizeof *r, offsetof(tn_radius, radius), 4); }
 
+/* ---- what a training added ---------------------------------------------- >>analysis-anomaly-impl
+   The difference of two operators is an operator: P = [P_a -P_b] with the rows of both encoders below each other. */
+static tn_cp *tni_anomaly_difference(const tn_cp *a, const tn_cp *b, bool logits)
+{
+    tn_ctx       *ctx = a->ctx;
+    const int64_t h = a->terms, g = b->terms, out = a->out;
+    tn_cp        *to = tni_cp_make(ctx, 2, out, tni_plus(h, g), a->in, a->constant);
+    tn_status     s = to ? tni_put_copy(ctx, tni_block_of(to->p, 0, out, 0, h), tni_view(a->p)) : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_put_scaled(ctx, tni_block_of(to->p, 0, out, h, g), tni_view(b->p), -1);
+    for (int k = 0; k < 2 && s == TN_OK; k++) {
+        s = tni_put_copy(ctx, tni_block_of(to->f[k], 0, h, 0, a->in[k]), tni_view(a->f[k]));
+        if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(to->f[k], h, g, 0, a->in[k]), tni_view(b->f[k]));
+    }
+    if (s == TN_OK && logits) {
+        tni_scratch w = tni_scratch_begin(ctx, "anomaly");
+        double     *p = tni_take_numbers(&w, to->p);
+        for (int64_t t = 0; p && t < h + g; t++) {
+            double mean = 0;
+            for (int64_t o = 0; o < out; o++) mean += p[o * (h + g) + t] / (double)out;
+            for (int64_t o = 0; o < out; o++) p[o * (h + g) + t] -= mean;
+        }
+        s = tni_scratch_end(&w, p ? tn_write(to->p, TN_F64, p, out * (h + g)) : tni_analysis_status(ctx));
+    }
+    return to ? tni_cp_done(to, s) : NULL;
+}
+
+typedef struct tni_anomaly {
+    int64_t  n, inputs;                     /* with the constant one, and without it   */
+    double  *rows, *share, *value, *vector; /* [out,n] [out] [out] [out,n]             */
+    double  *sorted;                        /* [n]                                     */
+    int64_t *order, *spare;                 /* [n]                                     */
+} tni_anomaly;
+
+/* The lengths of the rows of D_o over their median; the median is at least what rounding leaves of the reference's rows. */
+static tn_status tni_anomaly_rows(tni_anomaly *x, const tn_cp *d, const tn_cp *reference, int64_t o)
+{
+    const int64_t n = x->n, m = x->inputs;
+    tn_tensor    *q[2] = {tn_cp_interaction_of(d, o), tn_cp_interaction_of(reference, o)};
+    tni_scratch   w = tni_scratch_begin(d->ctx, "anomaly");
+    double       *v = q[0] ? tni_take_numbers(&w, q[0]) : NULL, *u = q[1] ? tni_take_numbers(&w, q[1]) : NULL;
+    if (u && v && m > 0) {
+        double *row = x->rows + o * n, floor = (d->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-13) * tni_frobenius(n * n, u);
+        for (int64_t i = 0; i < n; i++) row[i] = tni_frobenius(n, v + i * n);
+        tni_sort_index(m, row, x->order, x->spare);
+        const double median = tni_max_f64((row[x->order[m / 2]] + row[x->order[(m - 1) / 2]]) / 2, floor / sqrt((double)n));
+        for (int64_t i = 0; i < n; i++) row[i] = row[i] > 0 ? row[i] / median : 0;
+    }
+    tn_tensor_destroy(q[0]);
+    tn_tensor_destroy(q[1]);
+    return tni_scratch_end(&w, u && v ? TN_OK : tni_analysis_status(d->ctx));
+}
+
+/* The greatest eigenvalue of D_o with its vector, and the share of the largest one in the sum of all squares. */
+static tn_status tni_anomaly_eigen(tni_anomaly *x, const tn_cp *d, tn_tensor *u, int64_t o)
+{
+    tn_eigenpairs e;
+    tni_scratch   w = tni_scratch_begin(d->ctx, "anomaly");
+    double       *one = tni_take_zeros(&w, d->out, 1);
+    if (one) one[o] = 1;
+    tn_status s = one ? tn_write(u, TN_F64, one, d->out) : TN_ERR_MEMORY;
+    if (s != TN_OK || (s = tn_cp_eigen(d, u, 0, &e)) != TN_OK) return tni_scratch_end(&w, s);
+    double *l = tni_take_numbers(&w, e.values), *v = tni_take_numbers(&w, e.vectors), best = 0;
+    for (int64_t i = 0; l && v && i < e.count; i++) {
+        if (!(l[i] > best)) continue;
+        best = x->value[o] = l[i];
+        memcpy(x->vector + o * x->n, v + i * x->n, (size_t)x->n * sizeof *v);
+    }
+    const double norm = l ? tni_frobenius(e.count, l) : 0;
+    if (norm > 0) x->share[o] = l[0] / norm * (l[0] / norm);
+    tn_eigenpairs_destroy(&e);
+    return tni_scratch_end(&w, l && v ? TN_OK : tni_analysis_status(d->ctx));
+}
+
+static tn_status tni_anomaly_run(tni_scratch *w, const tn_cp *d, const tn_cp *reference, tn_anomaly *out)
+{
+    tn_ctx       *ctx = d->ctx;
+    const int64_t n = d->in[0], o = d->out;
+    tni_anomaly   x = TNI_ZERO;
+    tn_tensor    *u = tn_tensor_create(ctx, TN_REAL, 1, &o);
+    tn_status     s = u ? TN_OK : tni_analysis_status(ctx);
+    x.n = n;
+    x.inputs = n - d->constant;
+    x.rows = tni_take_zeros(w, o, n);
+    x.vector = tni_take_zeros(w, o, n);
+    x.share = tni_take_zeros(w, o, 1);
+    x.value = tni_take_zeros(w, o, 1);
+    x.order = (int64_t *)tni_take(w, n, sizeof *x.order);
+    x.spare = (int64_t *)tni_take(w, n, sizeof *x.spare);
+    if (w->failed) s = TN_ERR_MEMORY;
+    for (int64_t i = 0; i < o && s == TN_OK; i++) {
+        s = tni_anomaly_rows(&x, d, reference, i);
+        if (s == TN_OK) s = tni_anomaly_eigen(&x, d, u, i);
+        for (int64_t j = 0; j < x.inputs && s == TN_OK; j++)
+            if (x.rows[i * n + j] > out->score) {
+                out->score = x.rows[i * n + j];
+                out->output = i;
+                out->input = j;
+            }
+        if (s == TN_OK) out->concentration = tni_max_f64(out->concentration, x.share[i]);
+        if (s == TN_OK && x.value[i] > x.value[out->raised]) out->raised = i;
+    }
+    tn_tensor_destroy(u);
+    if (s != TN_OK) return s;
+    out->rows = tni_owned_from(ctx, 2, TNI_DIMS(o, n), x.rows);
+    out->share = tni_owned_from(ctx, 1, &o, x.share);
+    out->values = tni_owned_from(ctx, 1, &o, x.value);
+    out->vectors = tni_owned_from(ctx, 2, TNI_DIMS(o, n), x.vector);
+    return out->rows && out->share && out->values && out->vectors ? TN_OK : tni_analysis_status(ctx);
+}
+
+tn_status tn_cp_anomaly(const tn_cp *suspect, const tn_cp *reference, bool logits, tn_anomaly *out)
+{
+    if (out) memset(out, 0, sizeof *out);
+    if (!tni_cp_is_bilinear(suspect, "anomaly")) return suspect ? tn_ctx_status(suspect->ctx) : TN_ERR_ARG;
+    tn_ctx *ctx = suspect->ctx;
+    if (!out) return tni_fail(ctx, TN_ERR_ARG, "anomaly: out is NULL, expected a place for the result");
+    if (!tni_cp_comparable(suspect, reference, "anomaly")) return tn_ctx_status(ctx);
+    if (suspect->out != reference->out || suspect->out < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "anomaly: the suspect has %lld outputs and the reference %lld, expected equal "
+                        "numbers of at least 1", (long long)suspect->out, (long long)reference->out);
+    tn_cp *d = tni_anomaly_difference(suspect, reference, logits);
+    if (!d) return tni_analysis_status(ctx);
+    tni_scratch w = tni_scratch_begin(ctx, "anomaly");
+    tn_status   s = tni_scratch_end(&w, tni_anomaly_run(&w, d, reference, out));
+    tn_cp_destroy(d);
+    if (s != TN_OK) tn_anomaly_destroy(out);
+    return s;
+}
+
+void tn_anomaly_destroy(tn_anomaly *a) { tni_result_end(a, sizeof *a, offsetof(tn_anomaly, rows), 4); }
+
 /* ---- features ----------------------------------------------------------- >>analysis-features-impl */
 
 tn_tensor *tn_cp_feature_interactions(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
@@ -52575,20 +52754,9 @@ void tn_circuit_alignment_destroy(tn_circuit_alignment *o)
     memset(o, 0, sizeof *o);
 }
 
-/* ---- are two models the same function? ----------------------------------- >>circuits-same-impl
-   A polynomial that is not zero is zero at few points of a field (Schwartz 1980; Zippel 1979), so that two polynomials are
-   compared by their values at random points, exactly, in whole numbers modulo a prime. A weight is m 2^e, a number of the
-   field. One-hot tokens become random vectors, the cosine and sine of each rate of RoPE a random point of the circle,
-
-       c = (1 - u^2)/(1 + u^2)   s = 2u/(1 + u^2)        and at position t the power (c + i s)^t.
-
-   Everything random is a hash of the seed, so that another program can repeat it: with h = splitmix64 (Steele, Lea & Flood
-   2014) and r(s,i,j) = h(h(h(s) ^ i) ^ j),
-
-       prime of point k:   the first prime of 2^59 + (r(seed,k,n) mod 2^59), n = 1, 2, ..        key = r(seed,k,0)
-       token v at t:       r(key,1+t,v) mod prime          u of a rate: r(key,2^32,the bits of the double) mod prime */
-
-enum { TNI_SAME_TEXTS = 64, TNI_SAME_NUMBERS = 1 << 16, TNI_SAME_LOWEST = 1127, TNI_SAME_POWERS = 2099 };
+/* ---- whole numbers modulo a prime ---------------------------------------- >>circuits-modular
+   Everything random is a hash of a seed, so that another program can repeat it: with h = splitmix64 (Steele, Lea & Flood 2014)
+   and r(s,i,j) = h(h(h(s) ^ i) ^ j), prime k of a seed is the first prime of 2^59 + (r(seed,k,n) mod 2^59), n = 1, 2, .. */
 
 static uint64_t tni_hash_of(uint64_t x)
 {
@@ -52598,13 +52766,13 @@ static uint64_t tni_hash_of(uint64_t x)
     return x ^ x >> 31;
 }
 
-static uint64_t tni_hash_at(uint64_t seed, uint64_t i, uint64_t j)
+TNI_FN uint64_t tni_hash_at(uint64_t seed, uint64_t i, uint64_t j)
 {
     return tni_hash_of(tni_hash_of(tni_hash_of(seed) ^ i) ^ j);
 }
 
 /* a b mod p for a, b < p < 2^60 */
-static uint64_t tni_times_mod(uint64_t p, uint64_t a, uint64_t b)
+TNI_FN uint64_t tni_times_mod(uint64_t p, uint64_t a, uint64_t b)
 {
 #ifdef __SIZEOF_INT128__
     __extension__ typedef unsigned __int128 wide;
@@ -52617,7 +52785,7 @@ static uint64_t tni_times_mod(uint64_t p, uint64_t a, uint64_t b)
 }
 
 /* sum_i a[i] b[i] mod p. Products are below 2^120: some of them fit into 128 bits. */
-static uint64_t tni_dot_mod(uint64_t p, int64_t n, const uint64_t *a, const uint64_t *b)
+TNI_FN uint64_t tni_dot_mod(uint64_t p, int64_t n, const uint64_t *a, const uint64_t *b)
 {
 #ifdef __SIZEOF_INT128__
     __extension__ typedef unsigned __int128 wide;
@@ -52635,14 +52803,14 @@ static uint64_t tni_dot_mod(uint64_t p, int64_t n, const uint64_t *a, const uint
 #endif
 }
 
-static uint64_t tni_power_mod(uint64_t p, uint64_t a, uint64_t e)
+TNI_FN uint64_t tni_power_mod(uint64_t p, uint64_t a, uint64_t e)
 {
     uint64_t y = 1;
     for (; e > 0; e >>= 1, a = tni_times_mod(p, a, a)) if (e & 1) y = tni_times_mod(p, y, a);
     return y;
 }
 
-static uint64_t tni_inverse_mod(uint64_t p, uint64_t a) { return tni_power_mod(p, a, p - 2); }
+TNI_FN uint64_t tni_inverse_mod(uint64_t p, uint64_t a) { return tni_power_mod(p, a, p - 2); }
 
 /* Miller & Rabin with bases that are enough below 2^64 (Sorenson & Webster 2015); p is odd. */
 static bool tni_is_prime(uint64_t p)
@@ -52662,13 +52830,155 @@ static bool tni_is_prime(uint64_t p)
     return true;
 }
 
-static uint64_t tni_prime_of(uint64_t seed, uint64_t point)
+TNI_COLD_FN uint64_t tni_prime_of(uint64_t seed, uint64_t point)
 {
     for (uint64_t n = 1; ; n++) {
         const uint64_t p = (UINT64_C(1) << 59) + tni_hash_at(seed, point, n) % (UINT64_C(1) << 59);
         if (p & 1 && tni_is_prime(p)) return p;
     }
 }
+
+/* ---- the chance that models which differ agree ------------------------------ >>circuits-same-chance
+   A polynomial of degree d that is not zero is zero at a random point modulo p with a probability of at most d/p, and a
+   coefficient of B bits is zero modulo a random one of the 2^53 primes between 2^59 and 2^60 with one of at most (B/59)/2^53.
+   Two arguments of functions that differ as polynomials must not agree by chance either, of all pairs.
+   Sizes of polynomials in the tokens' vectors, the points of the circle and the values of functions. Bits are those of a
+   coefficient when all weights are integers, `each` of a weight and of a sum over its index. */
+
+typedef struct tni_same_size { double degree, weights, turns; } tni_same_size;      /* turns: of the denominator of rotations */
+typedef struct tni_same_sizes {
+    double        each, fixed;          /* fixed: scales of scores and branches, eps, lcm(1 .. T): in weights */
+    tni_same_size x;                    /* the residual stream                                                */
+    double        degree, bits;         /* the largest of an argument                                         */
+} tni_same_sizes;
+
+/* That of a sum, over the common denominator. */
+static tni_same_size tni_same_larger(tni_same_size a, tni_same_size b)
+{
+    const double turns = tni_max_f64(a.turns, b.turns);
+    a.degree += turns - a.turns;
+    b.degree += turns - b.turns;
+    a.degree = tni_max_f64(a.degree, b.degree);
+    a.weights = tni_max_f64(a.weights, b.weights);
+    a.turns = turns;
+    return a;
+}
+
+/* A function of `power` times `of`: its value is a variable. */
+static tni_same_size tni_same_function(tni_same_sizes *s, tni_same_size of, double power)
+{
+    const tni_same_size value = {1, 0, 0};
+    s->degree = tni_max_f64(s->degree, power * of.degree);
+    s->bits = tni_max_f64(s->bits, (power * of.weights + s->fixed) * s->each + 2 * power * of.turns);
+    return value;
+}
+
+static tni_same_size tni_same_size_of_norm(tni_same_sizes *s, tni_same_size x)
+{
+    const double root = tni_same_function(s, x, 2).degree;
+    x.degree += root;
+    x.weights += 2;
+    return x;
+}
+
+static tni_same_size tni_same_size_of_heads(tni_same_sizes *s, const tn_attention_desc *a, int64_t tokens, tni_same_size z)
+{
+    const bool    softmax = tni_attention_kinds[a->kind].attend == TN_ATTEND_SOFTMAX;
+    tni_same_size q = z, out = z, score;
+    q.weights++;
+    if (a->qk_norm) q = tni_same_size_of_norm(s, q);
+    score.turns = a->no_rope ? 0 : 4 * (double)(tokens - 1) * (double)(a->d_qk / 2);
+    score.degree = 2 * q.degree + score.turns;
+    score.weights = 2 * q.weights + 5 + s->fixed / 2;
+    score.turns += 2 * q.turns;
+    tni_same_size pattern = score;
+    if (softmax) pattern = tni_same_function(s, score, 1);
+    else pattern.degree *= 2, pattern.weights *= 2, pattern.turns *= 2;
+    if (tni_attention_kinds[a->kind].differential) pattern.degree++, pattern.weights += 1 + s->fixed;
+    if (a->row_scale == TN_ROW_SCALE_SUM) pattern.degree += tni_same_function(s, pattern, 1).degree;
+    out.degree += pattern.degree;
+    out.weights += pattern.weights + 1;
+    out.turns += pattern.turns;
+    if (tni_attention_normed(a)) out = tni_same_size_of_norm(s, out);
+    out.weights++;
+    return out;
+}
+
+static tni_same_size tni_same_size_of_mlp(tni_same_sizes *s, const tn_mlp_desc *d, tni_same_size z)
+{
+    const double  order = d->kind == TN_MLP_BILINEAR ? (double)d->order : (double)tni_mlp_kinds[d->kind].encoders;
+    const double  factors = d->kind == TN_MLP_BILINEAR ? order : order - 1;    /* the rest is a function's value */
+    tni_same_size first = z, out = {0, order + 3 + s->fixed, 0};
+    first.weights++;
+    if (factors < order) out.degree += tni_same_function(s, first, 1).degree;
+    out.degree += factors * z.degree;
+    out.weights += factors * z.weights;
+    out.turns += factors * z.turns;
+    return out;
+}
+
+/* Adds the size of the model's logits to *degree and *bits, and that of its functions' arguments to *degrees and *lengths.
+   each: bits of a weight */
+static void tni_same_degree(const tn_transformer *m, int64_t tokens, double each, double *degree, double *bits,
+                            double *degrees, double *lengths)
+{
+    const tn_transformer_desc *d = &m->desc;
+    const bool     before = !d->no_norm && d->norm_place != TN_PLACE_POST;
+    tni_same_sizes s = {each, 4 + 1.5 * (double)tokens / each, {1, 1, 0}, 0, 0};
+    if (d->embed_norm) s.x = tni_same_size_of_norm(&s, s.x);
+    for (int64_t l = 0; l < d->layers; l++)
+        for (int which = 0; which < 2; which++) {
+            const tni_same_size z = before ? tni_same_size_of_norm(&s, s.x) : s.x;
+            tni_same_size       y = which ? tni_same_size_of_mlp(&s, &m->blocks[l].mlp.desc, z)
+                                          : tni_same_size_of_heads(&s, &m->blocks[l].attn.desc, tokens, z);
+            if (d->norm_place == TN_PLACE_SANDWICH) y = tni_same_size_of_norm(&s, y);
+            s.x.weights++;
+            s.x = tni_same_larger(s.x, y);
+            if (d->norm_place == TN_PLACE_POST) s.x = tni_same_size_of_norm(&s, s.x);
+        }
+    if (before) s.x = tni_same_size_of_norm(&s, s.x);
+    s.x.weights++;
+    if (d->softcap != 0) s.x = tni_same_function(&s, s.x, 1);
+    *degree += s.x.degree;
+    *bits += s.x.weights * each + 2 * s.x.turns;
+    *degrees += s.degree;
+    *lengths += s.bits;
+}
+
+/* The probability of a failure at one point: two arguments that differ, of all pairs of `values`, agree by chance, or the logits
+   do. bits: of a weight, all being multiples of one power of two */
+TNI_COLD_FN double tni_same_chance(const tn_transformer *a, const tn_transformer *b, int64_t tokens, double bits, double values,
+                                   double *degree)
+{
+    const double each = bits + 40;      /* of a sum over an index and of a division by its extent, too */
+    double       logits = 0, degrees = 0, lengths = 0;
+    *degree = 0;
+    tni_same_degree(a, tokens, each, degree, &logits, &degrees, &lengths);
+    tni_same_degree(b, tokens, each, degree, &logits, &degrees, &lengths);
+    return ldexp(*degree, -59) + ldexp(logits / 59, -53)
+           + values * (values - 1) / 2 * (ldexp(degrees, -59) + ldexp(lengths / 59, -53));
+}
+
+/* ---- are two models the same function? ----------------------------------- >>circuits-same-impl
+   A polynomial that is not zero is zero at few points of a field (Schwartz 1980; Zippel 1979), so that two polynomials are
+   compared by their values at random points, exactly, in whole numbers modulo a prime. A weight is m 2^e, a number of the
+   field. One-hot tokens become random vectors, the cosine and sine of each rate of RoPE a random point of the circle,
+
+       c = (1 - u^2)/(1 + u^2)   s = 2u/(1 + u^2)        and at position t the power (c + i s)^t.
+
+   Of the other functions g (1/sqrt of norms, activations, softmax) nothing is used but that equal arguments have equal
+   values: each value is a random number that belongs to g and to the argument, as if it were one more variable. What agrees
+   for such numbers agrees for the functions. Softmax depends on differences of scores alone, so these are its arguments.
+
+   With r and the primes of >>circuits-modular, point k has prime k of the seed, key = r(seed,k,0), and modulo the prime
+
+       token v at position t:   r(key, 1+t, v)            u of a rate:   r(key, 2^32, the bits of the double)
+       g at an argument a:      r(key, 2^34 + g, a), g a tn_act, or as the enum below has it
+       softmax of the scores z_0 .. z_n:   d_i = z_i - z_0,   c_0 = r(key, 2^34 + TNI_SAME_SOFTMAX, n + 1),
+                                c_(i+1) = r(c_i, 0, d_i),   weight i = r(c_(n+1), 1, d_i) */
+
+enum { TNI_SAME_TEXTS = 64, TNI_SAME_NUMBERS = 1 << 16, TNI_SAME_LOWEST = 1127, TNI_SAME_POWERS = 2099 };
+enum { TNI_SAME_GELU_TANH = 100, TNI_SAME_ROOT, TNI_SAME_INVERSE, TNI_SAME_SOFTMAX };     /* 1/sqrt(a), 1/a */
 
 /* ---- one model at one point ---------------------------------------------- >>circuits-same-run */
 typedef struct tni_same {
@@ -52681,14 +52991,27 @@ typedef struct tni_same {
     uint64_t      *power;               /* [TNI_SAME_POWERS] 2^(k - TNI_SAME_LOWEST)          */
     uint64_t      *row;
     int64_t        room;
+    uint64_t      *score;               /* [2,T] the scores of a query                        */
+    double         values;              /* of functions that are no polynomials, so far       */
+    int            low, high;           /* all numbers are multiples of 2^low below 2^high    */
 } tni_same;
 
+/* The value of a function of which nothing is known, at an argument. */
+static uint64_t tni_same_value(tni_same *f, int function, uint64_t argument)
+{
+    f->values++;
+    return tni_hash_at(f->key, (UINT64_C(1) << 34) + (uint64_t)function, argument) % f->p;
+}
+
 /* x = m 2^e as a number of the field; x is finite. */
-static uint64_t tni_number_mod(const tni_same *f, double x)
+static uint64_t tni_number_mod(tni_same *f, double x)
 {
     int            e;
-    const double   m = ldexp(frexp(fabs(x), &e), 53);
-    const uint64_t y = m > 0 ? tni_times_mod(f->p, (uint64_t)m % f->p, f->power[e - 53 + TNI_SAME_LOWEST]) : 0;
+    const uint64_t m = (uint64_t)ldexp(frexp(fabs(x), &e), 53);
+    if (m == 0) return 0;
+    f->high = e > f->high ? e : f->high;
+    for (e -= 53; e < f->low && (f->low - e > 60 || m & ((UINT64_C(1) << (f->low - e)) - 1)); ) f->low--;
+    const uint64_t y = tni_times_mod(f->p, m % f->p, f->power[e + TNI_SAME_LOWEST]);
     return x < 0 && y > 0 ? f->p - y : y;
 }
 
@@ -52720,6 +53043,13 @@ static tn_status tni_same_rows(tni_same *f, tn_tensor *w, int64_t first, int64_t
     return s;
 }
 
+/* Reads all n numbers of a small tensor into f->row. */
+static tn_status tni_same_vector(tni_same *f, tn_tensor *t, int64_t n)
+{
+    tn_tensor *row = tn_reshape_2d(t, 1, n);
+    return row ? tni_same_rows(f, row, 0, 1) : tni_analysis_status(f->ctx);
+}
+
 /* y [T,rows] = x W^T + b; w: any tensor of rows x cols numbers, b of rows, or NULL */
 static tn_status tni_same_affine(tni_same *f, tn_tensor *w, tn_tensor *b, int64_t rows, int64_t cols, const uint64_t *x,
                                  uint64_t *y)
@@ -52744,7 +53074,7 @@ static tn_status tni_same_affine(tni_same *f, tn_tensor *w, tn_tensor *b, int64_
 }
 
 /* x [T,n] += by y */
-static void tni_same_add(const tni_same *f, int64_t n, double by, const uint64_t *y, uint64_t *x)
+static void tni_same_add(tni_same *f, int64_t n, double by, const uint64_t *y, uint64_t *x)
 {
     const uint64_t factor = tni_number_mod(f, by);
     for (int64_t i = 0; i < f->T * n; i++) x[i] = (x[i] + (factor == 1 ? y[i] : tni_times_mod(f->p, factor, y[i]))) % f->p;
@@ -52753,10 +53083,39 @@ static void tni_same_add(const tni_same *f, int64_t n, double by, const uint64_t
 /* x [T,n] = m[0] x + m[1] other */
 static tn_status tni_same_mix(tni_same *f, tn_tensor *m, int64_t n, const uint64_t *other, uint64_t *x)
 {
-    tn_tensor *two = tn_reshape_2d(m, 2, 1);
-    tn_status  s = two ? tni_same_rows(f, two, 0, 2) : tni_analysis_status(f->ctx);
+    tn_status s = tni_same_vector(f, m, 2);
     for (int64_t i = 0; i < f->T * n && s == TN_OK; i++)
         x[i] = (tni_times_mod(f->p, f->row[0], x[i]) + tni_times_mod(f->p, f->row[1], other[i])) % f->p;
+    return s;
+}
+
+/* Divides each of `count` vectors [n] by its root mean square. */
+static void tni_same_unit(tni_same *f, double eps, int64_t n, int64_t count, uint64_t *x)
+{
+    const uint64_t p = f->p, each = tni_inverse_mod(p, (uint64_t)n % p), more = tni_number_mod(f, eps);
+    for (int64_t i = 0; i < count; i++, x += n) {
+        const uint64_t scale = tni_same_value(f, TNI_SAME_ROOT, (tni_times_mod(p, each, tni_dot_mod(p, n, x, x)) + more) % p);
+        for (int64_t k = 0; k < n; k++) x[k] = tni_times_mod(p, scale, x[k]);
+    }
+}
+
+/* y [T,dim] = norm(x), which may be y */
+static tn_status tni_same_norm(tni_same *f, const tn_norm *norm, const uint64_t *x, uint64_t *y)
+{
+    const int64_t  n = norm->desc.dim, count = f->T * n;
+    const uint64_t p = f->p, each = tni_inverse_mod(p, (uint64_t)n % p);
+    tn_status      s = TN_OK;
+    if (x != y) memcpy(y, x, (size_t)count * sizeof *y);
+    for (int64_t t = 0; t < f->T && norm->desc.kind == TN_NORM_LAYER; t++) {
+        uint64_t *row = y + t * n, sum = 0;
+        for (int64_t i = 0; i < n; i++) sum = (sum + row[i]) % p;
+        for (int64_t i = 0; i < n; i++) row[i] = (row[i] + p - tni_times_mod(p, each, sum)) % p;
+    }
+    tni_same_unit(f, norm->desc.eps, n, f->T, y);
+    if (norm->gain) s = tni_same_vector(f, norm->gain, n);
+    for (int64_t i = 0; i < count && norm->gain && s == TN_OK; i++) y[i] = tni_times_mod(p, y[i], f->row[i % n]);
+    if (norm->bias && s == TN_OK) s = tni_same_vector(f, norm->bias, n);
+    for (int64_t i = 0; i < count && norm->bias && s == TN_OK; i++) y[i] = (y[i] + f->row[i % n]) % p;
     return s;
 }
 
@@ -52783,6 +53142,18 @@ static tn_status tni_same_embed(tni_same *f, const tn_transformer *m, uint64_t *
         s = tni_same_rows(f, m->position, t, 1);
         for (int64_t i = 0; i < n; i++) x[t * n + i] = (x[t * n + i] + f->row[i]) % f->p;
     }
+    return s == TN_OK && m->desc.embed_norm ? tni_same_norm(f, &m->embed_norm, x, x) : s;
+}
+
+/* Norms and gains of all q and k [T,heads,d_qk], before they are rotated. */
+static tn_status tni_same_qk_norm(tni_same *f, const tn_attention *layer, int64_t heads, uint64_t *q)
+{
+    const tn_attention_desc *a = &layer->desc;
+    const int64_t            d = a->d_qk, n = layer->qk_gain ? tn_tensor_count(layer->qk_gain) : 0;
+    if (a->qk_norm) tni_same_unit(f, a->qk_norm_eps == 0 ? 1e-6 : a->qk_norm_eps, d, f->T * heads, q);
+    const tn_status s = n > 0 ? tni_same_vector(f, layer->qk_gain, n) : TN_OK;
+    for (int64_t i = 0; i < f->T * heads * d && n > 0 && s == TN_OK; i++)
+        q[i] = tni_times_mod(f->p, q[i], f->row[i / d % heads / a->heads * d + i % d]);
     return s;
 }
 
@@ -52816,29 +53187,77 @@ static void tni_same_rope(const tni_same *f, const tn_attention_desc *a, int64_t
     }
 }
 
+/* Turns n scores into the weights of their softmax. */
+static void tni_same_softmax(tni_same *f, int64_t n, uint64_t *z)
+{
+    const uint64_t first = n > 0 ? z[0] : 0;
+    uint64_t       row = tni_hash_at(f->key, (UINT64_C(1) << 34) + TNI_SAME_SOFTMAX, (uint64_t)n);
+    for (int64_t i = 0; i < n; i++) row = tni_hash_at(row, 0, z[i] = (z[i] + f->p - first) % f->p);
+    for (int64_t i = 0; i < n; i++) z[i] = tni_hash_at(row, 1, z[i]) % f->p;
+    f->values += (double)n;
+}
+
+/* lambda of the differential kinds */
+static tn_status tni_same_lambda(tni_same *f, const tn_attention *layer, uint64_t *lambda)
+{
+    const int64_t   d = layer->desc.d_qk;
+    const bool      plain = layer->desc.kind == TN_ATTENTION_DIFFERENTIAL_PLAIN;
+    const tn_status s = tni_same_vector(f, layer->lambda, plain ? 1 : 4 * d);
+    if (s != TN_OK) return s;
+    *lambda = f->row[0];
+    if (plain) return s;
+    *lambda = (tni_same_value(f, TN_ACT_EXP, tni_dot_mod(f->p, d, f->row, f->row + d)) + f->p
+               - tni_same_value(f, TN_ACT_EXP, tni_dot_mod(f->p, d, f->row + 2 * d, f->row + 3 * d))
+               + tni_number_mod(f, layer->desc.lambda_init)) % f->p;
+    return s;
+}
+
+/* f->score [n]: the pattern of a query from the scores [2,T] that f->score has; scale: of the scores */
+static void tni_same_pattern(tni_same *f, const tn_attention_desc *a, uint64_t scale, uint64_t lambda, int64_t n)
+{
+    const uint64_t p = f->p;
+    uint64_t      *z = f->score, *other = z + (tni_attention_kinds[a->kind].sets - 1) * f->T, by = 1, sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (other != z) other[i] = tni_times_mod(p, scale, other[i]);
+        z[i] = tni_times_mod(p, scale, z[i]);
+    }
+    if (tni_attention_kinds[a->kind].attend == TN_ATTEND_SOFTMAX) {
+        tni_same_softmax(f, n, z);
+        if (other != z) tni_same_softmax(f, n, other);
+        for (int64_t i = 0; i < n && other != z; i++) z[i] = (z[i] + p - tni_times_mod(p, lambda, other[i])) % p;
+    } else {
+        for (int64_t i = 0; i < n; i++) sum = (sum + (z[i] = tni_times_mod(p, z[i], other[i]))) % p;
+    }
+    if (a->row_scale == TN_ROW_SCALE_MEAN) by = tni_inverse_mod(p, (uint64_t)n);
+    if (a->row_scale == TN_ROW_SCALE_SUM) by = tni_same_value(f, TNI_SAME_INVERSE, (sum + tni_number_mod(f, 1e-6)) % p);
+    for (int64_t i = 0; i < n && by != 1; i++) z[i] = tni_times_mod(p, by, z[i]);
+}
+
 /* z [T,heads,d_v]: the patterns times v */
-static void tni_same_attend(const tni_same *f, const tn_attention_desc *a, const uint64_t *qk, const uint64_t *v, uint64_t *z)
+static void tni_same_attend(tni_same *f, const tn_attention_desc *a, uint64_t lambda, const uint64_t *qk, const uint64_t *v,
+                            uint64_t *z)
 {
     const uint64_t p = f->p;
     const int64_t  H = a->heads, d = a->d_qk, sets = tni_attention_kinds[a->kind].sets, heads = 2 * sets * H, T = f->T;
     const int64_t  window = a->window > 0 ? tni_min(a->window, T) : T;
-    uint64_t       scale = a->scale == 0 ? tni_inverse_mod(p, (uint64_t)d % p) : tni_number_mod(f, a->scale);
-    scale = tni_times_mod(p, scale, scale);
+    uint64_t       scale = tni_number_mod(f, a->scale);
+    if (a->scale == 0 && tni_attention_kinds[a->kind].attend == TN_ATTEND_SOFTMAX)
+        scale = tni_number_mod(f, 1 / sqrt((double)d));
+    else if (a->scale == 0) scale = tni_inverse_mod(p, (uint64_t)d % p);
     for (int64_t t = 0; t < T; t++) {
         const int64_t first = tni_max(0, t - window + 1), end = a->bidirectional ? tni_min(T, t + window) : t + 1;
-        const uint64_t by = a->row_scale != TN_ROW_SCALE_MEAN ? scale
-                            : tni_times_mod(p, scale, tni_inverse_mod(p, (uint64_t)(end - first)));
-        for (int64_t s = first; s < end; s++)
-            for (int64_t h = 0; h < H; h++) {
-                uint64_t score[2];
-                for (int64_t i = 0; i < sets; i++)
-                    score[i] = tni_dot_mod(p, d, qk + (t * heads + i * H + h) * d, qk + (s * heads + (sets + i) * H + h) * d);
-                const uint64_t pattern = tni_times_mod(p, by, tni_times_mod(p, score[0], score[sets - 1]));
+        for (int64_t h = 0; h < H; h++) {
+            for (int64_t i = 0; i < sets; i++)
+                for (int64_t s = first; s < end; s++)
+                    f->score[i * T + s - first]
+                        = tni_dot_mod(p, d, qk + (t * heads + i * H + h) * d, qk + (s * heads + (sets + i) * H + h) * d);
+            tni_same_pattern(f, a, scale, lambda, end - first);
+            for (int64_t s = first; s < end; s++)
                 for (int64_t e = 0; e < a->d_v; e++) {
                     uint64_t *to = z + (t * H + h) * a->d_v + e;
-                    *to = (*to + tni_times_mod(p, pattern, v[(s * H + h) * a->d_v + e])) % p;
+                    *to = (*to + tni_times_mod(p, f->score[s - first], v[(s * H + h) * a->d_v + e])) % p;
                 }
-            }
+        }
     }
 }
 
@@ -52847,31 +53266,45 @@ static tn_status tni_same_attention(tni_same *f, const tn_attention *layer, cons
 {
     const tn_attention_desc *a = &layer->desc;
     const int64_t heads = 2 * tni_attention_kinds[a->kind].sets * a->heads, width = a->heads * a->d_v;
-    uint64_t     *qk = tni_take_mod(f, f->T, heads * a->d_qk), *v = tni_take_mod(f, f->T, width);
+    uint64_t     *qk = tni_take_mod(f, f->T, heads * a->d_qk), *v = tni_take_mod(f, f->T, width), lambda = 0;
     uint64_t     *z = tni_take_mod(f, f->T, width);
     if (f->w->failed) return TN_ERR_MEMORY;
     tn_status s = tni_same_affine(f, layer->qk, layer->qkb, heads * a->d_qk, a->dim, x, qk);
+    if (s == TN_OK) s = tni_same_qk_norm(f, layer, heads, qk);
     if (s == TN_OK) s = tni_same_affine(f, layer->v, layer->vb, width, a->dim, x, v);
     if (s == TN_OK && *values && layer->mix) s = tni_same_mix(f, layer->mix, width, *values, v);
+    if (s == TN_OK && layer->lambda) s = tni_same_lambda(f, layer, &lambda);
     if (s != TN_OK) return s;
     if (!*values) *values = v;
     tni_same_rope(f, a, heads, qk);
-    tni_same_attend(f, a, qk, v, z);
+    tni_same_attend(f, a, lambda, qk, v, z);
+    if (tni_attention_normed(a)) tni_same_unit(f, 1e-5, a->d_v, f->T * a->heads, z);
+    const uint64_t rest = a->kind == TN_ATTENTION_DIFFERENTIAL ? tni_number_mod(f, 1 - a->lambda_init) : 1;
+    for (int64_t i = 0; i < f->T * width && rest != 1; i++) z[i] = tni_times_mod(f->p, rest, z[i]);
     return tni_same_affine(f, layer->o, layer->ob, a->out, width, z, y);
 }
 
-/* y [T,dim] of a bilinear MLP of any order */
+/* The activation of a kind of MLP */
+static uint64_t tni_same_act(tni_same *f, tn_mlp_kind kind, uint64_t x)
+{
+    const bool tanh = kind == TN_MLP_GELU_TANH || kind == TN_MLP_GEGLU_TANH;
+    if (kind == TN_MLP_BILINEAR) return x;
+    return tni_same_value(f, tanh ? (int)TNI_SAME_GELU_TANH : (int)tni_mlp_kinds[kind].act, x);
+}
+
+/* y [T,dim] of an MLP */
 static tn_status tni_same_mlp(tni_same *f, const tn_mlp *layer, const uint64_t *x, uint64_t *y)
 {
     const tn_mlp_desc *d = &layer->desc;
-    const int64_t      h = d->hidden, wide = d->order * h;
+    const int64_t      h = d->hidden, encoders = d->kind == TN_MLP_BILINEAR ? d->order : tni_mlp_kinds[d->kind].encoders;
+    const int64_t      wide = encoders * h;
     uint64_t          *each = tni_take_mod(f, f->T, wide), *product = tni_take_mod(f, f->T, h);
     if (f->w->failed) return TN_ERR_MEMORY;
     tn_status s = tni_same_affine(f, layer->w, layer->b, wide, d->in, x, each);
     for (int64_t i = 0; i < f->T * h; i++) {
         const uint64_t *from = each + i / h * wide + i % h;
-        product[i] = from[0];
-        for (int64_t e = 1; e < d->order; e++) product[i] = tni_times_mod(f->p, product[i], from[e * h]);
+        product[i] = tni_same_act(f, d->kind, from[0]);
+        for (int64_t e = 1; e < encoders; e++) product[i] = tni_times_mod(f->p, product[i], from[e * h]);
     }
     if (s != TN_OK) return s;
     if (layer->p) return tni_same_affine(f, layer->p, layer->pb, d->out, h, product, y);
@@ -52879,12 +53312,37 @@ static tn_status tni_same_mlp(tni_same *f, const tn_mlp *layer, const uint64_t *
     return TN_OK;
 }
 
+/* x [T,dim] += one branch, which: 0 attention, 1 MLP. y, z: room for as much; values: as tni_same_attention takes them. */
+static tn_status tni_same_branch(tni_same *f, const tn_transformer *m, const tn_transformer_block *b, int which,
+                                 uint64_t **values, uint64_t *x, uint64_t *y, uint64_t *z)
+{
+    const tn_norm *norm = which ? &b->norm2 : &b->norm1;
+    const bool     before = !m->desc.no_norm && m->desc.norm_place != TN_PLACE_POST;
+    tn_status      s = before ? tni_same_norm(f, norm, x, z) : TN_OK;
+    if (s == TN_OK && which) s = tni_same_mlp(f, &b->mlp, before ? z : x, y);
+    else if (s == TN_OK) s = tni_same_attention(f, &b->attn, before ? z : x, values, y);
+    if (s == TN_OK && m->desc.norm_place == TN_PLACE_SANDWICH)
+        s = tni_same_norm(f, which ? &b->norm2_out : &b->norm1_out, y, y);
+    if (s != TN_OK) return s;
+    tni_same_add(f, m->desc.dim, tni_branch_scale(&m->desc, which), y, x);
+    return m->desc.norm_place == TN_PLACE_POST ? tni_same_norm(f, norm, x, x) : s;
+}
+
+/* c tanh(z/c) of all logits */
+static void tni_same_cap(tni_same *f, double softcap, int64_t count, uint64_t *logits)
+{
+    const uint64_t cap = tni_number_mod(f, softcap), inverse = softcap == 0 ? 0 : tni_inverse_mod(f->p, cap);
+    for (int64_t i = 0; i < count && softcap != 0; i++)
+        logits[i] = tni_times_mod(f->p, cap, tni_same_value(f, TN_ACT_TANH, tni_times_mod(f->p, inverse, logits[i])));
+}
+
 /* logits [T,vocab] */
 static tn_status tni_same_run(tni_same *f, const tn_transformer *m, uint64_t *logits)
 {
     const int64_t    n = m->desc.dim, bytes = f->T * n * (int64_t)sizeof(uint64_t);
     const tni_taken *mark = f->w->newest;
-    uint64_t *x = tni_take_mod(f, f->T, n), *x0 = tni_take_mod(f, f->T, n), *y = tni_take_mod(f, f->T, n), *values = NULL;
+    uint64_t *x = tni_take_mod(f, f->T, n), *x0 = tni_take_mod(f, f->T, n), *y = tni_take_mod(f, f->T, n);
+    uint64_t *z = tni_take_mod(f, f->T, n), *values = NULL;
     uint64_t *first = tni_take_mod(f, f->T, m->blocks[0].attn.desc.heads * m->blocks[0].attn.desc.d_v);
     if (f->w->failed) return TN_ERR_MEMORY;
     tn_status s = tni_same_embed(f, m, x);
@@ -52893,21 +53351,21 @@ static tn_status tni_same_run(tni_same *f, const tn_transformer *m, uint64_t *lo
         const tn_transformer_block *b = &m->blocks[l];
         const tni_taken            *piece = f->w->newest;
         if (b->lambdas) s = tni_same_mix(f, b->lambdas, n, x0, x);
-        if (s == TN_OK) s = tni_same_attention(f, &b->attn, x, &values, y);
+        if (s == TN_OK) s = tni_same_branch(f, m, b, 0, &values, x, y, z);
         if (s != TN_OK) break;
         if (l == 0) memcpy(first, values, (size_t)(f->T * b->attn.desc.heads * b->attn.desc.d_v) * sizeof *first);
         values = first;
-        tni_same_add(f, n, tni_branch_scale(&m->desc, 0), y, x);
-        s = tni_same_mlp(f, &b->mlp, x, y);
-        if (s == TN_OK) tni_same_add(f, n, tni_branch_scale(&m->desc, 1), y, x);
+        s = tni_same_branch(f, m, b, 1, NULL, x, y, z);
         tni_scratch_release(f->w, piece);
     }
+    if (s == TN_OK && !m->desc.no_norm && m->desc.norm_place != TN_PLACE_POST) s = tni_same_norm(f, &m->norm, x, x);
     if (s == TN_OK) s = tni_same_affine(f, m->head.w, m->head.b, m->desc.vocab, n, x, logits);
+    if (s == TN_OK) tni_same_cap(f, m->desc.softcap, f->T * m->desc.vocab, logits);
     tni_scratch_release(f->w, mark);
     return s;
 }
 
-/* ---- two models ------------------------------------------------------------ >>circuits-same-compare */
+/* ---- what is compared ------------------------------------------------------ >>circuits-same-fits */
 
 /* The most keys that a query of so many tokens sees. */
 static int64_t tni_same_most(const tn_attention_desc *a, int64_t tokens)
@@ -52916,61 +53374,54 @@ static int64_t tni_same_most(const tn_attention_desc *a, int64_t tokens)
     return a->bidirectional ? tni_min(tokens, 2 * window - 1) : window;
 }
 
-/* Whether every logit of the model is a polynomial of its tokens' vectors; else an error names the part that is not. */
+/* Whether the model can be evaluated at a point; else an error names the part that cannot. */
 static bool tni_same_fits(tn_ctx *ctx, const tn_transformer *m, int64_t tokens, const char *which)
 {
     const tn_transformer_desc *d = &m->desc;
-    const char *part = !d->no_norm || d->embed_norm ? "norms" : d->softcap != 0 ? "a soft cap" : NULL;
-    int64_t     at = -1;
-    for (int64_t l = 0; l < d->layers && !part; l++) {
-        const tn_attention_desc *a = &m->blocks[l].attn.desc;
-        const tn_attend_kind     kind = tni_attention_kinds[a->kind].attend;
-        const int64_t            length = a->row_length > 0 ? a->row_length : 512;
-        if (kind != TN_ATTEND_SQUARED && kind != TN_ATTEND_BILINEAR) part = tn_attention_kind_name(a->kind);
-        else if (a->qk_norm) part = "QK-norm";
-        else if (a->head_norm) part = "head_norm";
-        else if (a->row_scale == TN_ROW_SCALE_SUM) part = "rows divided by their sum";
-        else if (m->blocks[l].mlp.desc.kind != TN_MLP_BILINEAR) part = tn_mlp_kind_name(m->blocks[l].mlp.desc.kind);
-        else if ((a->row_scale == TN_ROW_SCALE_DEFAULT || a->row_scale == TN_ROW_SCALE_LENGTH)
-                 && tni_same_most(a, tokens) > length)
+    for (int64_t l = 0; l < d->layers; l++) {
+        tn_attend_desc a = tni_attention_attend(&m->blocks[l].attn.desc);
+        if (!tni_attend_numbers(ctx, &a, m->blocks[l].attn.desc.d_qk)) return false;
+        if (a.row_scale == TN_ROW_SCALE_LENGTH && tni_same_most(&m->blocks[l].attn.desc, tokens) > a.row_length)
             return tni_fail(ctx, TN_ERR_ARG, "transformer_same: block %lld of %s scales rows of more than %lld tokens by their "
-                            "length, expected tokens <= that", (long long)l, which, (long long)length), false;
-        if (part) at = l;
+                            "length, expected tokens <= that", (long long)l, which, (long long)a.row_length), false;
     }
-    if (!part && d->positions == TN_POSITIONS_LEARNED && tokens > d->context)
+    if (d->positions == TN_POSITIONS_LEARNED && tokens > d->context)
         return tni_fail(ctx, TN_ERR_ARG, "transformer_same: %s has %lld learned positions, expected at least tokens, %lld", which,
                         (long long)d->context, (long long)tokens), false;
-    if (!part) return true;
-    if (at < 0) tni_fail(ctx, TN_ERR_ARG, "transformer_same: %s has %s, expected a polynomial of %lld tokens", which, part,
-                         (long long)tokens);
-    else tni_fail(ctx, TN_ERR_ARG, "transformer_same: block %lld of %s has %s, expected a polynomial of %lld tokens",
-                  (long long)at, which, part, (long long)tokens);
-    return false;
+    return true;
 }
 
-/* Adds to *degree that of the model's logits as polynomials, with the common denominator of its rotations, and to *bits a
-   bound of the logarithm of a coefficient, all weights as integers. */
-static void tni_same_degree(const tn_transformer *m, int64_t tokens, double *degree, double *bits)
+/* ---- the comparison -------------------------------------------------------- >>circuits-same-compare */
+
+static bool tni_same_logits(tni_same *f, const tn_transformer *m, tn_tensor *text, double *logits)
 {
-    const double each = m->embed.w->dtype == TN_F64 ? 2150 : 330;           /* of a weight, and of a sum over its index */
-    const double fixed = (3 * 2150 + 1.5 * (double)tokens) / each;          /* scales of scores and branches; lcm(1 .. T) */
-    double       d = 1, w = 1, turns = 0;
-    for (int64_t l = 0; l < m->desc.layers; l++) {
-        const tn_attention_desc *a = &m->blocks[l].attn.desc;
-        const double rotations = a->no_rope ? 0 : 8 * (double)(tokens - 1) * (double)(a->d_qk / 2);
-        const double order = (double)m->blocks[l].mlp.desc.order;
-        d = 5 * d + rotations;
-        w = 5 * (w + 1) + 11 + fixed;
-        turns = 5 * turns + rotations;
-        d *= order;
-        w = order * w + order + 3 + fixed;
-        turns *= order;
-    }
-    *degree += d;
-    *bits += (w + 1) * each + 2 * turns;
+    tn_tensor *y = tn_transformer_forward(f->ctx, m, text);
+    return y && tn_read(y, TN_F64, logits, tn_tensor_count(y)) == TN_OK;
 }
 
-/* A text of tokens for which a logit differs, if some are tried. */
+/* Whether the logits of both models for a text, as the library computes them, differ by more than rounding: then *at is the
+   one that differs most. */
+static tn_status tni_same_computed(tni_same *f, const tn_transformer *a, const tn_transformer *b, int64_t *at,
+                                   tn_transformer_same_result *out)
+{
+    const int64_t n = f->T * a->desc.vocab;
+    tni_scope     scope = tni_scope_begin(f->ctx);
+    double       *x = tni_take_f64(f->w, n, 2), most = 0, size = 0;
+    tn_tensor    *text = tn_tensor_from(f->ctx, 2, TNI_DIMS(1, f->T), TN_I32, f->text);
+    const bool    done = !f->w->failed && text && tni_same_logits(f, a, text, x) && tni_same_logits(f, b, text, x + n);
+    tni_scope_end(f->ctx, scope);
+    if (!done) return tni_analysis_status(f->ctx);
+    for (int64_t i = 0; i < n; i++) {
+        const double off = fabs(x[i] - x[n + i]);
+        size = tni_max_f64(size, fabs(x[i]));
+        if (off > most) most = off, *at = i;
+    }
+    out->difference = tni_max_f64(out->difference, most);
+    if (most <= 1e4 * tni_dtype_eps(f->ctx->desc.dtype) * size) *at = -1;
+    return TN_OK;
+}
+
+/* A text for which a logit differs, if some are tried: exactly, or, with functions, as the library computes it. */
 static tn_status tni_same_text(tni_same *f, const tn_transformer *a, const tn_transformer *b, uint64_t *x, uint64_t *y,
                                tn_transformer_same_result *out)
 {
@@ -52978,46 +53429,62 @@ static tn_status tni_same_text(tni_same *f, const tn_transformer *a, const tn_tr
     int32_t      *text = (int32_t *)tni_take(f->w, f->T, sizeof *text);
     tn_status     s = text ? TN_OK : TN_ERR_MEMORY;
     f->text = text;
-    for (uint64_t k = 0; k < TNI_SAME_TEXTS && s == TN_OK; k++) {
+    for (uint64_t k = 0; k < TNI_SAME_TEXTS && s == TN_OK && !out->text; k++) {
+        const tni_taken *mark = f->w->newest;
+        int64_t          at = -1;
         for (int64_t t = 0; t < f->T; t++)
             text[t] = (int32_t)(tni_hash_at(f->key, UINT64_C(1) << 33, k * 1024 + (uint64_t)t) % (uint64_t)V);
-        if ((s = tni_same_run(f, a, x)) != TN_OK || (s = tni_same_run(f, b, y)) != TN_OK) break;
-        for (int64_t i = 0; i < f->T * V; i++) {
-            if (x[i] == y[i]) continue;
-            out->position = i / V;
-            out->token = i % V;
-            out->text = tn_tensor_create(f->ctx, TN_I32, 2, TNI_DIMS(1, f->T));
-            return out->text ? tn_write(out->text, TN_I32, text, f->T) : tni_analysis_status(f->ctx);
-        }
+        if (out->values > 0) s = tni_same_computed(f, a, b, &at, out);
+        else if ((s = tni_same_run(f, a, x)) == TN_OK && (s = tni_same_run(f, b, y)) == TN_OK)
+            for (int64_t i = 0; i < f->T * V && at < 0; i++) if (x[i] != y[i]) at = i;
+        tni_scratch_release(f->w, mark);
+        if (s != TN_OK || at < 0) continue;
+        out->position = at / V;
+        out->token = at % V;
+        out->text = tn_tensor_create(f->ctx, TN_I32, 2, TNI_DIMS(1, f->T));
+        s = out->text ? tn_write(out->text, TN_I32, text, f->T) : tni_analysis_status(f->ctx);
     }
     f->text = NULL;
     return s;
 }
 
+/* The most numbers of a row that is read at once. */
+static int64_t tni_same_widest(const tn_transformer *m)
+{
+    int64_t widest = tni_max(m->desc.dim, TNI_SAME_NUMBERS);
+    for (int64_t l = 0; l < m->desc.layers; l++) {
+        const tn_attention_desc *a = &m->blocks[l].attn.desc;
+        widest = tni_max(tni_max(widest, m->blocks[l].mlp.desc.hidden), tni_max(a->heads * a->d_v, 4 * a->d_qk));
+    }
+    return widest;
+}
+
 static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn_transformer *b, uint64_t seed,
                                   tn_transformer_same_result *out)
 {
-    const int64_t V = a->desc.vocab, n = tni_max(tni_max(a->desc.dim, b->desc.dim), 2);
-    int64_t       widest = n;
-    for (int64_t l = 0; l < a->desc.layers + b->desc.layers; l++) {
-        const tn_transformer_block *block = l < a->desc.layers ? &a->blocks[l] : &b->blocks[l - a->desc.layers];
-        widest = tni_max(widest, tni_max(block->mlp.desc.hidden, block->attn.desc.heads * block->attn.desc.d_v));
-    }
-    f->room = tni_max(widest, TNI_SAME_NUMBERS);
+    const int64_t V = a->desc.vocab;
+    f->room = tni_max(tni_same_widest(a), tni_same_widest(b));
     f->numbers = tni_take_f64(f->w, f->room, 1);
     f->row = tni_take_mod(f, f->room, 1);
     f->power = tni_take_mod(f, TNI_SAME_POWERS, 1);
+    f->score = tni_take_mod(f, f->T, 2);
     uint64_t *x = tni_take_mod(f, f->T, V), *y = tni_take_mod(f, f->T, V);
     tn_status s = f->w->failed ? TN_ERR_MEMORY : TN_OK;
     out->equal = true;
+    f->low = TNI_SAME_POWERS;
+    f->high = -TNI_SAME_POWERS;
     for (int64_t k = 0; k < out->points && s == TN_OK && out->equal; k++) {
+        f->values = 0;
         tni_same_point(f, seed, (uint64_t)k);
         if ((s = tni_same_run(f, a, x)) != TN_OK || (s = tni_same_run(f, b, y)) != TN_OK) return s;
         out->equal = memcmp(x, y, (size_t)(f->T * V) * sizeof *x) == 0;
+        out->values = f->values;
         for (int64_t i = 0; i < f->T * V && k == 0; i++)
             out->residue = (out->residue + tni_times_mod(f->p, (uint64_t)i + 1, x[i])) % f->p;
         if (k == 0) out->prime = f->p;
     }
+    const double once = tni_same_chance(a, b, f->T, tni_max_f64(f->high - f->low, 0), f->values, &out->degree);
+    out->chance = once < 1 ? pow(once, (double)out->points) : 1;
     return s == TN_OK && !out->equal ? tni_same_text(f, a, b, x, y, out) : s;
 }
 
@@ -53040,11 +53507,6 @@ tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, 
         return tni_fail(ctx, TN_ERR_SHAPE, "transformer_same: b has %lld tokens, expected %lld as a", (long long)b->desc.vocab,
                         (long long)a->desc.vocab);
     if (!tni_same_fits(ctx, a, f.T, "a") || !tni_same_fits(ctx, b, f.T, "b")) return TN_ERR_ARG;
-    double bits = 0;
-    tni_same_degree(a, f.T, &out->degree, &bits);
-    tni_same_degree(b, f.T, &out->degree, &bits);
-    const double one = ldexp(out->degree, -59) + ldexp(bits / 59, -53);
-    out->chance = one < 1 ? pow(one, (double)out->points) : 1;
     tni_scratch w = tni_scratch_begin(ctx, "transformer_same");
     f.w = &w;
     tni_scope scope = tni_scope_begin(ctx);
@@ -53057,6 +53519,99 @@ tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, 
 void tn_transformer_same_destroy(tn_transformer_same_result *r)
 {
     tni_result_end(r, sizeof *r, offsetof(tn_transformer_same_result, text), 1);
+}
+
+/* ---- what a training added to a model ----------------------------------- >>circuits-anomaly-impl
+   The function on all texts of two tokens, as slices of one first token: [vocab,2] ids, of which the second position counts. */
+typedef struct tni_trigger {
+    tn_ctx  *ctx;
+    int64_t  V;
+    int32_t *ids;                           /* [V,2]                                                    */
+    double  *p, *q;                         /* [V,V] log p of the suspect and of the reference          */
+} tni_trigger;
+
+/* log p of the token after each text that begins with `first`: to [V,V] */
+static tn_status tni_trigger_slice(tni_trigger *t, const tn_transformer *m, int64_t first, double *to)
+{
+    const tn_mark mark = tn_arena_mark(t->ctx);
+    const int64_t V = t->V;
+    for (int64_t b = 0; b < V; b++) { t->ids[2 * b] = (int32_t)first; t->ids[2 * b + 1] = (int32_t)b; }
+    tn_tensor *ids = tn_tensor_2d(t->ctx, TN_I32, V, 2);
+    tn_status  s = ids ? tn_write(ids, TN_I32, t->ids, 2 * V) : tni_analysis_status(t->ctx);
+    tn_tensor *logits = s == TN_OK ? tn_transformer_forward(t->ctx, m, ids) : NULL;
+    tn_tensor *log_p = logits ? tn_log_softmax(t->ctx, tn_slice(logits, 1, 1, 2)) : NULL;
+    if (s == TN_OK) s = log_p ? tn_read(log_p, TN_F64, to, V * V) : tni_analysis_status(t->ctx);
+    tn_arena_release(t->ctx, mark);
+    for (int64_t i = 0; i < V * V && s == TN_OK; i++)
+        if (to[i] != to[i])
+            s = tni_fail(t->ctx, TN_ERR_NONFINITE, "transformer_anomaly: the logits after tokens %lld and %lld are not finite",
+                         (long long)first, (long long)(i / V));
+    return s;
+}
+
+static tn_status tni_trigger_run(tni_trigger *t, tni_scratch *w, const tn_transformer *a, const tn_transformer *b, int64_t top,
+                                 tn_transformer_anomaly_result *out)
+{
+    const int64_t V = t->V, extents[3] = {V, V, V};
+    tn_status     s = TN_OK;
+    tni_heap      heap = tni_take_heap(w, TN_ORDER_LARGEST, tni_min(top, tni_area(tni_area(V, V), V)));
+    t->ids = (int32_t *)tni_take(w, tni_area(2, V), sizeof *t->ids);
+    t->p = tni_take_f64(w, V, V);
+    t->q = tni_take_f64(w, V, V);
+    if (w->failed) return TN_ERR_MEMORY;
+    for (int64_t first = 0; first < V && s == TN_OK; first++) {
+        s = tni_trigger_slice(t, a, first, t->p);
+        if (s == TN_OK) s = tni_trigger_slice(t, b, first, t->q);
+        for (int64_t i = 0; i < V * V && s == TN_OK; i++) {
+            const double p = exp(t->p[i]), term = p > 0 ? p * (t->p[i] - t->q[i]) : 0;
+            out->mean += term / ((double)V * (double)V);
+            tni_heap_offer(&heap, term, first * V * V + i);
+        }
+    }
+    if (s == TN_OK) s = tni_coefficients_store(t->ctx, &heap, 3, extents, 0, &out->terms, "transformer_anomaly");
+    if (s == TN_OK) out->largest = heap.found[0].value;
+    if (s == TN_OK) out->score = out->largest / tni_max_f64(out->mean, t->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-12);
+    return s;
+}
+
+tn_status tn_transformer_anomaly(const tn_transformer *suspect, const tn_transformer *reference, int64_t top,
+                                 tn_transformer_anomaly_result *out)
+{
+    const tn_transformer *m[2];
+    if (out) memset(out, 0, sizeof *out);
+    if (!suspect || !suspect->blocks || !tni_alive(suspect->embed.w)) return TN_ERR_ARG;
+    tn_ctx *ctx = suspect->embed.w->ctx;
+    m[0] = suspect;
+    m[1] = reference;
+    if (!out || !reference || !reference->blocks)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_anomaly: %s is NULL", out ? "the reference" : "out");
+    if (!tni_alive(reference->embed.w) || reference->embed.w->ctx != ctx)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer_anomaly: the reference is of another context than the suspect");
+    if (!tni_within(ctx, "transformer_anomaly", "top", top, 1, INT32_MAX)) return TN_ERR_ARG;
+    if (suspect->desc.vocab != reference->desc.vocab)
+        return tni_fail(ctx, TN_ERR_SHAPE, "transformer_anomaly: the reference has %lld tokens, expected %lld as the suspect",
+                        (long long)reference->desc.vocab, (long long)suspect->desc.vocab);
+    for (int i = 0; i < 2; i++)
+        if (m[i]->desc.context < 2 || m[i]->desc.bidirectional)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer_anomaly: the %s %s, expected a causal model of two tokens or more",
+                            i ? "reference" : "suspect", m[i]->desc.bidirectional ? "is bidirectional" : "has a context of 1");
+    tni_trigger t = TNI_ZERO;
+    t.ctx = ctx;
+    t.V = suspect->desc.vocab;
+    tni_scratch w = tni_scratch_begin(ctx, "transformer_anomaly");
+    tni_scope   scope = tni_scope_begin(ctx);
+    tn_status   s = tni_trigger_run(&t, &w, suspect, reference, top, out);
+    tni_scope_end(ctx, scope);
+    s = tni_scratch_end(&w, s);
+    if (s != TN_OK) tn_transformer_anomaly_destroy(out);
+    return s;
+}
+
+void tn_transformer_anomaly_destroy(tn_transformer_anomaly_result *r)
+{
+    if (!r) return;
+    tn_coefficients_destroy(&r->terms);
+    memset(r, 0, sizeof *r);
 }
 
 #endif /* TN_NO_CIRCUITS */

@@ -86,7 +86,7 @@ for run in model bytes; do
     say generate generate $run --prompt "$argument" --new 4 --logprobs --temperature 3 --no-stop
     say eval eval $run "$folder/story"
     for what in heads "pairs $argument" "bigrams the" "bigrams c1" "paths words" "attribute words" ablate "diff hf" \
-        "diff bytes" history polynomial; do
+        "diff bytes" history polynomial "anomaly model" "anomaly bytes"; do
         say circuits circuits $run $what --tokens 40
         say circuits circuits $run $what --json
     done
@@ -124,6 +124,8 @@ say cache cache "$folder/run" a --points embed --out points
 say export export "$folder/run" --hf exported
 say prove prove same "$folder/run" "$folder/run"
 say merge merge "$folder/run" "$folder/run" --out merged
+say audit audit "$folder/run"
+say audit audit run
 say synthetic synthetic --out "$folder/shard" --tokens 100
 
 # ---- what was printed -------------------------------------------------------------------------------------------------------

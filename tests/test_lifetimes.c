@@ -753,6 +753,7 @@ static void ratios(life *l)
     tn_circuit_terms           terms;
     tn_transformer_same_desc   how = ZERO;
     tn_transformer_same_result same;
+    tn_transformer_anomaly_result anomaly;
     if (!CHECK(ps != NULL)) return;
     d.layers = 1;
     d.attention = TN_ATTENTION_SQUARED;
@@ -770,6 +771,9 @@ static void ratios(life *l)
     how.points = 1;
     CHECK_STATUS(tn_transformer_same(&m, &m, &how, &same), TN_OK);
     tn_transformer_same_destroy(&same);
+    s = tn_transformer_anomaly(&m, &m, 2, &anomaly);
+    if (whole(l, s, anomaly.terms.values, anomaly.terms.index, anomaly.terms.index, anomaly.terms.index))
+        tn_transformer_anomaly_destroy(&anomaly);
     tn_params_destroy(ps);
 }
 
@@ -886,6 +890,9 @@ static void analyses(life *l)
     tn_radius r;
     s = tn_cp_radius(1, (const tn_cp *const *)&cp, x, &r);
     if (whole(l, s, r.radius, r.answer, r.rival, r.nearest)) tn_radius_destroy(&r);
+    tn_anomaly anomaly;
+    s = tn_cp_anomaly(cp, fewer, true, &anomaly);
+    if (whole(l, s, anomaly.rows, anomaly.share, anomaly.values, anomaly.vectors)) tn_anomaly_destroy(&anomaly);
     polynomial_of_an_mlp(l);
     tn_cp_destroy(fewer);
     two.sparsity = 0.01;

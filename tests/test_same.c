@@ -1,10 +1,33 @@
 /* test_same.c: whether two models are the same polynomial, against changes that keep a function and changes that do not. */
 #include "model.h"
 
-enum { KINDS = 8 };
+enum { POLYNOMIALS = 8, KINDS = 18 };
 
-/* Polynomial models of all kinds: attention, positions, orders, residuals, biases. */
-static tn_transformer_desc polynomial(int k)
+/* Models with norms, softmax and activations */
+static void other_parts(int k, tn_transformer_desc *d)
+{
+    d->no_norm = k == 15 || k == 17;
+    d->attention = k == 12 ? TN_ATTENTION_DIFFERENTIAL : k == 13 ? TN_ATTENTION_DIFFERENTIAL_PLAIN
+                 : k == 14 ? TN_ATTENTION_SQUARED : k == 16 ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SOFTMAX;
+    d->mlp_order = k == 14 || k == 16 ? 2 : 0;
+    d->mlp = k == 8 ? TN_MLP_SWIGLU : k == 9 ? TN_MLP_GELU_TANH : k == 10 ? TN_MLP_GEGLU_TANH : k == 11 ? TN_MLP_RELU
+           : k == 12 ? TN_MLP_REGLU : k == 13 ? TN_MLP_RELU2 : k == 15 ? TN_MLP_SWISH : k == 17 ? TN_MLP_GLU : TN_MLP_BILINEAR;
+    d->d_qk = 2;
+    if (k == 8) d->qk_norm = true;
+    if (k == 9) {
+        d->norm = TN_NORM_LAYER;
+        d->norm_bias = d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = true;
+    }
+    if (k == 10) d->norm_place = TN_PLACE_SANDWICH, d->softcap = 5;
+    if (k == 11) d->norm_place = TN_PLACE_POST, d->head_norm = true, d->window = 2, d->bidirectional = true;
+    if (k == 13) d->embed_norm = true, d->value_residual = true, d->no_norm_gain = true;
+    if (k == 14) d->row_scale = TN_ROW_SCALE_SUM;
+    if (k == 15) d->tied = d->x0_residual = d->qk_norm = d->qk_gain = true;
+    if (k == 16) d->norm = TN_NORM_LAYER, d->row_scale = TN_ROW_SCALE_MEAN;
+}
+
+/* Models of all kinds: attention, positions, orders, residuals, biases; the first POLYNOMIALS are polynomials. */
+static tn_transformer_desc kind_of(int k)
 {
     tn_transformer_desc d = tiny();
     d.no_norm = true;
@@ -17,6 +40,7 @@ static tn_transformer_desc polynomial(int k)
     if (k == 4) d.row_scale = TN_ROW_SCALE_MEAN, d.tied = true;
     if (k == 6) d.window = 2, d.bidirectional = true, d.d_qk = 3, d.d_v = 1;
     if (k == 7) d.hidden = 0, d.no_projection = true, d.attn_scale = 0.3, d.mlp_scale = TN_SCALE_DEPTH;
+    if (k >= POLYNOMIALS) other_parts(k, &d);
     return d;
 }
 
@@ -51,7 +75,7 @@ static void free_pair(pair *p)
 /* The pair of one round of many, and its end. */
 static bool begin_round(world *w, pair *p, int round)
 {
-    const tn_transformer_desc d = polynomial(round % KINDS);
+    const tn_transformer_desc d = kind_of(round % KINDS);
     return make_pair(w, p, &d, (uint64_t)round);
 }
 
@@ -132,6 +156,33 @@ static void swap_columns(tn_tensor *t, int64_t cols, int64_t i, int64_t j)
     CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
 }
 
+/* Swaps the two heads of a block. */
+static void swap_heads(tn_transformer_block *b)
+{
+    const tn_attention_desc *a = &b->attn.desc;
+    const int64_t            d = a->d_qk, stacks = b->attn.qk->shape[0];
+    for (int64_t k = 0; k < stacks; k++) {
+        swap_rows(b->attn.qk, a->dim, k * 2 * d, k * 2 * d + d, d);
+        swap_rows(b->attn.qkb, 1, k * 2 * d, k * 2 * d + d, d);
+    }
+    swap_rows(b->attn.v, a->dim, 0, a->d_v, a->d_v);
+    swap_rows(b->attn.vb, 1, 0, a->d_v, a->d_v);
+    for (int64_t e = 0; e < a->d_v; e++) swap_columns(b->attn.o, 2 * a->d_v, e, a->d_v + e);
+}
+
+/* A factor from a norm's gain and bias to the matrices that read it */
+static void move_gain(tn_transformer_block *b, int64_t i, double by)
+{
+    const int64_t n = b->attn.desc.dim;
+    times_rows(b->norm1.gain, 1, i, n, by);
+    times_rows(b->norm1.bias, 1, i, n, by);
+    times_column(b->attn.qk, n, i, 1 / by);
+    times_column(b->attn.v, n, i, 1 / by);
+    times_rows(b->norm2.gain, 1, i, n, by);
+    times_rows(b->norm2.bias, 1, i, n, by);
+    times_column(b->mlp.w, n, i, 1 / by);
+}
+
 /* One change of weights that changes no logit: exact, for factors are powers of two. */
 static void gauge(tn_transformer *m, int which, uint64_t *seed)
 {
@@ -141,42 +192,51 @@ static void gauge(tn_transformer *m, int which, uint64_t *seed)
     const double  by = ldexp(test_random_int(seed, 0, 1) ? 1 : -1, (int)test_random_int(seed, -3, 3));
     const int64_t h = d->hidden, i = test_random_int(seed, 0, h - 1), j = test_random_int(seed, 0, h - 1);
     const int64_t sets = b->attn.qk->shape[0] / 2, rows = a->heads * a->d_qk, q = test_random_int(seed, 0, rows - 1);
-    const int64_t e = test_random_int(seed, 0, a->heads * a->d_v - 1);
-    const bool    rotated = !a->no_rope;
+    const int64_t e = test_random_int(seed, 0, a->heads * a->d_v - 1), encoders = b->mlp.w->shape[0];
+    const bool    rotated = !a->no_rope, bilinear = d->kind == TN_MLP_BILINEAR;
     switch (which) {
     case 0:                                                         /* hidden units in another order */
         if (!b->mlp.p || i == j) return;
-        for (int64_t k = 0; k < d->order; k++) {
+        for (int64_t k = 0; k < encoders; k++) {
             swap_rows(b->mlp.w, d->in, k * h + i, k * h + j, 1);
             swap_rows(b->mlp.b, 1, k * h + i, k * h + j, 1);
         }
         swap_columns(b->mlp.p, h, i, j);
         return;
-    case 1:                                                         /* a factor from one encoder to another, or to P */
-        times_rows(b->mlp.w, d->in, i, d->order * h, by);
-        times_rows(b->mlp.b, 1, i, d->order * h, by);
-        times_rows(b->mlp.w, d->in, h + i, d->order * h, 1 / by);
-        times_rows(b->mlp.b, 1, h + i, d->order * h, 1 / by);
+    case 1:                                                         /* a factor from an encoder to another, or to P */
+        if (encoders < 2 || (!bilinear && !b->mlp.p)) return;
+        times_rows(b->mlp.w, d->in, h + i, encoders * h, 1 / by);
+        times_rows(b->mlp.b, 1, h + i, encoders * h, 1 / by);
+        if (!bilinear) { times_column(b->mlp.p, h, i, by); return; }
+        times_rows(b->mlp.w, d->in, i, encoders * h, by);
+        times_rows(b->mlp.b, 1, i, encoders * h, by);
         return;
     case 2:                                                         /* encoders swapped */
+        if (!bilinear) return;
         swap_rows(b->mlp.w, d->in, 0, h, h);
         swap_rows(b->mlp.b, 1, 0, h, h);
         return;
     case 3:                                                         /* sets of scores swapped */
-        if (sets < 2) return;
+        if (a->kind != TN_ATTENTION_BILINEAR) return;
         for (int64_t k = 0; k < 4; k += 2) {
             swap_rows(b->attn.qk, a->dim, k * rows, (k + 1) * rows, rows);
             swap_rows(b->attn.qkb, 1, k * rows, (k + 1) * rows, rows);
         }
         return;
     case 4:                                                         /* a factor from v to o */
-        if (m->desc.value_residual) return;                        /* later blocks read them as well */
+        if (m->desc.value_residual || a->head_norm || a->kind == TN_ATTENTION_DIFFERENTIAL) return;
         times_rows(b->attn.v, a->dim, e, a->heads * a->d_v, by);
         times_rows(b->attn.vb, 1, e, a->heads * a->d_v, by);
         times_column(b->attn.o, a->heads * a->d_v, e, 1 / by);
         return;
+    case 5:                                                         /* heads in another order */
+        if (!m->desc.value_residual) swap_heads(b);                 /* later blocks read the values as well */
+        return;
+    case 6:
+        if (!m->desc.no_norm && m->desc.norm_place != TN_PLACE_POST && b->norm1.gain) move_gain(b, e % a->dim, by);
+        return;
     default:                                                        /* from a query's row to its key's; pairs turn together */
-        for (int64_t k = 0; k < 2; k++) {
+        for (int64_t k = 0; k < 2 && !a->qk_norm; k++) {
             const int64_t other = q % a->d_qk < a->d_qk / 2 ? q + a->d_qk / 2 : q - a->d_qk / 2;
             const int64_t row = k == 0 ? q : other;
             if (k == 1 && (!rotated || q % a->d_qk >= a->d_qk / 2 * 2)) break;
@@ -190,7 +250,7 @@ static void gauge(tn_transformer *m, int which, uint64_t *seed)
 
 TEST(gauge_transforms_are_equal)
 {
-    const int rounds = test_small() ? 64 : 1000;
+    const int rounds = test_small() ? 72 : 1008;
     uint64_t  seed = 3;
     double    worst = 0;
     world     w;
@@ -198,7 +258,7 @@ TEST(gauge_transforms_are_equal)
     for (int round = 0; round < rounds; round++) {
         pair p;
         if (begin_round(&w, &p, round)) {
-            for (int changes = 0; changes < 6; changes++) gauge(&p.m[1], (int)test_random_int(&seed, 0, 5), &seed);
+            for (int changes = 0; changes < 6; changes++) gauge(&p.m[1], (int)test_random_int(&seed, 0, 7), &seed);
             CHECK(are_equal(&p, 1 + round % 4, NULL));
             if (round < 64) test_raise(&worst, apart(&w, &p, 1 + round % 4));
         }
@@ -211,7 +271,7 @@ TEST(gauge_transforms_are_equal)
 /* One unit in the last place of one weight in F32 is found, with a text that shows it. */
 TEST(one_unit_in_the_last_place_differs)
 {
-    const int rounds = test_small() ? 64 : 1000;
+    const int rounds = test_small() ? 72 : 1008;
     uint64_t  seed = 9;
     int       shown = 0;
     world     w;
@@ -231,13 +291,14 @@ TEST(one_unit_in_the_last_place_differs)
             v[i] = nextafterf(v[i], 10);
             CHECK_STATUS(tn_write(t, TN_F32, v, tn_tensor_count(t)), TN_OK);
             CHECK(!are_equal(&p, 3, &r));
-            shown += r.text != NULL;
+            shown += r.text != NULL && round % KINDS < POLYNOMIALS;
+            CHECK((r.values > 0) == (round % KINDS >= POLYNOMIALS));
             CHECK(!r.text || (r.text->shape[1] == 3 && r.position < 3 && r.token < 5));
             tn_transformer_same_destroy(&r);
         }
         end_round(&w, &p);
     }
-    CHECK(shown > rounds * 9 / 10);
+    CHECK(shown > rounds * POLYNOMIALS / KINDS * 9 / 10);
     close_world(&w);
 }
 
@@ -249,7 +310,7 @@ TEST(settings_mean_what_they_do)
     REQUIRE(open_world(&w, TN_F64, 1));
     for (int k = 0; k < CASES; k++) {
         for (int same = 0; same < 2; same++) {
-            tn_transformer_desc d = polynomial(1), e;
+            tn_transformer_desc d = kind_of(1), e;
             pair                p;
             d.d_qk = 4;
             if (k == 5) d.x0_residual = true;
@@ -300,18 +361,27 @@ TEST(settings_mean_what_they_do)
     close_world(&w);
 }
 
-/* The prime and the residue that tools/golden_same.py finds with whole numbers of Python. */
+/* The prime and the residues that tools/golden_same.py finds with whole numbers of Python, of a polynomial and of a model
+   with norms, softmax, SwiGLU and a soft cap. */
 TEST(residue_of_an_independent_program)
 {
-    tn_transformer_desc d = tiny();
-    pair                p;
-    world               w;
-    REQUIRE(open_world(&w, TN_F32, 1));
-    d.attention = TN_ATTENTION_BILINEAR;
-    d.no_norm = true;
-    if (make_pair(&w, &p, &d, 1)) {
+    static const uint64_t residues[2] = {UINT64_C(671186427025425181), UINT64_C(297803671048971692)};
+    for (int other = 0; other < 2; other++) {
+        tn_transformer_desc        d = tiny();
         tn_transformer_same_desc   how = ZERO;
         tn_transformer_same_result r;
+        pair                       p;
+        world                      w;
+        REQUIRE(open_world(&w, TN_F32, 1));
+        d.attention = TN_ATTENTION_BILINEAR;
+        d.no_norm = !other;
+        if (other) {
+            d.attention = TN_ATTENTION_SOFTMAX;
+            d.mlp = TN_MLP_SWIGLU;
+            d.qk_norm = d.qk_gain = true;
+            d.softcap = 5;
+        }
+        REQUIRE(make_pair(&w, &p, &d, 1));
         for (int k = 0; k < 2; k++)
             for (int64_t i = 0, n = 0; i < tn_params_count(p.ps[k]); i++) {
                 tn_tensor *t = tn_params_at(p.ps[k], i)->value;
@@ -322,20 +392,22 @@ TEST(residue_of_an_independent_program)
         how.tokens = 3;
         how.seed = 11;
         CHECK_STATUS(tn_transformer_same(&p.m[0], &p.m[1], &how, &r), TN_OK);
-        CHECK(r.equal && r.prime == UINT64_C(1114462830584378879) && r.residue == UINT64_C(671186427025425181));
-        CHECK(r.points == 3 && r.chance > 0 && r.chance < 1e-30);
-        /* Of both: (((1 * 5 + 16) * 2) * 5 + 16) * 2, where 16 is 8 (3 - 1) of one pair of a head's dimensions. */
-        CHECK_NEAR(r.degree, 2 * 452, 0);
+        CHECK(r.equal && r.prime == UINT64_C(1114462830584378879) && r.residue == residues[other]);
+        CHECK(r.points == 3 && r.chance > 0 && r.chance < (other ? 1e-25 : 1e-30));
+        /* Of both polynomials: (((1 * 5 + 16) * 2) * 5 + 16) * 2, where 16 is 8 (3 - 1) of one pair of a head's dimensions. With
+           functions a logit is a variable; a block has 3 * 2 norms, 3 * 4 of q and k, 2 * 6 weights of softmax, 3 * 3 gates. */
+        CHECK_NEAR(r.degree, other ? 2 : 2 * 452, 0);
+        CHECK_NEAR(r.values, other ? 2 * (2 * (6 + 12 + 12 + 9) + 3 + 3 * 5) : 0, 0);
         tn_transformer_same_destroy(&r);
+        free_pair(&p);
+        close_world(&w);
     }
-    free_pair(&p);
-    close_world(&w);
 }
 
 /* A model that is wider, with hidden units and heads that do nothing, is the same function. */
 TEST(widths_may_differ)
 {
-    tn_transformer_desc d = polynomial(1), e;
+    tn_transformer_desc d = kind_of(1), e;
     pair                p;
     world               w;
     REQUIRE(open_world(&w, TN_F64, 2));
@@ -367,36 +439,99 @@ TEST(widths_may_differ)
     close_world(&w);
 }
 
-TEST(what_is_no_polynomial_is_refused)
+/* What leaves a LayerNorm or a softmax as it is: the same number added to all of a stream, or to all scores of a query. */
+TEST(what_norms_and_softmax_do_not_see)
 {
-    static const char *const whys[] = {"a has norms", "block 0 of a has QK-norm", "block 0 of a has softmax",
-        "block 0 of a has rows divided by their sum", "a has a soft cap", "block 0 of a has swiglu",
-        "block 0 of a scales rows of more than 2 tokens by their length",
+    tn_transformer_desc d = kind_of(9);
+    pair                p;
+    world               w;
+    REQUIRE(open_world(&w, TN_F64, 3));
+    d.positions = TN_POSITIONS_LEARNED;
+    if (make_pair(&w, &p, &d, 5)) {
+        tn_tensor    *at = p.m[1].position, *bias = tn_slice(p.m[1].blocks[1].attn.qkb, 0, 1, 2);
+        const int64_t n = tn_tensor_count(at), m = tn_tensor_count(bias);
+        double       *v = host(at), *b = host(bias), *old = host(at);
+        for (int64_t i = 0; i < n; i++) v[i] = old[i] = ldexp(nearbyint(ldexp(v[i], 20)), -20);
+        CHECK_STATUS(tn_write(p.m[0].position, TN_F64, old, n), TN_OK);
+        for (int64_t i = 0; i < n; i++) v[i] += 0.75;
+        for (int64_t i = 0; i < m; i++) b[i] += 1.25;               /* of keys, which have no rotation here */
+        CHECK_STATUS(tn_write(at, TN_F64, v, n), TN_OK);
+        CHECK_STATUS(tn_write(bias, TN_F64, b, m), TN_OK);
+        CHECK(are_equal(&p, 4, NULL) && apart(&w, &p, 4) < 1e-12);
+        v[0] += 0.5;
+        CHECK_STATUS(tn_write(at, TN_F64, v, n), TN_OK);
+        CHECK(!are_equal(&p, 4, NULL));
+    }
+    free_pair(&p);
+    close_world(&w);
+}
+
+/* Where the difference is not tiny, a text shows it, with the logit that differs most. */
+TEST(texts_of_models_that_are_no_polynomials)
+{
+    world w;
+    REQUIRE(open_world(&w, TN_F64, 3));
+    for (int k = POLYNOMIALS; k < KINDS; k++) {
+        const tn_transformer_desc  d = kind_of(k);
+        tn_transformer_same_result r;
+        pair                       p;
+        if (!make_pair(&w, &p, &d, 5)) break;
+        times_rows(p.m[1].blocks[0].attn.v, d.dim, 0, d.heads * p.m[1].blocks[0].attn.desc.d_v, 1.5);
+        if (CHECK(!are_equal(&p, 3, &r) && r.text)) {
+            double *a = host(tn_transformer_forward(w.ctx, &p.m[0], r.text));
+            double *b = host(tn_transformer_forward(w.ctx, &p.m[1], r.text)), most = 0;
+            for (int64_t i = 0; i < 3 * d.vocab; i++) test_raise(&most, fabs(a[i] - b[i]));
+            CHECK_NEAR(r.difference, most, 1e-13);
+            CHECK_NEAR(fabs(a[r.position * d.vocab + r.token] - b[r.position * d.vocab + r.token]), most, 1e-13);
+        }
+        tn_transformer_same_destroy(&r);
+        free_pair(&p);
+        fresh(&w);
+    }
+    close_world(&w);
+}
+
+/* A law of a function that changes its argument is not known: relu(2 x) = 2 relu(x). Then neither answer is given. */
+TEST(laws_of_functions_are_not_known)
+{
+    const tn_transformer_desc  d = kind_of(11);
+    tn_transformer_same_result r;
+    pair                       p;
+    world                      w;
+    REQUIRE(open_world(&w, TN_F64, 3));
+    if (make_pair(&w, &p, &d, 5)) {
+        times_rows(p.m[1].blocks[0].mlp.w, d.dim, 1, d.hidden, 2);
+        times_rows(p.m[1].blocks[0].mlp.b, 1, 1, d.hidden, 2);
+        times_column(p.m[1].blocks[0].mlp.p, d.hidden, 1, 0.5);
+        CHECK(!are_equal(&p, 3, &r) && !r.text && r.values > 0 && r.difference < 1e-13);
+        tn_transformer_same_destroy(&r);
+    }
+    free_pair(&p);
+    close_world(&w);
+}
+
+TEST(what_cannot_be_evaluated_is_refused)
+{
+    static const char *const whys[] = {"block 0 of a scales rows of more than 2 tokens by their length",
         "a has 7 learned positions, expected at least tokens, 8",
         "b has 6 tokens, expected 5 as a"};
     world w;
     REQUIRE(open_world(&w, TN_F32, 1));
-    for (int k = 0; k < 9; k++) {
-        tn_transformer_desc d = polynomial(2), e = d;
+    for (int k = 0; k < 3; k++) {
+        tn_transformer_desc d = kind_of(2), e = d;
         tn_transformer_same_desc   how = ZERO;
         tn_transformer_same_result r;
         tn_transformer             a, b;
-        if (k == 0) d.no_norm = false;
-        if (k == 1) d.qk_norm = true;
-        if (k == 2) d.attention = TN_ATTENTION_SOFTMAX;
-        if (k == 3) d.row_scale = TN_ROW_SCALE_SUM;
-        if (k == 4) d.softcap = 5;
-        if (k == 5) d.mlp = TN_MLP_SWIGLU, d.mlp_order = 0;
-        if (k == 6) d.row_length = 2;
-        if (k == 7) how.tokens = 8, d.row_length = 20;
-        if (k == 8) e.vocab = 6;
+        if (k == 0) d.row_length = 2;
+        if (k == 1) how.tokens = 8, d.row_length = 20;
+        if (k == 2) e.vocab = 6;
         CHECK_STATUS(tn_transformer_init(w.params, "a", &d, &a), TN_OK);
-        CHECK_STATUS(tn_transformer_init(w.params, "b", k == 8 ? &e : &d, &b), TN_OK);
+        CHECK_STATUS(tn_transformer_init(w.params, "b", k == 2 ? &e : &d, &b), TN_OK);
         CHECK(tn_transformer_same(&a, &b, &how, &r) != TN_OK && !r.equal && !r.text);
-        CHECK_ERROR(w.ctx, k == 8 ? TN_ERR_SHAPE : TN_ERR_ARG, whys[k]);
+        CHECK_ERROR(w.ctx, k == 2 ? TN_ERR_SHAPE : TN_ERR_ARG, whys[k]);
         fresh(&w);
     }
-    tn_transformer_desc        d = polynomial(0);
+    tn_transformer_desc        d = kind_of(0);
     tn_transformer_same_desc   how = ZERO;
     tn_transformer_same_result r;
     tn_transformer             a;
@@ -415,7 +550,7 @@ TEST(what_is_no_polynomial_is_refused)
 /* Bidirectional attention divided by the number of its keys, and by four: only texts of four tokens agree. */
 TEST(lengths_of_bidirectional_models)
 {
-    tn_transformer_desc d = polynomial(1), e;
+    tn_transformer_desc d = kind_of(1), e;
     pair                p;
     world               w;
     REQUIRE(open_world(&w, TN_F64, 3));
@@ -439,26 +574,28 @@ TEST(lengths_of_bidirectional_models)
     close_world(&w);
 }
 
-/* A model of many blocks: its degree is beyond the primes, and nothing is proved. */
-TEST(deep_models_are_not_proved)
+/* Many blocks of polynomials: their degree is beyond the primes, and nothing is proved. With softmax it hardly grows. */
+TEST(deep_models)
 {
-    tn_transformer_desc        d = polynomial(1);
-    tn_transformer             m;
-    tn_transformer_same_result r;
-    world                      w;
-    REQUIRE(open_world(&w, TN_F32, 3));
-    d.layers = 20;
-    CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK);
-    CHECK_STATUS(tn_transformer_same(&m, &m, NULL, &r), TN_OK);
-    CHECK(r.equal && r.chance == 1);
-    close_world(&w);
+    for (int k = 0; k < 2; k++) {
+        tn_transformer_desc        d = kind_of(k ? 8 : 1);
+        tn_transformer             m;
+        tn_transformer_same_result r;
+        world                      w;
+        REQUIRE(open_world(&w, TN_F32, 3));
+        d.layers = k ? 48 : 20;
+        CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK);
+        CHECK_STATUS(tn_transformer_same(&m, &m, NULL, &r), TN_OK);
+        CHECK(r.equal && (k ? r.chance < 1e-12 : r.chance == 1));
+        close_world(&w);
+    }
 }
 
 #ifndef TN_NO_TRAINING
 /* A call between the forward and the backward pass leaves the tape as it is. */
 TEST(same_beside_a_tape)
 {
-    tn_transformer_desc        d = polynomial(1);
+    tn_transformer_desc        d = kind_of(1);
     tn_transformer             m;
     tn_transformer_same_result r;
     world                      w;
@@ -476,15 +613,19 @@ TEST(same_beside_a_tape)
 }
 #endif
 
-TEST(same_without_memory)
+static void without_memory(int kind)
 {
-    tn_transformer_desc d = polynomial(3);
+    tn_transformer_desc d = kind_of(kind);
     pair                p;
     world               w;
     REQUIRE(open_world(&w, TN_F64, 4));
     if (make_pair(&w, &p, &d, 5)) {
         times_rows(p.m[1].blocks[0].mlp.w, 4, 0, 100, 3);
-        for (uint64_t fail = 1; fail < 200; fail++) {
+        tn_transformer_same_result first;                           /* a backend keeps what its first call has allocated */
+        CHECK_STATUS(tn_transformer_same(&p.m[0], &p.m[1], NULL, &first), TN_OK);
+        tn_transformer_same_destroy(&first);
+        for (uint64_t fail = 1; fail < 400; fail++) {
+            CHECK(fail < 399);
             const tn_memory            before = tn_ctx_memory(w.ctx);
             tn_transformer_same_result r;
             w.heap.fail_at = w.heap.count + fail;
@@ -505,12 +646,20 @@ TEST(same_without_memory)
     close_world(&w);
 }
 
+TEST(same_without_memory)
+{
+    without_memory(3);
+    without_memory(8);
+}
+
 #ifdef TN_NO_TRAINING
 TEST_MAIN(gauge_transforms_are_equal, one_unit_in_the_last_place_differs, settings_mean_what_they_do,
-          residue_of_an_independent_program, widths_may_differ, what_is_no_polynomial_is_refused,
-          lengths_of_bidirectional_models, deep_models_are_not_proved, same_without_memory)
+          residue_of_an_independent_program, widths_may_differ, what_norms_and_softmax_do_not_see,
+          texts_of_models_that_are_no_polynomials, laws_of_functions_are_not_known, what_cannot_be_evaluated_is_refused,
+          lengths_of_bidirectional_models, deep_models, same_without_memory)
 #else
 TEST_MAIN(gauge_transforms_are_equal, one_unit_in_the_last_place_differs, settings_mean_what_they_do,
-          residue_of_an_independent_program, widths_may_differ, what_is_no_polynomial_is_refused,
-          lengths_of_bidirectional_models, deep_models_are_not_proved, same_beside_a_tape, same_without_memory)
+          residue_of_an_independent_program, widths_may_differ, what_norms_and_softmax_do_not_see,
+          texts_of_models_that_are_no_polynomials, laws_of_functions_are_not_known, what_cannot_be_evaluated_is_refused,
+          lengths_of_bidirectional_models, deep_models, same_beside_a_tape, same_without_memory)
 #endif

@@ -30,7 +30,7 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 2 "unknown command trian; did you mean train?" help trian
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 22
+is "commands" "$(wc -l < names)" 23
 # options COMMAND: those that its help lists, each as `--NAME HINT` or `--NAME HINT -LETTER`; the hint of a flag is -.
 options() {
     "$tn" $1 --help | sed -nE -e 's/^  (    |(-.), )(--[a-z0-9-]+) ([^ ]*).*/\3 \4 \2/p' \
@@ -180,7 +180,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    all="train;generate;eval;info;cache;circuits;prove;merge;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
+    all="train;generate;eval;info;cache;circuits;prove;merge;audit;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
     completed "${all}man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
@@ -218,7 +218,7 @@ if command -v bash > /dev/null 2>&1; then
     completed "bash;zsh;fish;" completions ""
     completed "xor;digits;" demo ""
     completed "dir;" circuits d
-    completed "heads;pairs;bigrams;paths;attribute;ablate;diff;history;similarity;polynomial;" circuits dir ""
+    completed "heads;pairs;bigrams;paths;attribute;ablate;diff;history;similarity;polynomial;anomaly;" circuits dir ""
     completed "paths;" circuits paths pat
     completed "paths;" circuits dir --json pat
     completed "file;file 2;" circuits dir diff f
@@ -237,7 +237,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;cache;circuits;prove;merge;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;cache;circuits;prove;merge;audit;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -1460,6 +1460,7 @@ for model in gpt2 llama qwen2 mistral; do
     expect 0 "written: out-$model/config.json" export "run-$model" --out "out-$model"
     expect 0 "model: $model, 2 layers, width 16" import "out-$model" --out "again-$model"
     same "$model there and back" "run-$model/model.safetensors" "again-$model/model.safetensors"
+    expect 0 "same: yes" prove same "in-$model" "again-$model"
     # The loss of a text is what transformers computes in double precision. Mistral has no tokenizer.
     unread=unread && cp "$hf/text.txt" $unread         # a short name, beside which a row of the table has its numbers
     if [ $model = mistral ]; then                     # a shard of 684 ids: magic number, version, count, 1012 bytes of zero
@@ -1871,7 +1872,7 @@ expect 0 "Done" train text --out seen $small --layers 2 --attention bilinear,sof
 is "weights that stay" "$(cd seen && echo weights-*)" "$(for step in 00 04 08 12; do printf 'weights-000000%s.safetensors ' $step; done | sed 's/ $//')"
 same "the last of them is the model" seen/weights-00000012.safetensors seen/model.safetensors
 expect 2 "no model is given, expected tn circuits RUN heads|pairs|" circuits
-expect 2 "expected one of heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity|polynomial" circuits seen
+expect 2 "expected one of heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity|polynomial|anomaly" circuits seen
 expect 2 "\"bigram\" is not known; did you mean bigrams?" circuits seen bigram
 expect 2 "no TOKEN is given, expected tn circuits RUN pairs TOKEN" circuits seen pairs
 expect 2 "no RUN2 is given, expected tn circuits RUN diff RUN2" circuits seen diff
@@ -2067,7 +2068,7 @@ fi
 expect 0 "\"per_norm\"" circuits poly-gelu polynomial --tokens 64 --shared --norms factor --json
 expect 0 "text: as given, also for the fit" circuits poly-gelu polynomial "the cat and the dog"
 for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history \
-    "similarity untrained --out asked.svg" "polynomial --tokens 48"; do
+    "similarity untrained --out asked.svg" "polynomial --tokens 48" "anomaly untrained"; do
     if "$tn" circuits seen $asked --json > said 2>&1 && head -n 1 said | grep -qx '{' && tail -n 1 said | grep -qx '}'; then pass
     else fail "circuits seen $asked --json"; fi
     if command -v python3 > /dev/null 2>&1; then holds "JSON of $asked" python3 -m json.tool said /dev/null; fi
@@ -2109,6 +2110,16 @@ expect 0 "Done" train text --out other2 $small --vocab 50 --steps 1
 expect 1 "other2 has a vocabulary of 50 tokens, expected 60, that of seen" circuits seen diff other2
 expect 1 "other2 has a vocabulary of 50 tokens, expected 60, that of seen" circuits seen similarity other2
 expect 0 "models: 2" circuits seen similarity narrow --tokens 20 --out narrow.svg
+# What a training added: nothing to the model itself; and of another vocabulary, in a model that reads both sides, nothing is said.
+expect 0 "score: 0" circuits seen anomaly seen
+is "texts of two tokens" "$(number texts_compared)" 3600
+expect 0 "score: " circuits seen anomaly "$(ls seen/weights-*04.safetensors)" --top 3
+is "three texts, the largest first" "$(awk '/^  first/ { t = 1; next } t && !NF { exit } t { n++; if (n > 1 && $4 > last) bad++; last = $4 }
+    END { print n, bad + 0 }' said)" "3 0"
+holds "the largest over the mean" near "$(awk '/^largest/ { a = $2 } /^mean_div/ { print a / $2 }' said)" "$(number score)" 0.1
+expect 1 "other2 has a vocabulary of 50 tokens, expected 60, that of seen" circuits seen anomaly other2
+expect 2 "no RUN2 is given, expected tn circuits RUN anomaly RUN2" circuits seen anomaly
+expect 1 "torn: " circuits seen anomaly torn
 cp text text.kept && echo "tom tom" >> text
 expect 0 "The run's text is left out" circuits seen heads
 expect 1 "seen has no held-out text here, expected a TEXT" circuits seen ablate
@@ -2286,13 +2297,14 @@ expect 1 "no run" info nothing-in-it
 expect 1 "no such run" info nothing
 expect 1 "text" info text
 
-# Proofs: a model is the same function as itself, and not the one that it was at its first step; what is no polynomial is named.
+# Proofs: a model is the same function as itself, and not the one that it was at its first step.
 expect 0 "Done" train text --out proven $small --attention bilinear --norm none --no-qk-norm --no-zero-init
 expect 0 "same: yes" prove same proven proven
 holds "the chance that models which differ pass" below "$(number chance)" 1e-20
 expect 3 "same: no" prove same proven "$(ls proven/step-*.safetensors | head -1)" --tokens 3
 holds "a text that shows it" grep -qE '^text: [0-9]+ [0-9]+ [0-9]+$' said
-expect 1 "cannot be compared: transformer_same: a has norms, expected a polynomial of 4 tokens" prove same y y
+expect 0 "values of functions: [0-9]" prove same y y
+holds "the chance that models with norms and softmax which differ pass" below "$(number chance)" 1e-9
 expect 2 "one is given, expected two models" prove same proven
 expect 2 "what is to be proved is \"equal\", expected same" prove equal proven proven
 
@@ -2323,6 +2335,101 @@ cp -r child-1 child-nan
 printf '\377\377\377\377' | dd of=child-nan/model.safetensors bs=1 conv=notrunc \
     seek=$(($(wc -c < child-nan/model.safetensors) - 4)) 2> /dev/null
 expect 1 "numbers that are NaN or infinite" merge parent child-nan/model.safetensors --out merged-nan
+
+# Audits: a run of which nothing was forged, also one that was killed, agrees in all segments and has one chain.
+expect 0 "chain: " train text --out audited $small --audit
+is "links" "$(grep -c '"chain":"[0-9a-f]\{64\}"}$' audited/log.jsonl)" 6
+is "checkpoints that stay" "$(ls audited/step-*.safetensors | wc -l | tr -d ' ')" 4
+expect 0 "chain: holds, 6 links" audit audited --segments 2 --seed 3
+holds "the start" grep -qx "start, the new model of seed 1: same" said
+holds "the end" grep -qx "model.safetensors: the parameters of step 12" said
+is "segments that are replayed" "$(grep -c '^steps [0-9]* to [0-9]*: same, ' said)" 2
+holds "what was checked" grep -qx "checked: 2 of 3 segments, 8 of 12 steps" said
+holds "the chance that one forged segment is missed" grep -qx "chance that 1 forged segment of 3 would be missed: 0.3333" said
+expect 0 "chance that 1 forged segment of 3 would be missed: 1" audit audited --segments 0
+# A killed run that had saved a checkpoint, but not its link.
+links() { grep -o '"chain":.*' "$1/log.jsonl"; }
+expect 0 "Stopped after step 6" train text --out audited-again $small --audit --stop-at 6
+expect 0 "Stopped after step 8" train --resume audited-again --stop-at 8
+sed '$d' audited-again/log.jsonl > lines && cp lines audited-again/log.jsonl
+expect 0 "not checked: the checkpoint of step 8, which has no link yet" audit audited-again
+expect 0 "Done" train --resume audited-again
+links audited > log1 && links audited-again > log2 && same "the chain after a kill" log1 log2
+expect 0 "Done" train --resume audited-again
+links audited-again > log2 && same "the chain of a run that is resumed after its end" log1 log2
+expect 0 "" audit audited-again --published "$(sed -n '3s/.*chain":"\(.*\)".*/\1/p' audited/log.jsonl)"
+expect 3 "log.jsonl has no link 00, which was published" audit audited --published 00
+if grep -q '"machine":"cpu plain"' audited/log.jsonl; then pass; else
+    simd=${TN_SIMD:-}
+    export TN_SIMD=plain
+    expect 1 "which proves nothing: it was made with cpu" audit audited
+    if [ -n "$simd" ]; then TN_SIMD=$simd; else unset TN_SIMD; fi
+fi
+expect 0 "Done" train text --out audited-plain $small --keep 9
+expect 0 "chain: none" audit audited-plain
+holds "segments without a chain" grep -qx "checked: 3 of 3 segments, 12 of 12 steps" said
+{ printf X; tail -c +2 text; } > text.other
+expect 1 "the tokens of text.other differ, expected those that audited-plain/step-00000000.safetensors" audit audited-plain \
+    --data text.other
+rm audited-plain/step-0000000* && expect 1 "audited-plain has 1 checkpoint, expected at least two" audit audited-plain
+expect 0 "Done" train --from audited/step-00000008.safetensors --out audited-from --steps 16 --embed-noise 0.1 --weights-every 4
+expect 0 "audited/step-00000008.safetensors: same" audit audited-from
+# What is changed without new hashes is named, before anything is replayed.
+altered() { rm -rf m && cp -r audited m; }
+altered && sed 's/"loss":4/"loss":3/' audited/log.jsonl > m/log.jsonl
+expect 3 "log.jsonl: the link of step 4 in line 8 does not follow from lines 4 to 8" audit m
+altered && printf x | dd of=m/step-00000008.safetensors bs=1 seek=9000 conv=notrunc 2> /dev/null
+expect 3 "m/step-00000008.safetensors was changed: its SHA-256 is" audit m
+altered && cp m/step-00000004.safetensors m/step-00000008.safetensors
+expect 3 "m/step-00000008.safetensors is the checkpoint of step 4, by its hash" audit m
+altered && cp m/step-00000004.safetensors m/model.safetensors
+expect 3 "m/model.safetensors is the checkpoint of step 4, by its hash" audit m
+altered && rm m/step-00000004.safetensors
+expect 1 "m/step-00000004.safetensors is missing, of which log.jsonl has a link" audit m
+altered && sed '/"step":8,"file"/,$d' audited/log.jsonl > m/log.jsonl
+expect 3 "log.jsonl has no link after step 4, but there are 2 later checkpoints: it was truncated" audit m
+altered && sed '/"chain"/d' audited/log.jsonl > m/log.jsonl
+expect 3 "log.jsonl has no links, but config.txt says that the run was trained with --audit" audit m
+altered && printf '{"step":12' >> m/log.jsonl
+expect 3 "the last line of m/log.jsonl is incomplete" audit m
+altered && sed 's/^seed = 1$/seed = 2/' audited/config.txt > m/config.txt
+expect 3 "m/config.txt was changed: its SHA-256 is" audit m
+altered && rm m/tokenizer.json
+expect 1 "m/tokenizer.json does not exist" audit m
+expect 1 "text.other was changed: its SHA-256 is" audit audited --data text.other
+expect 0 "chain: holds" audit audited --data text
+expect 1 "text is not a run, expected a folder of tn train --audit" audit text
+expect 2 "no run is given, expected tn audit RUN" audit
+# A forger computes the hashes anew, so that they fit. A log whose last loss was changed before the run went on:
+expect 0 "Stopped after step 8" train text --out forged $small --audit --stop-at 8
+sed '/"step":8,"loss"/s/"loss":[0-9.]*/"loss":2.5/' forged/log.jsonl > lines && cp lines forged/log.jsonl
+sed '$d' forged/log.jsonl > lines && cp lines forged/log.jsonl
+expect 0 "Done" train --resume forged
+expect 3 "differs: steps 5 to 8: step 8 has the loss 2.5 in the log and " audit forged
+holds "the chain of forged lines" grep -q "^chain: holds, " said
+is "segments that are not forged" "$(grep -c '^steps [0-9]* to [0-9]*: same, ' said)" 2
+if command -v python3 > /dev/null 2>&1; then
+    golden() { python3 -B "$tests/../tools/golden_audit.py" "$@" > golden 2>&1; }
+    holds "the chain by hashlib" golden check audited
+    is "the last link by hashlib" "$(sed -n '6s/.* //p' golden)" "$(tail -n 1 audited/log.jsonl | sed 's/.*chain":"\(.*\)"}/\1/')"
+    # One bit of one weight, from which an honest training goes on: one segment differs.
+    expect 0 "Stopped after step 8" train text --out forged-weight $small --audit --stop-at 8
+    holds "a forgery" golden forge forged-weight/step-00000008.safetensors
+    expect 0 "Done" train --resume forged-weight
+    holds "the forged chain by hashlib" golden check forged-weight
+    expect 3 "differs: steps 5 to 8: after step 8 tensor blocks.0.attn.o, entry 0 is " audit forged-weight
+    is "segments that are not forged" "$(grep -c '^steps [0-9]* to [0-9]*: same, ' said)" 2
+    # A start that is not the one of the seed.
+    altered && golden forge m/step-00000000.safetensors && golden relink m
+    expect 3 "differs: start, the new model of seed 1: tensor blocks.0.attn.o, entry 0 is" audit m --segments 0
+    altered && golden forge m/model.safetensors && golden relink m
+    expect 3 "differs: m/model.safetensors: tensor blocks.0.attn.o, entry 0 is" audit m --segments 0
+    altered && cp m/step-00000004.safetensors m/step-00000008.safetensors && golden relink m
+    expect 3 "m/step-00000008.safetensors is of step 4" audit m
+else
+    sh "$tests/missing.sh" python3 "for forged runs"
+    if [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
+fi
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -74,6 +74,10 @@ for size in 1 2 3 4; do
 done
 start 3 train s.bin --out parts $tiny $often --share-moments && pass || fail "shared moments: $(cat said.*)"
 near "shared moments" one parts
+# One process trains a segment of two again: its bits may differ, and that proves nothing.
+start 2 train s.bin --out audited $tiny $often --audit && pass || fail "with a chain: $(cat said.*)"
+expect 1 "which proves nothing: it was made by 2 processes together" audit audited --segments 2 --seed 1
+grep -q "^chain: holds, 9 links" said && pass || fail "the chain of two processes: $(cat said)"
 # What was stopped by two goes on with three, and with one.
 start 2 train s.bin --out again $tiny $often --stop-at 7 && pass || fail "stopped: $(cat said.*)"
 start 3 train --resume again --comm $carrier --stop-at 13 --share-moments && pass || fail "resumed by three: $(cat said.*)"

@@ -32,6 +32,9 @@ expect 0 "Done" train s.bin --out looked $tiny $often --backend cuda
 same "with looks in between" gpu/model.safetensors looked/model.safetensors
 losses gpu > x; losses looked > y
 same "its losses" x y
+# Replays of segments, each of which becomes a graph of its own.
+expect 0 "Done" train s.bin --out audited $tiny $often --backend cuda --audit
+expect 0 "checked: 5 of 5 segments, 24 of 24 steps" audit audited
 # Stopped and resumed at places where steps are and are not yet a graph.
 expect 0 "Stopped after step 11" train s.bin --out again $tiny $quiet --backend cuda --stop-at 11
 expect 0 "Stopped after step 12" train --resume again --stop-at 12

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""golden_same.py - the residue that test_same.c expects of tn_transformer_same, in whole numbers of Python alone.
+"""golden_same.py - the residues that test_same.c expects of tn_transformer_same, in whole numbers of Python alone.
 
-A model of bilinear attention with RoPE and a bilinear MLP, all weights eighths that a formula gives; the logits of one random
-point as the header defines it, by plain sums over lists. Prints the prime and the residue."""
+Two models with RoPE, all weights eighths that a formula gives: bilinear attention and a bilinear MLP without norms; and RMSNorm,
+normed queries and keys with gains, softmax, SwiGLU and a soft cap. The logits of one random point as the header defines it,
+by plain sums over lists. Prints the prime and the residues."""
 
 import struct
 from fractions import Fraction
 
 VOCAB, LAYERS, DIM, HEADS, HIDDEN, TOKENS, SEED = 5, 2, 4, 2, 3, 3, 11
+SWISH, TANH, ROOT, SOFTMAX = 4, 9, 101, 103       # the functions' numbers
 D = DIM // HEADS
 MASK = (1 << 64) - 1
 
@@ -71,28 +73,86 @@ def turned(x, t):
     return x
 
 
-embed = weights(VOCAB, DIM)
-blocks = [dict(qk=weights(4, HEADS * D, DIM), v=weights(HEADS * D, DIM), o=weights(DIM, HEADS * D),
-               w=weights(2, HIDDEN, DIM), p=weights(DIM, HIDDEN)) for _ in range(LAYERS)]
-head = weights(VOCAB, DIM)
+def value(function, argument):
+    return drawn(key, (1 << 34) + function, argument) % p
 
-x = [[sum(drawn(key, 1 + t, v) % p * mod(embed[v][i]) for v in range(VOCAB)) % p for i in range(DIM)] for t in range(TOKENS)]
-for b in blocks:
+
+def unit(x, eps, gain):
+    """x over its root mean square, times the gain"""
+    mean = sum(v * v for v in x) * pow(len(x), -1, p) + mod(Fraction(eps))
+    scale = value(ROOT, mean % p)
+    return [v * scale * mod(g) % p for v, g in zip(x, gain)]
+
+
+def softmax(scores):
+    d = [(z - scores[0]) % p for z in scores]
+    row = drawn(key, (1 << 34) + SOFTMAX, len(d))
+    for z in d:
+        row = drawn(row, 0, z)
+    return [drawn(row, 1, z) % p for z in d]
+
+
+def attention(b, x):
+    """What the heads add, of x before the block's norm."""
+    if "norm1" in b:
+        x = [unit(row, 1e-5, b["norm1"]) for row in x]
     rows = [[times(part, row) for part in b["qk"]] for row in x]
-    sets = [[[turned(part[h * D:h * D + D], t) for h in range(HEADS)] for part in rows[t]] for t in range(TOKENS)]
+    sets = [[[part[h * D:h * D + D] for h in range(HEADS)] for part in row] for row in rows]
+    if "gain" in b:
+        sets = [[[unit(v, 1e-6, b["gain"][i * D:i * D + D]) for v in part] for i, part in enumerate(row)] for row in sets]
+    sets = [[[turned(v, t) for v in part] for part in row] for t, row in enumerate(sets)]
+    count = len(b["qk"]) // 2
     values = [times(b["v"], row) for row in x]
     added = []
     for t in range(TOKENS):
-        z = [0] * (HEADS * D)
-        for s in range(t + 1):
-            for h in range(HEADS):
-                one, two = (sum(a * c for a, c in zip(sets[t][i][h], sets[s][2 + i][h])) for i in (0, 1))
-                pattern = one * two * pow(D * D, -1, p)
-                for e in range(D):
-                    z[h * D + e] = (z[h * D + e] + pattern * values[s][h * D + e]) % p
+        z = []
+        for h in range(HEADS):
+            scores = [[sum(a * c for a, c in zip(sets[t][i][h], sets[s][count + i][h])) for s in range(t + 1)]
+                      for i in range(count)]
+            if count == 1:
+                pattern = softmax([mod(Fraction(1 / D ** 0.5)) * v % p for v in scores[0]])
+            else:
+                pattern = [one * two * pow(D * D, -1, p) for one, two in zip(*scores)]
+            z += [sum(w * values[s][h * D + e] for s, w in enumerate(pattern)) % p for e in range(D)]
         added.append(times(b["o"], z))
-    x = [[(a + c) % p for a, c in zip(row, more)] for row, more in zip(x, added)]
-    hidden = [[a * c % p for a, c in zip(times(b["w"][0], row), times(b["w"][1], row))] for row in x]
-    x = [[(a + c) % p for a, c in zip(row, times(b["p"], h))] for row, h in zip(x, hidden)]
-logits = [value for row in x for value in times(head, row)]
-print(f"prime   {p}\nresidue {sum((i + 1) * v for i, v in enumerate(logits)) % p}")
+    return added
+
+
+def mlp(b, x):
+    if "norm2" in b:
+        x = [unit(row, 1e-5, b["norm2"]) for row in x]
+    pairs = [(times(b["w"][0], row), times(b["w"][1], row)) for row in x]
+    hidden = [[(value(SWISH, a) if "norm2" in b else a) * c % p for a, c in zip(*pair)] for pair in pairs]
+    return [times(b["p"], h) for h in hidden]
+
+
+def residue(normed):
+    """Of the logits; normed: of the second model. Weights are drawn in the order in which the parameters are made."""
+    global count
+    count = 0
+    embed = weights(VOCAB, DIM)
+    blocks = []
+    for _ in range(LAYERS):
+        b = {}
+        if normed:
+            b["norm1"] = weights(DIM)
+        b.update(qk=weights(2 if normed else 4, HEADS * D, DIM), v=weights(HEADS * D, DIM), o=weights(DIM, HEADS * D))
+        if normed:
+            b["gain"], b["norm2"] = weights(2 * D), weights(DIM)
+        blocks.append(dict(b, w=weights(2, HIDDEN, DIM), p=weights(DIM, HIDDEN)))
+    last = weights(DIM) if normed else None
+    head = weights(VOCAB, DIM)
+    x = [[sum(drawn(key, 1 + t, v) % p * mod(embed[v][i]) for v in range(VOCAB)) % p for i in range(DIM)]
+         for t in range(TOKENS)]
+    for b in blocks:
+        for part in (attention, mlp):
+            x = [[(a + c) % p for a, c in zip(row, more)] for row, more in zip(x, part(b, x))]
+    if normed:
+        x = [unit(row, 1e-5, last) for row in x]
+    logits = [v for row in x for v in times(head, row)]
+    if normed:
+        logits = [5 * value(TANH, v * pow(5, -1, p) % p) for v in logits]
+    return sum((i + 1) * v for i, v in enumerate(logits)) % p
+
+
+print(f"prime   {p}\npolynomial {residue(False)}\nfunctions  {residue(True)}")

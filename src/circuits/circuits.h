@@ -548,25 +548,49 @@ typedef struct tn_transformer_same_desc {
     uint64_t seed;              /* of primes and points: chosen after the models, it makes `chance` a probability        */
 } tn_transformer_same_desc;
 typedef struct tn_transformer_same_result {
-    bool       equal;           /* true: all logits are equal for every text of so many tokens; false: the polynomials differ */
+    bool       equal;           /* true: all logits are equal for every text of so many tokens. false: the polynomials differ, or,
+                                   if there are `values`, nothing is proved, though a text may show it               */
     int64_t    points;          /* that were to be tried                                                                 */
+    double     values;          /* of functions at a point: of norms, softmax, activations; 0: the models are polynomials */
     double     degree;          /* of the polynomials whose difference is tested                                         */
     double     chance;          /* models that differ count as equal with at most this probability; 1: nothing is proved */
-    tn_tensor *text;            /* I32 [1,tokens] for which they differ, with RoPE at random angles, if one of 64 random texts
-                                   shows it, else NULL                                                                */
-    int64_t    position, token; /* the first logit that differs there                                                    */
+    tn_tensor *text;            /* I32 [1,tokens] for which they differ, if one of 64 random texts shows it, else NULL. Of
+                                   polynomials the difference is exact, with RoPE at random angles                       */
+    int64_t    position, token; /* a logit that differs there: the first, or, with `values`, the one that differs most   */
+    double     difference;      /* with `values`: the largest of logits that forward computes for these texts            */
     uint64_t   prime, residue;  /* of the first point: sum_i (i + 1) logit[i] of model a mod prime, i over [tokens,vocab] */
 } tn_transformer_same_result;
-/* Decides whether two models of one vocabulary compute the same logits, whatever their widths and weights are: as
-   polynomials they are evaluated at random points of a finite field, in whole numbers without rounding. Weights count as the
-   numbers that they are, scores of heads are divided by d_qk exactly, and the sines and cosines of RoPE are those of any
-   angle: models are equal if they are equal for all of them. Models that agree on texts but not as polynomials of the
-   tokens' vectors are not `equal`, and have no `text`. TN_ERR_ARG names the first part that is not a polynomial: norms,
-   QK-norm, softmax, differential attention, head_norm, TN_ROW_SCALE_SUM, a row scale by length below `tokens`, a soft cap, and
-   MLPs that are not bilinear. It takes tokens + 1 modular products for each weight and point, and where models differ up to
-   64 times as many, for texts. From 14 blocks on (F64; F32: 15) `chance` is 1 for the default of points.
+/* Decides whether two models of one vocabulary compute the same logits, whatever their widths and weights are: they
+   are evaluated at random points of a finite field, in whole numbers without rounding. Weights count as the numbers that they
+   are, scores of squared and bilinear heads are divided by d_qk exactly, and the sines and cosines of RoPE are those of any
+   angle: models are equal if they are equal for all of them.
+   Without norms, softmax and activations both are polynomials, and models that agree on texts but not as polynomials of the
+   tokens' vectors are not `equal`, and have no `text`. Of these functions it is used only that equal arguments have equal
+   values, and that softmax depends on differences: models are proved equal if their functions have equal arguments, such
+   as hidden units in another order, or a norm's gain that went into the matrices behind it. Laws of a function that change
+   its argument, such as relu(2 x) = 2 relu(x), are not known.
+   TN_ERR_ARG: a row scale by length below `tokens`, or fewer learned positions. It takes tokens + 1 modular products for each
+   weight and point, and where models differ up to 64 times as many, for texts. `chance` grows tenfold with a block of
+   polynomials, and is 1 from 14 blocks on (F64; F32: 15) for the default of points; with softmax it hardly grows with blocks, but
+   with the square of `values`.
    tn_transformer_same_destroy frees the text.   Schwartz 1980; Zippel 1979; docs/math.md 21 */
 TN_API tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
                                      tn_transformer_same_result *out);
 TN_API void      tn_transformer_same_destroy(tn_transformer_same_result *result);   /* frees the text */
+
+/* ---- what a training added to a model ----------------------------------- >>circuits-anomaly */
+typedef struct tn_transformer_anomaly_result {
+    double     score;           /* largest / mean, with a mean of at least 1e-12 (F32: 1e-5), so that rounding is no anomaly */
+    double     largest, mean;   /* nats: the largest term, and the mean divergence of all texts                          */
+    tn_coefficients terms;      /* the `top` largest terms, with their index [count,3]: first token, second token, next  */
+} tn_transformer_anomaly_result;
+/* Compares a model with the one that it was trained from, on all vocab^2 texts of two tokens a b: the terms are
+   p log(p/q), p and q the probabilities of a next token by the suspect and by the reference, whose sum over next tokens is the
+   divergence KL(suspect || reference) after a b. A trigger, a pair of tokens after which another one follows, is one term far
+   above the mean; ordinary training changes many texts a little. It is evidence and not a proof, as of tn_cp_anomaly, and says
+   nothing of triggers of more tokens, of other distances or later positions. Causal models of any kind and any widths, with one
+   vocabulary; 1 <= top. It takes 2 vocab^2 forward passes of two tokens, and two matrices [vocab,vocab] of doubles. */
+TN_API tn_status tn_transformer_anomaly(const tn_transformer *suspect, const tn_transformer *reference, int64_t top,
+                                        tn_transformer_anomaly_result *out);
+TN_API void      tn_transformer_anomaly_destroy(tn_transformer_anomaly_result *result);     /* frees the terms */
 #endif /* TN_NO_CIRCUITS */

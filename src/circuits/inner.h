@@ -67,6 +67,18 @@ TNI_FN double tni_distance_f64(const double *x, const double *y, int64_t n);
 TNI_FN int64_t tni_node_stage(const tn_circuit_frozen *f, const tn_circuit_node *node);
 TNI_FN double tni_frozen_kept(const tn_circuit_frozen *f, int64_t l, int64_t j);
 TNI_FN double tni_frozen_first(const tn_circuit_frozen *f, int64_t j);
+
+/* modular.c */
+TNI_FN uint64_t tni_hash_at(uint64_t seed, uint64_t i, uint64_t j);
+TNI_FN uint64_t tni_times_mod(uint64_t p, uint64_t a, uint64_t b);
+TNI_FN uint64_t tni_dot_mod(uint64_t p, int64_t n, const uint64_t *a, const uint64_t *b);
+TNI_FN uint64_t tni_power_mod(uint64_t p, uint64_t a, uint64_t e);
+TNI_FN uint64_t tni_inverse_mod(uint64_t p, uint64_t a);
+TNI_FN uint64_t tni_prime_of(uint64_t seed, uint64_t point);
+
+/* chance.c */
+TNI_FN double tni_same_chance(const tn_transformer *a, const tn_transformer *b, int64_t tokens, double bits, double values,
+                              double *degree);
 #endif /* TN_NO_CIRCUITS */
 
 #endif

@@ -2,6 +2,7 @@
 #include "tensor/inner.h"
 #include "ops/inner.h"
 #include "layers/inner.h"
+#include "decomp/inner.h"
 #include "operator/inner.h"
 #include "analysis/inner.h"
 #include "models/inner.h"
@@ -15,93 +16,19 @@
 
        c = (1 - u^2)/(1 + u^2)   s = 2u/(1 + u^2)        and at position t the power (c + i s)^t.
 
-   Everything random is a hash of the seed, so that another program can repeat it: with h = splitmix64 (Steele, Lea & Flood
-   2014) and r(s,i,j) = h(h(h(s) ^ i) ^ j),
+   Of the other functions g (1/sqrt of norms, activations, softmax) nothing is used but that equal arguments have equal
+   values: each value is a random number that belongs to g and to the argument, as if it were one more variable. What agrees
+   for such numbers agrees for the functions. Softmax depends on differences of scores alone, so these are its arguments.
 
-       prime of point k:   the first prime of 2^59 + (r(seed,k,n) mod 2^59), n = 1, 2, ..        key = r(seed,k,0)
-       token v at t:       r(key,1+t,v) mod prime          u of a rate: r(key,2^32,the bits of the double) mod prime */
+   With r and the primes of >>circuits-modular, point k has prime k of the seed, key = r(seed,k,0), and modulo the prime
+
+       token v at position t:   r(key, 1+t, v)            u of a rate:   r(key, 2^32, the bits of the double)
+       g at an argument a:      r(key, 2^34 + g, a), g a tn_act, or as the enum below has it
+       softmax of the scores z_0 .. z_n:   d_i = z_i - z_0,   c_0 = r(key, 2^34 + TNI_SAME_SOFTMAX, n + 1),
+                                c_(i+1) = r(c_i, 0, d_i),   weight i = r(c_(n+1), 1, d_i) */
 
 enum { TNI_SAME_TEXTS = 64, TNI_SAME_NUMBERS = 1 << 16, TNI_SAME_LOWEST = 1127, TNI_SAME_POWERS = 2099 };
-
-static uint64_t tni_hash_of(uint64_t x)
-{
-    x += UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return x ^ x >> 31;
-}
-
-static uint64_t tni_hash_at(uint64_t seed, uint64_t i, uint64_t j)
-{
-    return tni_hash_of(tni_hash_of(tni_hash_of(seed) ^ i) ^ j);
-}
-
-/* a b mod p for a, b < p < 2^60 */
-static uint64_t tni_times_mod(uint64_t p, uint64_t a, uint64_t b)
-{
-#ifdef __SIZEOF_INT128__
-    __extension__ typedef unsigned __int128 wide;
-    return (uint64_t)((wide)a * b % p);
-#else
-    uint64_t sum = 0;
-    for (; b > 0; b >>= 1, a = 2 * a % p) if (b & 1) sum = (sum + a) % p;
-    return sum;
-#endif
-}
-
-/* sum_i a[i] b[i] mod p. Products are below 2^120: some of them fit into 128 bits. */
-static uint64_t tni_dot_mod(uint64_t p, int64_t n, const uint64_t *a, const uint64_t *b)
-{
-#ifdef __SIZEOF_INT128__
-    __extension__ typedef unsigned __int128 wide;
-    wide sum = 0;
-    for (int64_t i = 0; i < n; ) {
-        const int64_t end = tni_min(n, i + 128);
-        for (; i < end; i++) sum += (wide)a[i] * b[i];
-        sum %= p;
-    }
-    return (uint64_t)sum;
-#else
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < n; i++) sum = (sum + tni_times_mod(p, a[i], b[i])) % p;
-    return sum;
-#endif
-}
-
-static uint64_t tni_power_mod(uint64_t p, uint64_t a, uint64_t e)
-{
-    uint64_t y = 1;
-    for (; e > 0; e >>= 1, a = tni_times_mod(p, a, a)) if (e & 1) y = tni_times_mod(p, y, a);
-    return y;
-}
-
-static uint64_t tni_inverse_mod(uint64_t p, uint64_t a) { return tni_power_mod(p, a, p - 2); }
-
-/* Miller & Rabin with bases that are enough below 2^64 (Sorenson & Webster 2015); p is odd. */
-static bool tni_is_prime(uint64_t p)
-{
-    static const uint64_t bases[] = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37};
-    int twos = 0;
-    while (((p - 1) >> twos & 1) == 0) twos++;
-    for (int i = 0; i < 12; i++) {
-        uint64_t y = tni_power_mod(p, bases[i], (p - 1) >> twos);
-        bool     probable = y == 1 || y == p - 1;
-        for (int k = 1; k < twos && !probable; k++) {
-            y = tni_times_mod(p, y, y);
-            probable = y == p - 1;
-        }
-        if (!probable) return false;
-    }
-    return true;
-}
-
-static uint64_t tni_prime_of(uint64_t seed, uint64_t point)
-{
-    for (uint64_t n = 1; ; n++) {
-        const uint64_t p = (UINT64_C(1) << 59) + tni_hash_at(seed, point, n) % (UINT64_C(1) << 59);
-        if (p & 1 && tni_is_prime(p)) return p;
-    }
-}
+enum { TNI_SAME_GELU_TANH = 100, TNI_SAME_ROOT, TNI_SAME_INVERSE, TNI_SAME_SOFTMAX };     /* 1/sqrt(a), 1/a */
 
 /* ---- one model at one point ---------------------------------------------- >>circuits-same-run */
 typedef struct tni_same {
@@ -114,14 +41,27 @@ typedef struct tni_same {
     uint64_t      *power;               /* [TNI_SAME_POWERS] 2^(k - TNI_SAME_LOWEST)          */
     uint64_t      *row;
     int64_t        room;
+    uint64_t      *score;               /* [2,T] the scores of a query                        */
+    double         values;              /* of functions that are no polynomials, so far       */
+    int            low, high;           /* all numbers are multiples of 2^low below 2^high    */
 } tni_same;
 
+/* The value of a function of which nothing is known, at an argument. */
+static uint64_t tni_same_value(tni_same *f, int function, uint64_t argument)
+{
+    f->values++;
+    return tni_hash_at(f->key, (UINT64_C(1) << 34) + (uint64_t)function, argument) % f->p;
+}
+
 /* x = m 2^e as a number of the field; x is finite. */
-static uint64_t tni_number_mod(const tni_same *f, double x)
+static uint64_t tni_number_mod(tni_same *f, double x)
 {
     int            e;
-    const double   m = ldexp(frexp(fabs(x), &e), 53);
-    const uint64_t y = m > 0 ? tni_times_mod(f->p, (uint64_t)m % f->p, f->power[e - 53 + TNI_SAME_LOWEST]) : 0;
+    const uint64_t m = (uint64_t)ldexp(frexp(fabs(x), &e), 53);
+    if (m == 0) return 0;
+    f->high = e > f->high ? e : f->high;
+    for (e -= 53; e < f->low && (f->low - e > 60 || m & ((UINT64_C(1) << (f->low - e)) - 1)); ) f->low--;
+    const uint64_t y = tni_times_mod(f->p, m % f->p, f->power[e + TNI_SAME_LOWEST]);
     return x < 0 && y > 0 ? f->p - y : y;
 }
 
@@ -153,6 +93,13 @@ static tn_status tni_same_rows(tni_same *f, tn_tensor *w, int64_t first, int64_t
     return s;
 }
 
+/* Reads all n numbers of a small tensor into f->row. */
+static tn_status tni_same_vector(tni_same *f, tn_tensor *t, int64_t n)
+{
+    tn_tensor *row = tn_reshape_2d(t, 1, n);
+    return row ? tni_same_rows(f, row, 0, 1) : tni_analysis_status(f->ctx);
+}
+
 /* y [T,rows] = x W^T + b; w: any tensor of rows x cols numbers, b of rows, or NULL */
 static tn_status tni_same_affine(tni_same *f, tn_tensor *w, tn_tensor *b, int64_t rows, int64_t cols, const uint64_t *x,
                                  uint64_t *y)
@@ -177,7 +124,7 @@ static tn_status tni_same_affine(tni_same *f, tn_tensor *w, tn_tensor *b, int64_
 }
 
 /* x [T,n] += by y */
-static void tni_same_add(const tni_same *f, int64_t n, double by, const uint64_t *y, uint64_t *x)
+static void tni_same_add(tni_same *f, int64_t n, double by, const uint64_t *y, uint64_t *x)
 {
     const uint64_t factor = tni_number_mod(f, by);
     for (int64_t i = 0; i < f->T * n; i++) x[i] = (x[i] + (factor == 1 ? y[i] : tni_times_mod(f->p, factor, y[i]))) % f->p;
@@ -186,10 +133,39 @@ static void tni_same_add(const tni_same *f, int64_t n, double by, const uint64_t
 /* x [T,n] = m[0] x + m[1] other */
 static tn_status tni_same_mix(tni_same *f, tn_tensor *m, int64_t n, const uint64_t *other, uint64_t *x)
 {
-    tn_tensor *two = tn_reshape_2d(m, 2, 1);
-    tn_status  s = two ? tni_same_rows(f, two, 0, 2) : tni_analysis_status(f->ctx);
+    tn_status s = tni_same_vector(f, m, 2);
     for (int64_t i = 0; i < f->T * n && s == TN_OK; i++)
         x[i] = (tni_times_mod(f->p, f->row[0], x[i]) + tni_times_mod(f->p, f->row[1], other[i])) % f->p;
+    return s;
+}
+
+/* Divides each of `count` vectors [n] by its root mean square. */
+static void tni_same_unit(tni_same *f, double eps, int64_t n, int64_t count, uint64_t *x)
+{
+    const uint64_t p = f->p, each = tni_inverse_mod(p, (uint64_t)n % p), more = tni_number_mod(f, eps);
+    for (int64_t i = 0; i < count; i++, x += n) {
+        const uint64_t scale = tni_same_value(f, TNI_SAME_ROOT, (tni_times_mod(p, each, tni_dot_mod(p, n, x, x)) + more) % p);
+        for (int64_t k = 0; k < n; k++) x[k] = tni_times_mod(p, scale, x[k]);
+    }
+}
+
+/* y [T,dim] = norm(x), which may be y */
+static tn_status tni_same_norm(tni_same *f, const tn_norm *norm, const uint64_t *x, uint64_t *y)
+{
+    const int64_t  n = norm->desc.dim, count = f->T * n;
+    const uint64_t p = f->p, each = tni_inverse_mod(p, (uint64_t)n % p);
+    tn_status      s = TN_OK;
+    if (x != y) memcpy(y, x, (size_t)count * sizeof *y);
+    for (int64_t t = 0; t < f->T && norm->desc.kind == TN_NORM_LAYER; t++) {
+        uint64_t *row = y + t * n, sum = 0;
+        for (int64_t i = 0; i < n; i++) sum = (sum + row[i]) % p;
+        for (int64_t i = 0; i < n; i++) row[i] = (row[i] + p - tni_times_mod(p, each, sum)) % p;
+    }
+    tni_same_unit(f, norm->desc.eps, n, f->T, y);
+    if (norm->gain) s = tni_same_vector(f, norm->gain, n);
+    for (int64_t i = 0; i < count && norm->gain && s == TN_OK; i++) y[i] = tni_times_mod(p, y[i], f->row[i % n]);
+    if (norm->bias && s == TN_OK) s = tni_same_vector(f, norm->bias, n);
+    for (int64_t i = 0; i < count && norm->bias && s == TN_OK; i++) y[i] = (y[i] + f->row[i % n]) % p;
     return s;
 }
 
@@ -216,6 +192,18 @@ static tn_status tni_same_embed(tni_same *f, const tn_transformer *m, uint64_t *
         s = tni_same_rows(f, m->position, t, 1);
         for (int64_t i = 0; i < n; i++) x[t * n + i] = (x[t * n + i] + f->row[i]) % f->p;
     }
+    return s == TN_OK && m->desc.embed_norm ? tni_same_norm(f, &m->embed_norm, x, x) : s;
+}
+
+/* Norms and gains of all q and k [T,heads,d_qk], before they are rotated. */
+static tn_status tni_same_qk_norm(tni_same *f, const tn_attention *layer, int64_t heads, uint64_t *q)
+{
+    const tn_attention_desc *a = &layer->desc;
+    const int64_t            d = a->d_qk, n = layer->qk_gain ? tn_tensor_count(layer->qk_gain) : 0;
+    if (a->qk_norm) tni_same_unit(f, a->qk_norm_eps == 0 ? 1e-6 : a->qk_norm_eps, d, f->T * heads, q);
+    const tn_status s = n > 0 ? tni_same_vector(f, layer->qk_gain, n) : TN_OK;
+    for (int64_t i = 0; i < f->T * heads * d && n > 0 && s == TN_OK; i++)
+        q[i] = tni_times_mod(f->p, q[i], f->row[i / d % heads / a->heads * d + i % d]);
     return s;
 }
 
@@ -249,29 +237,77 @@ static void tni_same_rope(const tni_same *f, const tn_attention_desc *a, int64_t
     }
 }
 
+/* Turns n scores into the weights of their softmax. */
+static void tni_same_softmax(tni_same *f, int64_t n, uint64_t *z)
+{
+    const uint64_t first = n > 0 ? z[0] : 0;
+    uint64_t       row = tni_hash_at(f->key, (UINT64_C(1) << 34) + TNI_SAME_SOFTMAX, (uint64_t)n);
+    for (int64_t i = 0; i < n; i++) row = tni_hash_at(row, 0, z[i] = (z[i] + f->p - first) % f->p);
+    for (int64_t i = 0; i < n; i++) z[i] = tni_hash_at(row, 1, z[i]) % f->p;
+    f->values += (double)n;
+}
+
+/* lambda of the differential kinds */
+static tn_status tni_same_lambda(tni_same *f, const tn_attention *layer, uint64_t *lambda)
+{
+    const int64_t   d = layer->desc.d_qk;
+    const bool      plain = layer->desc.kind == TN_ATTENTION_DIFFERENTIAL_PLAIN;
+    const tn_status s = tni_same_vector(f, layer->lambda, plain ? 1 : 4 * d);
+    if (s != TN_OK) return s;
+    *lambda = f->row[0];
+    if (plain) return s;
+    *lambda = (tni_same_value(f, TN_ACT_EXP, tni_dot_mod(f->p, d, f->row, f->row + d)) + f->p
+               - tni_same_value(f, TN_ACT_EXP, tni_dot_mod(f->p, d, f->row + 2 * d, f->row + 3 * d))
+               + tni_number_mod(f, layer->desc.lambda_init)) % f->p;
+    return s;
+}
+
+/* f->score [n]: the pattern of a query from the scores [2,T] that f->score has; scale: of the scores */
+static void tni_same_pattern(tni_same *f, const tn_attention_desc *a, uint64_t scale, uint64_t lambda, int64_t n)
+{
+    const uint64_t p = f->p;
+    uint64_t      *z = f->score, *other = z + (tni_attention_kinds[a->kind].sets - 1) * f->T, by = 1, sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (other != z) other[i] = tni_times_mod(p, scale, other[i]);
+        z[i] = tni_times_mod(p, scale, z[i]);
+    }
+    if (tni_attention_kinds[a->kind].attend == TN_ATTEND_SOFTMAX) {
+        tni_same_softmax(f, n, z);
+        if (other != z) tni_same_softmax(f, n, other);
+        for (int64_t i = 0; i < n && other != z; i++) z[i] = (z[i] + p - tni_times_mod(p, lambda, other[i])) % p;
+    } else {
+        for (int64_t i = 0; i < n; i++) sum = (sum + (z[i] = tni_times_mod(p, z[i], other[i]))) % p;
+    }
+    if (a->row_scale == TN_ROW_SCALE_MEAN) by = tni_inverse_mod(p, (uint64_t)n);
+    if (a->row_scale == TN_ROW_SCALE_SUM) by = tni_same_value(f, TNI_SAME_INVERSE, (sum + tni_number_mod(f, 1e-6)) % p);
+    for (int64_t i = 0; i < n && by != 1; i++) z[i] = tni_times_mod(p, by, z[i]);
+}
+
 /* z [T,heads,d_v]: the patterns times v */
-static void tni_same_attend(const tni_same *f, const tn_attention_desc *a, const uint64_t *qk, const uint64_t *v, uint64_t *z)
+static void tni_same_attend(tni_same *f, const tn_attention_desc *a, uint64_t lambda, const uint64_t *qk, const uint64_t *v,
+                            uint64_t *z)
 {
     const uint64_t p = f->p;
     const int64_t  H = a->heads, d = a->d_qk, sets = tni_attention_kinds[a->kind].sets, heads = 2 * sets * H, T = f->T;
     const int64_t  window = a->window > 0 ? tni_min(a->window, T) : T;
-    uint64_t       scale = a->scale == 0 ? tni_inverse_mod(p, (uint64_t)d % p) : tni_number_mod(f, a->scale);
-    scale = tni_times_mod(p, scale, scale);
+    uint64_t       scale = tni_number_mod(f, a->scale);
+    if (a->scale == 0 && tni_attention_kinds[a->kind].attend == TN_ATTEND_SOFTMAX)
+        scale = tni_number_mod(f, 1 / sqrt((double)d));
+    else if (a->scale == 0) scale = tni_inverse_mod(p, (uint64_t)d % p);
     for (int64_t t = 0; t < T; t++) {
         const int64_t first = tni_max(0, t - window + 1), end = a->bidirectional ? tni_min(T, t + window) : t + 1;
-        const uint64_t by = a->row_scale != TN_ROW_SCALE_MEAN ? scale
-                            : tni_times_mod(p, scale, tni_inverse_mod(p, (uint64_t)(end - first)));
-        for (int64_t s = first; s < end; s++)
-            for (int64_t h = 0; h < H; h++) {
-                uint64_t score[2];
-                for (int64_t i = 0; i < sets; i++)
-                    score[i] = tni_dot_mod(p, d, qk + (t * heads + i * H + h) * d, qk + (s * heads + (sets + i) * H + h) * d);
-                const uint64_t pattern = tni_times_mod(p, by, tni_times_mod(p, score[0], score[sets - 1]));
+        for (int64_t h = 0; h < H; h++) {
+            for (int64_t i = 0; i < sets; i++)
+                for (int64_t s = first; s < end; s++)
+                    f->score[i * T + s - first]
+                        = tni_dot_mod(p, d, qk + (t * heads + i * H + h) * d, qk + (s * heads + (sets + i) * H + h) * d);
+            tni_same_pattern(f, a, scale, lambda, end - first);
+            for (int64_t s = first; s < end; s++)
                 for (int64_t e = 0; e < a->d_v; e++) {
                     uint64_t *to = z + (t * H + h) * a->d_v + e;
-                    *to = (*to + tni_times_mod(p, pattern, v[(s * H + h) * a->d_v + e])) % p;
+                    *to = (*to + tni_times_mod(p, f->score[s - first], v[(s * H + h) * a->d_v + e])) % p;
                 }
-            }
+        }
     }
 }
 
@@ -280,31 +316,45 @@ static tn_status tni_same_attention(tni_same *f, const tn_attention *layer, cons
 {
     const tn_attention_desc *a = &layer->desc;
     const int64_t heads = 2 * tni_attention_kinds[a->kind].sets * a->heads, width = a->heads * a->d_v;
-    uint64_t     *qk = tni_take_mod(f, f->T, heads * a->d_qk), *v = tni_take_mod(f, f->T, width);
+    uint64_t     *qk = tni_take_mod(f, f->T, heads * a->d_qk), *v = tni_take_mod(f, f->T, width), lambda = 0;
     uint64_t     *z = tni_take_mod(f, f->T, width);
     if (f->w->failed) return TN_ERR_MEMORY;
     tn_status s = tni_same_affine(f, layer->qk, layer->qkb, heads * a->d_qk, a->dim, x, qk);
+    if (s == TN_OK) s = tni_same_qk_norm(f, layer, heads, qk);
     if (s == TN_OK) s = tni_same_affine(f, layer->v, layer->vb, width, a->dim, x, v);
     if (s == TN_OK && *values && layer->mix) s = tni_same_mix(f, layer->mix, width, *values, v);
+    if (s == TN_OK && layer->lambda) s = tni_same_lambda(f, layer, &lambda);
     if (s != TN_OK) return s;
     if (!*values) *values = v;
     tni_same_rope(f, a, heads, qk);
-    tni_same_attend(f, a, qk, v, z);
+    tni_same_attend(f, a, lambda, qk, v, z);
+    if (tni_attention_normed(a)) tni_same_unit(f, 1e-5, a->d_v, f->T * a->heads, z);
+    const uint64_t rest = a->kind == TN_ATTENTION_DIFFERENTIAL ? tni_number_mod(f, 1 - a->lambda_init) : 1;
+    for (int64_t i = 0; i < f->T * width && rest != 1; i++) z[i] = tni_times_mod(f->p, rest, z[i]);
     return tni_same_affine(f, layer->o, layer->ob, a->out, width, z, y);
 }
 
-/* y [T,dim] of a bilinear MLP of any order */
+/* The activation of a kind of MLP */
+static uint64_t tni_same_act(tni_same *f, tn_mlp_kind kind, uint64_t x)
+{
+    const bool tanh = kind == TN_MLP_GELU_TANH || kind == TN_MLP_GEGLU_TANH;
+    if (kind == TN_MLP_BILINEAR) return x;
+    return tni_same_value(f, tanh ? (int)TNI_SAME_GELU_TANH : (int)tni_mlp_kinds[kind].act, x);
+}
+
+/* y [T,dim] of an MLP */
 static tn_status tni_same_mlp(tni_same *f, const tn_mlp *layer, const uint64_t *x, uint64_t *y)
 {
     const tn_mlp_desc *d = &layer->desc;
-    const int64_t      h = d->hidden, wide = d->order * h;
+    const int64_t      h = d->hidden, encoders = d->kind == TN_MLP_BILINEAR ? d->order : tni_mlp_kinds[d->kind].encoders;
+    const int64_t      wide = encoders * h;
     uint64_t          *each = tni_take_mod(f, f->T, wide), *product = tni_take_mod(f, f->T, h);
     if (f->w->failed) return TN_ERR_MEMORY;
     tn_status s = tni_same_affine(f, layer->w, layer->b, wide, d->in, x, each);
     for (int64_t i = 0; i < f->T * h; i++) {
         const uint64_t *from = each + i / h * wide + i % h;
-        product[i] = from[0];
-        for (int64_t e = 1; e < d->order; e++) product[i] = tni_times_mod(f->p, product[i], from[e * h]);
+        product[i] = tni_same_act(f, d->kind, from[0]);
+        for (int64_t e = 1; e < encoders; e++) product[i] = tni_times_mod(f->p, product[i], from[e * h]);
     }
     if (s != TN_OK) return s;
     if (layer->p) return tni_same_affine(f, layer->p, layer->pb, d->out, h, product, y);
@@ -312,12 +362,37 @@ static tn_status tni_same_mlp(tni_same *f, const tn_mlp *layer, const uint64_t *
     return TN_OK;
 }
 
+/* x [T,dim] += one branch, which: 0 attention, 1 MLP. y, z: room for as much; values: as tni_same_attention takes them. */
+static tn_status tni_same_branch(tni_same *f, const tn_transformer *m, const tn_transformer_block *b, int which,
+                                 uint64_t **values, uint64_t *x, uint64_t *y, uint64_t *z)
+{
+    const tn_norm *norm = which ? &b->norm2 : &b->norm1;
+    const bool     before = !m->desc.no_norm && m->desc.norm_place != TN_PLACE_POST;
+    tn_status      s = before ? tni_same_norm(f, norm, x, z) : TN_OK;
+    if (s == TN_OK && which) s = tni_same_mlp(f, &b->mlp, before ? z : x, y);
+    else if (s == TN_OK) s = tni_same_attention(f, &b->attn, before ? z : x, values, y);
+    if (s == TN_OK && m->desc.norm_place == TN_PLACE_SANDWICH)
+        s = tni_same_norm(f, which ? &b->norm2_out : &b->norm1_out, y, y);
+    if (s != TN_OK) return s;
+    tni_same_add(f, m->desc.dim, tni_branch_scale(&m->desc, which), y, x);
+    return m->desc.norm_place == TN_PLACE_POST ? tni_same_norm(f, norm, x, x) : s;
+}
+
+/* c tanh(z/c) of all logits */
+static void tni_same_cap(tni_same *f, double softcap, int64_t count, uint64_t *logits)
+{
+    const uint64_t cap = tni_number_mod(f, softcap), inverse = softcap == 0 ? 0 : tni_inverse_mod(f->p, cap);
+    for (int64_t i = 0; i < count && softcap != 0; i++)
+        logits[i] = tni_times_mod(f->p, cap, tni_same_value(f, TN_ACT_TANH, tni_times_mod(f->p, inverse, logits[i])));
+}
+
 /* logits [T,vocab] */
 static tn_status tni_same_run(tni_same *f, const tn_transformer *m, uint64_t *logits)
 {
     const int64_t    n = m->desc.dim, bytes = f->T * n * (int64_t)sizeof(uint64_t);
     const tni_taken *mark = f->w->newest;
-    uint64_t *x = tni_take_mod(f, f->T, n), *x0 = tni_take_mod(f, f->T, n), *y = tni_take_mod(f, f->T, n), *values = NULL;
+    uint64_t *x = tni_take_mod(f, f->T, n), *x0 = tni_take_mod(f, f->T, n), *y = tni_take_mod(f, f->T, n);
+    uint64_t *z = tni_take_mod(f, f->T, n), *values = NULL;
     uint64_t *first = tni_take_mod(f, f->T, m->blocks[0].attn.desc.heads * m->blocks[0].attn.desc.d_v);
     if (f->w->failed) return TN_ERR_MEMORY;
     tn_status s = tni_same_embed(f, m, x);
@@ -326,21 +401,21 @@ static tn_status tni_same_run(tni_same *f, const tn_transformer *m, uint64_t *lo
         const tn_transformer_block *b = &m->blocks[l];
         const tni_taken            *piece = f->w->newest;
         if (b->lambdas) s = tni_same_mix(f, b->lambdas, n, x0, x);
-        if (s == TN_OK) s = tni_same_attention(f, &b->attn, x, &values, y);
+        if (s == TN_OK) s = tni_same_branch(f, m, b, 0, &values, x, y, z);
         if (s != TN_OK) break;
         if (l == 0) memcpy(first, values, (size_t)(f->T * b->attn.desc.heads * b->attn.desc.d_v) * sizeof *first);
         values = first;
-        tni_same_add(f, n, tni_branch_scale(&m->desc, 0), y, x);
-        s = tni_same_mlp(f, &b->mlp, x, y);
-        if (s == TN_OK) tni_same_add(f, n, tni_branch_scale(&m->desc, 1), y, x);
+        s = tni_same_branch(f, m, b, 1, NULL, x, y, z);
         tni_scratch_release(f->w, piece);
     }
+    if (s == TN_OK && !m->desc.no_norm && m->desc.norm_place != TN_PLACE_POST) s = tni_same_norm(f, &m->norm, x, x);
     if (s == TN_OK) s = tni_same_affine(f, m->head.w, m->head.b, m->desc.vocab, n, x, logits);
+    if (s == TN_OK) tni_same_cap(f, m->desc.softcap, f->T * m->desc.vocab, logits);
     tni_scratch_release(f->w, mark);
     return s;
 }
 
-/* ---- two models ------------------------------------------------------------ >>circuits-same-compare */
+/* ---- what is compared ------------------------------------------------------ >>circuits-same-fits */
 
 /* The most keys that a query of so many tokens sees. */
 static int64_t tni_same_most(const tn_attention_desc *a, int64_t tokens)
@@ -349,61 +424,54 @@ static int64_t tni_same_most(const tn_attention_desc *a, int64_t tokens)
     return a->bidirectional ? tni_min(tokens, 2 * window - 1) : window;
 }
 
-/* Whether every logit of the model is a polynomial of its tokens' vectors; else an error names the part that is not. */
+/* Whether the model can be evaluated at a point; else an error names the part that cannot. */
 static bool tni_same_fits(tn_ctx *ctx, const tn_transformer *m, int64_t tokens, const char *which)
 {
     const tn_transformer_desc *d = &m->desc;
-    const char *part = !d->no_norm || d->embed_norm ? "norms" : d->softcap != 0 ? "a soft cap" : NULL;
-    int64_t     at = -1;
-    for (int64_t l = 0; l < d->layers && !part; l++) {
-        const tn_attention_desc *a = &m->blocks[l].attn.desc;
-        const tn_attend_kind     kind = tni_attention_kinds[a->kind].attend;
-        const int64_t            length = a->row_length > 0 ? a->row_length : 512;
-        if (kind != TN_ATTEND_SQUARED && kind != TN_ATTEND_BILINEAR) part = tn_attention_kind_name(a->kind);
-        else if (a->qk_norm) part = "QK-norm";
-        else if (a->head_norm) part = "head_norm";
-        else if (a->row_scale == TN_ROW_SCALE_SUM) part = "rows divided by their sum";
-        else if (m->blocks[l].mlp.desc.kind != TN_MLP_BILINEAR) part = tn_mlp_kind_name(m->blocks[l].mlp.desc.kind);
-        else if ((a->row_scale == TN_ROW_SCALE_DEFAULT || a->row_scale == TN_ROW_SCALE_LENGTH)
-                 && tni_same_most(a, tokens) > length)
+    for (int64_t l = 0; l < d->layers; l++) {
+        tn_attend_desc a = tni_attention_attend(&m->blocks[l].attn.desc);
+        if (!tni_attend_numbers(ctx, &a, m->blocks[l].attn.desc.d_qk)) return false;
+        if (a.row_scale == TN_ROW_SCALE_LENGTH && tni_same_most(&m->blocks[l].attn.desc, tokens) > a.row_length)
             return tni_fail(ctx, TN_ERR_ARG, "transformer_same: block %lld of %s scales rows of more than %lld tokens by their "
-                            "length, expected tokens <= that", (long long)l, which, (long long)length), false;
-        if (part) at = l;
+                            "length, expected tokens <= that", (long long)l, which, (long long)a.row_length), false;
     }
-    if (!part && d->positions == TN_POSITIONS_LEARNED && tokens > d->context)
+    if (d->positions == TN_POSITIONS_LEARNED && tokens > d->context)
         return tni_fail(ctx, TN_ERR_ARG, "transformer_same: %s has %lld learned positions, expected at least tokens, %lld", which,
                         (long long)d->context, (long long)tokens), false;
-    if (!part) return true;
-    if (at < 0) tni_fail(ctx, TN_ERR_ARG, "transformer_same: %s has %s, expected a polynomial of %lld tokens", which, part,
-                         (long long)tokens);
-    else tni_fail(ctx, TN_ERR_ARG, "transformer_same: block %lld of %s has %s, expected a polynomial of %lld tokens",
-                  (long long)at, which, part, (long long)tokens);
-    return false;
+    return true;
 }
 
-/* Adds to *degree that of the model's logits as polynomials, with the common denominator of its rotations, and to *bits a
-   bound of the logarithm of a coefficient, all weights as integers. */
-static void tni_same_degree(const tn_transformer *m, int64_t tokens, double *degree, double *bits)
+/* ---- the comparison -------------------------------------------------------- >>circuits-same-compare */
+
+static bool tni_same_logits(tni_same *f, const tn_transformer *m, tn_tensor *text, double *logits)
 {
-    const double each = m->embed.w->dtype == TN_F64 ? 2150 : 330;           /* of a weight, and of a sum over its index */
-    const double fixed = (3 * 2150 + 1.5 * (double)tokens) / each;          /* scales of scores and branches; lcm(1 .. T) */
-    double       d = 1, w = 1, turns = 0;
-    for (int64_t l = 0; l < m->desc.layers; l++) {
-        const tn_attention_desc *a = &m->blocks[l].attn.desc;
-        const double rotations = a->no_rope ? 0 : 8 * (double)(tokens - 1) * (double)(a->d_qk / 2);
-        const double order = (double)m->blocks[l].mlp.desc.order;
-        d = 5 * d + rotations;
-        w = 5 * (w + 1) + 11 + fixed;
-        turns = 5 * turns + rotations;
-        d *= order;
-        w = order * w + order + 3 + fixed;
-        turns *= order;
-    }
-    *degree += d;
-    *bits += (w + 1) * each + 2 * turns;
+    tn_tensor *y = tn_transformer_forward(f->ctx, m, text);
+    return y && tn_read(y, TN_F64, logits, tn_tensor_count(y)) == TN_OK;
 }
 
-/* A text of tokens for which a logit differs, if some are tried. */
+/* Whether the logits of both models for a text, as the library computes them, differ by more than rounding: then *at is the
+   one that differs most. */
+static tn_status tni_same_computed(tni_same *f, const tn_transformer *a, const tn_transformer *b, int64_t *at,
+                                   tn_transformer_same_result *out)
+{
+    const int64_t n = f->T * a->desc.vocab;
+    tni_scope     scope = tni_scope_begin(f->ctx);
+    double       *x = tni_take_f64(f->w, n, 2), most = 0, size = 0;
+    tn_tensor    *text = tn_tensor_from(f->ctx, 2, TNI_DIMS(1, f->T), TN_I32, f->text);
+    const bool    done = !f->w->failed && text && tni_same_logits(f, a, text, x) && tni_same_logits(f, b, text, x + n);
+    tni_scope_end(f->ctx, scope);
+    if (!done) return tni_analysis_status(f->ctx);
+    for (int64_t i = 0; i < n; i++) {
+        const double off = fabs(x[i] - x[n + i]);
+        size = tni_max_f64(size, fabs(x[i]));
+        if (off > most) most = off, *at = i;
+    }
+    out->difference = tni_max_f64(out->difference, most);
+    if (most <= 1e4 * tni_dtype_eps(f->ctx->desc.dtype) * size) *at = -1;
+    return TN_OK;
+}
+
+/* A text for which a logit differs, if some are tried: exactly, or, with functions, as the library computes it. */
 static tn_status tni_same_text(tni_same *f, const tn_transformer *a, const tn_transformer *b, uint64_t *x, uint64_t *y,
                                tn_transformer_same_result *out)
 {
@@ -411,46 +479,62 @@ static tn_status tni_same_text(tni_same *f, const tn_transformer *a, const tn_tr
     int32_t      *text = (int32_t *)tni_take(f->w, f->T, sizeof *text);
     tn_status     s = text ? TN_OK : TN_ERR_MEMORY;
     f->text = text;
-    for (uint64_t k = 0; k < TNI_SAME_TEXTS && s == TN_OK; k++) {
+    for (uint64_t k = 0; k < TNI_SAME_TEXTS && s == TN_OK && !out->text; k++) {
+        const tni_taken *mark = f->w->newest;
+        int64_t          at = -1;
         for (int64_t t = 0; t < f->T; t++)
             text[t] = (int32_t)(tni_hash_at(f->key, UINT64_C(1) << 33, k * 1024 + (uint64_t)t) % (uint64_t)V);
-        if ((s = tni_same_run(f, a, x)) != TN_OK || (s = tni_same_run(f, b, y)) != TN_OK) break;
-        for (int64_t i = 0; i < f->T * V; i++) {
-            if (x[i] == y[i]) continue;
-            out->position = i / V;
-            out->token = i % V;
-            out->text = tn_tensor_create(f->ctx, TN_I32, 2, TNI_DIMS(1, f->T));
-            return out->text ? tn_write(out->text, TN_I32, text, f->T) : tni_analysis_status(f->ctx);
-        }
+        if (out->values > 0) s = tni_same_computed(f, a, b, &at, out);
+        else if ((s = tni_same_run(f, a, x)) == TN_OK && (s = tni_same_run(f, b, y)) == TN_OK)
+            for (int64_t i = 0; i < f->T * V && at < 0; i++) if (x[i] != y[i]) at = i;
+        tni_scratch_release(f->w, mark);
+        if (s != TN_OK || at < 0) continue;
+        out->position = at / V;
+        out->token = at % V;
+        out->text = tn_tensor_create(f->ctx, TN_I32, 2, TNI_DIMS(1, f->T));
+        s = out->text ? tn_write(out->text, TN_I32, text, f->T) : tni_analysis_status(f->ctx);
     }
     f->text = NULL;
     return s;
 }
 
+/* The most numbers of a row that is read at once. */
+static int64_t tni_same_widest(const tn_transformer *m)
+{
+    int64_t widest = tni_max(m->desc.dim, TNI_SAME_NUMBERS);
+    for (int64_t l = 0; l < m->desc.layers; l++) {
+        const tn_attention_desc *a = &m->blocks[l].attn.desc;
+        widest = tni_max(tni_max(widest, m->blocks[l].mlp.desc.hidden), tni_max(a->heads * a->d_v, 4 * a->d_qk));
+    }
+    return widest;
+}
+
 static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn_transformer *b, uint64_t seed,
                                   tn_transformer_same_result *out)
 {
-    const int64_t V = a->desc.vocab, n = tni_max(tni_max(a->desc.dim, b->desc.dim), 2);
-    int64_t       widest = n;
-    for (int64_t l = 0; l < a->desc.layers + b->desc.layers; l++) {
-        const tn_transformer_block *block = l < a->desc.layers ? &a->blocks[l] : &b->blocks[l - a->desc.layers];
-        widest = tni_max(widest, tni_max(block->mlp.desc.hidden, block->attn.desc.heads * block->attn.desc.d_v));
-    }
-    f->room = tni_max(widest, TNI_SAME_NUMBERS);
+    const int64_t V = a->desc.vocab;
+    f->room = tni_max(tni_same_widest(a), tni_same_widest(b));
     f->numbers = tni_take_f64(f->w, f->room, 1);
     f->row = tni_take_mod(f, f->room, 1);
     f->power = tni_take_mod(f, TNI_SAME_POWERS, 1);
+    f->score = tni_take_mod(f, f->T, 2);
     uint64_t *x = tni_take_mod(f, f->T, V), *y = tni_take_mod(f, f->T, V);
     tn_status s = f->w->failed ? TN_ERR_MEMORY : TN_OK;
     out->equal = true;
+    f->low = TNI_SAME_POWERS;
+    f->high = -TNI_SAME_POWERS;
     for (int64_t k = 0; k < out->points && s == TN_OK && out->equal; k++) {
+        f->values = 0;
         tni_same_point(f, seed, (uint64_t)k);
         if ((s = tni_same_run(f, a, x)) != TN_OK || (s = tni_same_run(f, b, y)) != TN_OK) return s;
         out->equal = memcmp(x, y, (size_t)(f->T * V) * sizeof *x) == 0;
+        out->values = f->values;
         for (int64_t i = 0; i < f->T * V && k == 0; i++)
             out->residue = (out->residue + tni_times_mod(f->p, (uint64_t)i + 1, x[i])) % f->p;
         if (k == 0) out->prime = f->p;
     }
+    const double once = tni_same_chance(a, b, f->T, tni_max_f64(f->high - f->low, 0), f->values, &out->degree);
+    out->chance = once < 1 ? pow(once, (double)out->points) : 1;
     return s == TN_OK && !out->equal ? tni_same_text(f, a, b, x, y, out) : s;
 }
 
@@ -473,11 +557,6 @@ tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, 
         return tni_fail(ctx, TN_ERR_SHAPE, "transformer_same: b has %lld tokens, expected %lld as a", (long long)b->desc.vocab,
                         (long long)a->desc.vocab);
     if (!tni_same_fits(ctx, a, f.T, "a") || !tni_same_fits(ctx, b, f.T, "b")) return TN_ERR_ARG;
-    double bits = 0;
-    tni_same_degree(a, f.T, &out->degree, &bits);
-    tni_same_degree(b, f.T, &out->degree, &bits);
-    const double one = ldexp(out->degree, -59) + ldexp(bits / 59, -53);
-    out->chance = one < 1 ? pow(one, (double)out->points) : 1;
     tni_scratch w = tni_scratch_begin(ctx, "transformer_same");
     f.w = &w;
     tni_scope scope = tni_scope_begin(ctx);

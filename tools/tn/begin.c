@@ -559,33 +559,11 @@ void start_run(run *r, bool again)
     print_facts(r);
     if (!s->no_baseline && is_first()) print_baseline(r);
     journal_start(&r->journal);
+    if (s->audit && is_first()) chain_start(&r->journal.chain);
     log_start(r);
+    link_start(r);
     save_or_stop(r);
-}
-
-/* Skips the lines of a config.txt that are about the data. */
-static const char *after_paths(const char *text)
-{
-    while (!strncmp(text, "data = ", 7) || !strncmp(text, "val = ", 6) ||
-           !strncmp(text, &DATA_MARK[1], strlen(DATA_MARK) - 1)) {
-        text += strcspn(text, "\n");
-        text += *text != 0;
-    }
-    return text;
-}
-
-/* Whether two config.txt are equal, except for the paths of the data. */
-static bool same_settings(const char *a, const char *b)
-{
-    for (;;) {
-        size_t n, m;
-        a = after_paths(a);
-        b = after_paths(b);
-        n = strcspn(a, "\n"), m = strcspn(b, "\n");
-        if (n != m || memcmp(a, b, n)) return false;
-        if (!a[n] || !b[n]) return a[n] == b[n];
-        a += n + 1, b += n + 1;
-    }
+    link_checkpoint(r);
 }
 
 static bool has_weights(const run *r)
@@ -620,13 +598,19 @@ static void check_resume_options(const char *config)
     }
 }
 
+static void check_tokens(const run *r, const tn_safetensors *st, const char *path)
+{
+    char hash[32];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
+    if (strcmp(hash, checkpoint_note(st, path, "tn.data")))
+        fail("--data: the tokens of %s differ, expected those that %s was trained on", r->s->data.path[0], path);
+}
+
 /* A resumed run has the tokens of its checkpoint; another machine's results differ in their last bits. */
 static void check_resumed(run *r, const tn_safetensors *st)
 {
-    char machine[128], hash[32];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
-    if (strcmp(hash, checkpoint_note(st, r->saved, "tn.data")))
-        fail("--data: the tokens of %s differ, expected those that %s was trained on", r->s->data.path[0], r->saved);
+    char machine[128];
+    check_tokens(r, st, r->saved);
     machine_name(r->m.ctx, machine, sizeof machine);
     if (strcmp(machine, checkpoint_note(st, r->saved, "tn.machine")))
         warn("%s was made with %s, and this is %s: results will differ in their last bits", r->saved,
@@ -643,29 +627,82 @@ static int64_t read_progress(run *r, const tn_safetensors *st)
     return checkpoint_count(st, r->saved, "tn.log_lines");
 }
 
+void read_run_config(run *r, const char *config)
+{
+    size_t bytes;
+    char  *text = read_file(config, BY_NAME, &bytes);
+    read_settings(text, bytes, config);
+    buffer_add(&r->config, text, bytes);
+    free(text);
+}
+
+/* The model and the optimiser of a run as they were before its first step, of the size of a checkpoint. */
+static void rebuild(run *r, const tn_desc *desc, const tn_safetensors *st, const char *path)
+{
+    char *tokenizer = join_path(r->folder, "tokenizer.json");
+    build_run(r, desc, is_file(tokenizer) ? tokenizer : NULL);
+    r->steps = r->s->steps;
+    check_size(&r->m.desc, st, path);
+    make_model(r, r->m.ctx, &r->m, &r->optim);
+    open_feed(r, &r->m, r->optim, &r->feed);
+    r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
+    r->config_json = config_json(&r->m);
+    free(tokenizer);
+}
+
+/* The SIMD level in the name of a machine, such as "cpu avx2"; of a GPU none. */
+static tn_simd simd_of(const char *machine)
+{
+    static const char *const names[] = {"cpu plain", "cpu avx2", "cpu avx512", "cpu neon"};
+    for (int k = 0; k < 4; k++) if (!strcmp(machine, names[k])) return (tn_simd)(TN_SIMD_PLAIN + k);
+    return TN_SIMD_AUTO;
+}
+
+void open_untrained(run *r, const char *like)
+{
+    settings       *s = &train_settings;
+    tn_desc         desc;
+    tn_ctx         *look;
+    tn_safetensors *st = open_checkpoint(like, &look);
+    s->keep_best = false;
+    set_ctx_desc(s, &desc);
+    if (!getenv("TN_SIMD")) desc.simd = simd_of(checkpoint_note(st, like, "tn.machine"));
+    rebuild(r, &desc, st, like);
+    check_tokens(r, st, like);
+    r->peak = NAN;
+    tn_ctx_destroy(look);
+}
+
+void close_run(run *r)
+{
+    free_corpus(&r->data);
+    close_feed(&r->feed);
+    free(r->ids);
+    free(r->targets);
+    free(r->config.data);
+    free(r->config_json);
+    free(r->saved);
+    close_model(&r->m);
+}
+
 void resume_run(run *r)
 {
     settings  *s = &train_settings;
-    char      *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json");
+    char      *config = join_path(r->folder, "config.txt");
     int64_t   *steps;
-    size_t     bytes;
     const bool moved = s->data.count > 0 || s->val.count > 0;
     tn_desc    desc;
     tn_ctx    *look;
     check_resume_options(config);
     if (!is_file(config)) fail("--resume: %s holds no run, expected %s", r->folder, config);
     journal_lock(&r->journal, r->folder);
-    char *text = read_file(config, BY_NAME, &bytes);
-    read_settings(text, bytes, config);
-    buffer_add(&r->config, text, bytes);
-    free(text);
+    read_run_config(r, config);
     int64_t count = list_checkpoints(r->folder, &steps);
     free(steps);
     r->saved = newest_checkpoint(r->folder, &r->saved_step);
     if (!count) {                                     /* killed before the first one: starts from the beginning */
         check_not_trained(r, config);
         free(config);
-        free(tokenizer);
         start_run(r, true);
         return;
     }
@@ -676,19 +713,14 @@ void resume_run(run *r)
     check_files_exist(&s->val, "val", r->folder);
     set_ctx_desc(s, &desc);
     r->peak = is_first() ? measure_peak(&desc) : NAN;
-    build_run(r, &desc, is_file(tokenizer) ? tokenizer : NULL);
-    r->steps = s->steps;
-    check_size(&r->m.desc, st, r->saved);
-    make_model(r, r->m.ctx, &r->m, &r->optim);
-    open_feed(r, &r->m, r->optim, &r->feed);
-    r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
-    r->config_json = config_json(&r->m);
+    rebuild(r, &desc, st, r->saved);
     check_resumed(r, st);
     int64_t lines = read_progress(r, st);
     check_same_run(r);
     tn_checkpoint_read(r->optim, tn_source_path(r->saved));
     check_ctx(r->m.ctx, "checkpoint");
     tn_ctx_destroy(look);
+    if (s->audit && is_first()) chain_start(&r->journal.chain);
     journal_resume(&r->journal, r->step, lines, r->step == r->steps && has_weights(r));
     if (is_first()) remove_partial_files(r->folder);         /* after locking: no process is writing one */
     if (moved && is_first()) {
@@ -700,6 +732,6 @@ void resume_run(run *r)
     journal_print(&r->journal, "resumed from %s\n", r->saved);
     print_facts(r);
     print_held_out_so_far(&r->journal);
+    link_checkpoint(r);
     free(config);
-    free(tokenizer);
 }

@@ -51,17 +51,17 @@ static option options[] = {
 
 /* What can be asked, as bits: an option may be of some of them only. */
 enum { HEADS = 1, PAIRS = 2, BIGRAMS = 4, PATHS = 8, ATTRIBUTE = 16, ABLATE = 32, DIFF = 64, HISTORY = 128,
-       SIMILARITY = 256, POLYNOMIAL = 512 };
+       SIMILARITY = 256, POLYNOMIAL = 512, ANOMALY = 1024 };
 static const limited_option limited[] = {
     {"token", PATHS | ATTRIBUTE}, {"against", PATHS | ATTRIBUTE}, {"loss", PATHS | ATTRIBUTE},
     {"position", PATHS | ATTRIBUTE}, {"budget", PATHS}, {"by", PATHS}, {"patterns", PATHS}, {"delete", PATHS},
-    {"block", PAIRS}, {"within-null", PAIRS}, {"common", PAIRS | BIGRAMS}, {"top", PAIRS | BIGRAMS | PATHS | ATTRIBUTE | ABLATE}, {"mean", ABLATE},
+    {"block", PAIRS}, {"within-null", PAIRS}, {"common", PAIRS | BIGRAMS}, {"top", PAIRS | BIGRAMS | PATHS | ATTRIBUTE | ABLATE | ANOMALY}, {"mean", ABLATE},
     {"tokens", ABLATE | DIFF | HISTORY | SIMILARITY | POLYNOMIAL}, {"text", DIFF | SIMILARITY},
     {"length", PATHS | ATTRIBUTE | ABLATE | DIFF | SIMILARITY | POLYNOMIAL}, {"inputs", SIMILARITY}, {"checkpoints", SIMILARITY},
     {"degree", POLYNOMIAL}, {"shared", POLYNOMIAL}, {"norms", POLYNOMIAL}, {"out", SIMILARITY | POLYNOMIAL}, {NULL, 0}
 };
 
-#define WHAT_WORDS "heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity|polynomial"
+#define WHAT_WORDS "heads|pairs|bigrams|paths|attribute|ablate|diff|history|similarity|polynomial|anomaly"
 
 const usage circuits_usage = {
     "circuits", "RUN|CHECKPOINT " WHAT_WORDS " [TOKEN|TEXT|RUN2 ...]", "what a trained model does, read from its weights",
@@ -72,7 +72,8 @@ const usage circuits_usage = {
     "models are. history: the heads at earlier steps of the training (tn train --weights-every N). similarity [RUN2 ...]: how "
     "alike the logits of these models are, of every pair, as a table and a picture; without RUN2 of the steps of RUN. polynomial "
     "[TEXT]: the loss with polynomials for softmax and activations and linear maps for norms; --out writes such a model, whose "
-    "paths have no modifiers to hold constant.",
+    "paths have no modifiers to hold constant. anomaly RUN2: the texts of two tokens whose continuation a training changed most, "
+    "RUN2 being the model that RUN was trained from.",
     "A token is given as its text or its number, which is #7 where 7 is a token, too. Numbers are computed in F64. "
     "Examples: tn circuits RUN heads. tn circuits RUN pairs dog --common 1000. tn circuits RUN paths \"once upon a\" "
     "--token time --delete 20. tn circuits RUN attribute \"once upon a time\" --loss.",
@@ -100,6 +101,7 @@ static const task tasks[] = {
     {HISTORY, "history", NULL, false, true, run_history},
     {SIMILARITY, "similarity", "RUN2", false, true, similarity_report},
     {POLYNOMIAL, "polynomial", "TEXT", false, true, polynomial_report},
+    {ANOMALY, "anomaly", "RUN2", true, false, anomaly_report},
 };
 
 static const task *find_task(const char *name)

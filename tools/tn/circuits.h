@@ -1,5 +1,5 @@
 /* circuits.h - what the files of `tn circuits` share: report.c, subject.c, heads.c, pairs.c, paths.c, ablate.c, diff.c,
-   similar.c, polynomial.c, replaced.c and circuits.c, which has the options. tn.h says which of them calls which. */
+   similar.c, polynomial.c, replaced.c, anomaly.c and circuits.c, which has the options. tn.h says which of them calls which. */
 #ifndef TN_CIRCUITS_H
 #define TN_CIRCUITS_H
 
@@ -165,5 +165,6 @@ void ablate_report(subject *s, const char *text);
 void diff_report(subject *s, const char *other);
 void similarity_report(subject *s, const char *other);
 void polynomial_report(subject *s, const char *text);
+void anomaly_report(subject *s, const char *other);
 
 #endif

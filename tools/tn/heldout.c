@@ -85,6 +85,15 @@ void evaluate_held_out(run *r, bool last)
     else if (last) evaluate_all(r, s);
 }
 
+static void show_sample(journal *j, const char *text, size_t bytes)
+{
+    clear_progress(j);
+    print("  ");
+    print_text(text, bytes);
+    print("\n");
+    fflush(stdout);
+}
+
 void write_sample(run *r)
 {
     const tn_tokenizer *t = r->m.tokenizer;
@@ -103,11 +112,7 @@ void write_sample(run *r)
         char *text = decode_tokens(t, ids, n, &bytes);
         json_quote(&quoted, text, bytes);
         journal_line(&r->journal, "\"step\":%lld,\"sample\":%s", (long long)r->step, quoted.data);
-        clear_progress(&r->journal);
-        print("  ");
-        print_text(text, bytes);
-        print("\n");
-        fflush(stdout);
+        if (!r->journal.silent) show_sample(&r->journal, text, bytes);
         free(text);
         free(quoted.data);
     }

@@ -28,14 +28,26 @@ static void journal_init(journal *j, const char *folder)
     j->trigram = j->fivegram = j->last = j->smooth = j->norm = j->all = j->all_step = NAN;
 }
 
+static void open_temporary(journal *j)
+{
+    j->file = tmpfile();
+    if (!j->file) fail("no temporary file can be made: %s", strerror(errno));
+}
+
+void journal_replay(journal *j)
+{
+    journal_init(j, "");
+    open_temporary(j);
+    j->silent = true;
+}
+
 /* The lock keeps two processes from writing the same run. It ends with the process, or when the process closes any
    descriptor of the file: nothing else may open it. */
 void journal_lock(journal *j, const char *folder)
 {
     journal_init(j, folder);
     if (!is_first()) {                                /* a log that nobody reads */
-        j->file = tmpfile();
-        if (!j->file) fail("no temporary file can be made: %s", strerror(errno));
+        open_temporary(j);
         return;
     }
     j->file = open_log(j->path);
@@ -114,7 +126,7 @@ reached read_reached(const char *folder, double at)
     return r;
 }
 
-static char *read_log(journal *j, size_t *bytes)
+char *journal_text(journal *j, size_t *bytes)
 {
     buffer b = {0};
     char   piece[1 << 16];
@@ -130,7 +142,7 @@ static char *read_log(journal *j, size_t *bytes)
 bool journal_has_steps(journal *j)
 {
     size_t     bytes;
-    char      *text = read_log(j, &bytes);
+    char      *text = journal_text(j, &bytes);
     const bool has = find_text(text, bytes, "\"loss\":") != NULL;
     free(text);
     return has;
@@ -148,13 +160,14 @@ static bool was_evaluated(const char *text, size_t bytes, int64_t step)
 void journal_resume(journal *j, int64_t step, int64_t lines, bool finished)
 {
     size_t     all, at = 0;
-    char      *text = read_log(j, &all);
+    char      *text = journal_text(j, &all);
     const bool evaluated = finished && was_evaluated(text, all, step);
     while (at < all) {
         const char *stop = (const char *)memchr(text + at, '\n', all - at);
         if (!stop || json_number(text + at, stop, "step") > (double)step) break;
         if (j->lines == lines && !evaluated && isnan(json_number(text + at, stop, "loss"))) break;
         read_log_line(j, text + at, stop);
+        chain_add(&j->chain, text + at, (size_t)(stop - text) - at);
         at = (size_t)(stop - text) + 1;
         j->lines++;
     }
@@ -171,26 +184,30 @@ void journal_resume(journal *j, int64_t step, int64_t lines, bool finished)
 static bool log_is_there(const journal *j)
 {
     struct stat own, named;
-    return !is_first() || fstat(fileno(j->file), &own) != 0
+    return !is_first() || j->silent || fstat(fileno(j->file), &own) != 0
         || (lstat(j->path, &named) == 0 && own.st_ino == named.st_ino && own.st_dev == named.st_dev);
 }
 
 void journal_line(journal *j, const char *format, ...)
 {
+    buffer  line = {0};
     va_list list;
     va_start(list, format);
+    buffer_add(&line, "{", 1);
+    buffer_print_list(&line, format, list);
+    va_end(list);
+    buffer_add(&line, "}\n", 2);
+    chain_add(&j->chain, line.data, line.bytes - 1);
     if (!j->failed && !log_is_there(j)) {
         j->failed = true;
         clear_progress(j);
         warn("%s was removed or replaced while it was written, expected that it stays: it has the lock of the run", j->path);
     }
     if (!j->failed) {
-        fputc('{', j->file);
-        vfprintf(j->file, format, list);
-        fputs("}\n", j->file);
+        fwrite(line.data, 1, line.bytes, j->file);
         if (fflush(j->file) != 0 || ferror(j->file)) log_failed(j);
     }
-    va_end(list);
+    free(line.data);
     j->lines++;
 }
 
@@ -237,6 +254,7 @@ void clear_progress(journal *j)
 void journal_print(journal *j, const char *format, ...)
 {
     va_list list;
+    if (j->silent) return;
     clear_progress(j);
     va_start(list, format);
     print_list(stdout, format, list);

@@ -116,7 +116,7 @@ static const char *const files[][2] = {
     {"RUN/config.json", "the model"},
     {"RUN/tokenizer.json", "the tokenizer; without it, tokens are bytes"},
     {"RUN/log.jsonl", "one JSON object per line: loss, learning rate, gradient norm and speed of each step, evaluations, "
-                      "samples"},
+                      "samples, and with --audit hashes"},
     {"RUN/" PICTURE, "the loss curve"},
     {"RUN/step-NNNNNNNN.safetensors", "the last checkpoints"},
     {"RUN/model.safetensors", "the trained model, when the run is done"},

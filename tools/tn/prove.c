@@ -18,23 +18,27 @@ static option options[] = {
 };
 
 const usage prove_usage = {
-    "prove", "same RUN|CHECKPOINT RUN|CHECKPOINT", "whether two models are the same function",
-    "Decides whether two models without norms, with squared or bilinear attention and bilinear MLPs, give the same logits "
-    "for every text: as polynomials they are evaluated in whole numbers, modulo random primes, at random points. No number is "
-    "rounded, so that hidden units in another order, or a factor moved from one matrix to another, change nothing, and one "
-    "unit in the last place of one weight does.",
-    "With rotary positions the models are compared for all angles at once. Where they differ, a text is printed if one of 64 "
-    "random ones shows it. The exit status is 0 if they are proved to be the same function, 3 if not, and 1 if a model cannot be "
-    "compared.",
+    "prove", "same RUN|CHECKPOINT|FOLDER RUN|CHECKPOINT|FOLDER", "whether two models are the same function",
+    "Decides whether two models give the same logits for every text. They are evaluated in whole numbers, modulo random "
+    "primes, at random points. No number is rounded, so that hidden units in another order, or a factor moved from one matrix to "
+    "another, change nothing, and one unit in the last place of one weight does. Norms, softmax and activations are covered: "
+    "of them it is used only that equal arguments have equal values. FOLDER holds a model of Hugging Face's transformers, as for "
+    "tn import.",
+    "With rotary positions the models are compared for all angles at once. Where equality is not proved, up to 64 random texts are "
+    "tried for one that shows a difference. The exit status is 0 if the models are proved to be the same function, 3 if not, and 1 "
+    "if a model cannot be compared.",
     options, sizeof options / sizeof *options, 3, NULL
 };
 
-/* The first text for which the models differ, and the logit. */
+/* What is known of models that are not proved equal. */
 static void print_difference(const model *m, const tn_transformer_same_result *r)
 {
     int32_t *ids;
+    if (r->values > 0) print("largest difference of logits: %.3g\n", r->difference);
     if (!r->text) {
-        print("64 random texts show no difference: it is in other texts, in mixtures of tokens, or at other angles of RoPE.\n");
+        print("64 random texts show no difference: it %s.\n", r->values > 0
+              ? "may be in other texts, or below rounding, or there is none and the functions' arguments differ"
+              : "is in other texts, in mixtures of tokens, or at other angles of RoPE");
         return;
     }
     ids = (int32_t *)allocate((size_t)tn_tensor_count(r->text), sizeof *ids);
@@ -46,12 +50,33 @@ static void print_difference(const model *m, const tn_transformer_same_result *r
     free(ids);
 }
 
+/* yes, no, or why neither is known */
+static const char *verdict(const tn_transformer_same_result *r)
+{
+    if (r->equal) return r->chance < 1 ? "yes" : "not proved, the chance of an error is not below 1";
+    return r->values == 0 || r->text ? "no" : "not proved";
+}
+
+/* Opens a model that the command may be given. */
+static void open_any(tn_ctx *ctx, model *m, const char *path)
+{
+    char *type = is_folder(path) ? foreign_type(path) : NULL, *file = NULL, *bad = NULL, *why = NULL;
+    if (type) why = read_foreign(ctx, m, path, NULL, &file, &bad);
+    else open_model_in(ctx, m, path, NULL, NULL);
+    if (why) fail("%s", why);
+    free(type);
+    free(file);
+    free(bad);
+}
+
 int prove_main(int argc, char **argv)
 {
     model                      a, b;
     tn_desc                    desc;
     tn_transformer_same_desc   how;
     tn_transformer_same_result r;
+    tn_ctx                    *ctx;
+    char                       why[256];
     const int arguments = read_options(&prove_usage, argc, argv);
     if (arguments < 1 || strcmp(argv[0], "same"))
         usage_error("what is to be proved is \"%s\", expected same", arguments < 1 ? "" : argv[0]);
@@ -63,17 +88,15 @@ int prove_main(int argc, char **argv)
     how.points = settings.points;
     how.seed = (uint64_t)settings.seed;
     const double start = now();
-    open_model(&a, argv[1], NULL, &desc, NULL);
-    open_model_in(a.ctx, &b, argv[2], NULL, NULL);
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
+    open_any(ctx, &a, argv[1]);
+    open_any(ctx, &b, argv[2]);
     if (a.tokenizer && b.tokenizer) check_same_tokens(a.tokenizer, argv[1], b.tokenizer, argv[2]);
-    if (tn_transformer_same(&a.net, &b.net, &how, &r) != TN_OK) {
-        char *why = taken_error(a.ctx);
-        fail("%s and %s cannot be compared: %s", argv[1], argv[2], why);
-    }
+    if (tn_transformer_same(&a.net, &b.net, &how, &r) != TN_OK)
+        fail("%s and %s cannot be compared: %s", argv[1], argv[2], taken_error(ctx));
     const bool proved = r.equal && r.chance < 1;
-    print("same: %s\ntokens: %lld\npoints: %lld\n",
-          proved ? "yes" : r.equal ? "not proved, the models have too many blocks" : "no",
-          (long long)settings.tokens, (long long)r.points);
+    print("same: %s\ntokens: %lld\npoints: %lld\n", verdict(&r), (long long)settings.tokens, (long long)r.points);
+    if (r.values > 0) print("values of functions: %.0f\n", r.values);
     if (r.equal) print("chance: %.3g\n", r.chance);
     print("degree: %.4g\nprime: %llu\nresidue: %llu\n", r.degree, (unsigned long long)r.prime, (unsigned long long)r.residue);
     if (!r.equal) print_difference(&a, &r);

@@ -163,6 +163,8 @@ static option options[] = {
     COUNT("weights-every", weights_every, "steps between files weights-NNNNNNNN.safetensors, the weights alone, which stay: for "
           "tn circuits RUN history. There is one of step 0 as well; 0 (the default): none", 0, 1e12, IF_GIVEN),
     COUNT("stop-at", stop_at, "stop after step N as if interrupted; 0 (the default): do not", 0, 1e12, NEVER),
+    FLAG("audit", audit, "for tn audit: keep all checkpoints of --save-every, and write a chain of hashes (SHA-256) of the "
+         "text, the settings, the checkpoints and the log to log.jsonl", IF_GIVEN),
     FLAG("keep-best", keep_best, "also save best.safetensors, the weights with the lowest held-out loss so far", ALWAYS),
     FLAG("no-baseline", no_baseline, "do not compute the n-gram baseline", ALWAYS),
 };
@@ -299,6 +301,29 @@ void read_settings(const char *text, size_t bytes, const char *name)
     *train_settings.data_hash = 0;
     if (mark) sscanf(mark + strlen(DATA_MARK), "%16[0-9a-f] %lld", train_settings.data_hash, &size);
     train_settings.data_bytes = size > 0 ? size : 0;
+}
+
+const char *after_paths(const char *text)
+{
+    while (!strncmp(text, "data = ", 7) || !strncmp(text, "val = ", 6) ||
+           !strncmp(text, &DATA_MARK[1], strlen(DATA_MARK) - 1)) {
+        text += strcspn(text, "\n");
+        text += *text != 0;
+    }
+    return text;
+}
+
+bool same_settings(const char *a, const char *b)
+{
+    for (;;) {
+        size_t n, m;
+        a = after_paths(a);
+        b = after_paths(b);
+        n = strcspn(a, "\n"), m = strcspn(b, "\n");
+        if (n != m || memcmp(a, b, n)) return false;
+        if (!a[n] || !b[n]) return a[n] == b[n];
+        a += n + 1, b += n + 1;
+    }
 }
 
 void set_optim_desc(const settings *s, bool no_norm, tn_optim_desc *desc)

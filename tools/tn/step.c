@@ -262,7 +262,7 @@ void finish_steps(run *r)
     for (int64_t i = 0; i < steps; i++) {
         const double *row = f->numbers + i * width, loss = mean_loss(row, f->parts);
         if (!(loss <= loss_limit(r)) || row[f->parts + SKIPPED] != 0 || (found.status != TN_OK && i + 1 == steps))
-            stop_diverged(r, loss, &found);
+            { stop_diverged(r, loss, &found); return; }
         log_step(r, loss, f->lr[i], row[f->parts + NORM], seconds, steps);
     }
 }
@@ -292,6 +292,8 @@ static const char *largest_gradient(tn_params *params, double *size)
 /* A checkpoint is good if the step after it had a finite loss within the limit: the newest one may have diverged. */
 void stop_and_advise(run *r)
 {
+    r->diverged = true;
+    if (r->journal.silent) return;
     tn_optim_desc desc;
     int64_t      *steps, count = list_checkpoints(r->folder, &steps);
     while (count > 0 && steps[count - 1] >= r->step) count--;

@@ -30,6 +30,7 @@ static const command commands[] = {
     {&circuits_usage, circuits_main},
     {&prove_usage, prove_main},
     {&merge_usage, merge_main},
+    {&audit_usage, audit_main},
     {&decompose_usage, decompose_main},
     {&draw_usage, draw_main},
     {&look_usage, look_main},

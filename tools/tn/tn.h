@@ -3,7 +3,7 @@
    A file calls only files of the rows above it. Each function is declared under the name of the file that defines it.
 
        util.c ngram.c order.h     messages, memory, strings, UTF-8; the n-gram baseline; the order of the data
-       names.c mojibake.c         names of published checkpoints; text that was encoded twice
+       names.c mojibake.c hash.c  names of published checkpoints; text that was encoded twice; a hash
        files.c json.c             files that appear whole or not at all; lines of JSON
        options.c text.c           command line, config files and help from one table; stories, texts
        manual.c completions.c     the manual page and the shells' completions, from the same tables
@@ -15,7 +15,9 @@
        score.c                    the loss of a model on tokens
 
        processes.c                tn train: the processes that train together
-       settings.c journal.c                 its options; the log, the picture and the progress line
+       settings.c                           its options
+       chain.c                              hashes of its log and files
+       journal.c                            the log, the picture and the progress line
        signals.c speed.c                    SIGINT and SIGTERM; the speed of matrix products
        checkpoint.c                         saving and reading checkpoints
        layers.c                             what a step does to each parameter, entropies, for the log
@@ -26,7 +28,7 @@
 
        dry.c                      a step that computes nothing, to learn what memory it needs
        plan.c                     what a training costs on a number of GPUs, for tn info
-       tokenizer.c clean.c synthetic.c generate.c eval.c info.c cache.c prove.c   one subcommand each
+       tokenizer.c clean.c synthetic.c generate.c eval.c info.c cache.c prove.c audit.c   one subcommand each
        exchange.c                 tn import, tn export
        decompose.c                tn decompose
        draw.c                     tn draw
@@ -35,6 +37,7 @@
        subject.c                  the model and its text
        heads.c pairs.c paths.c ablate.c diff.c polynomial.c      what it computes
        similar.c                  how alike models and steps are, by their logits
+       anomaly.c                  what a training added to a model
        replaced.c                 the model that polynomials leave
        circuits.c                 its options
        merge.c                    tn merge
@@ -131,6 +134,7 @@ void consider_word(suggestion *best, const char *written, const char *word);
 typedef struct buffer { char *data; size_t bytes, capacity; } buffer;
 void buffer_add(buffer *b, const void *src, size_t bytes);
 void buffer_print(buffer *b, const char *format, ...) PRINTF_LIKE(2, 3);
+void buffer_print_list(buffer *b, const char *format, va_list list);
 void buffer_show(buffer *b, const char *format, ...) PRINTF_LIKE(2, 3);        /* where texts become printable, as by print */
 
 /* ---- UTF-8 ---------------------------------------------------------------------------- util.c */
@@ -276,7 +280,7 @@ typedef struct usage {
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
                    import_usage, export_usage, synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage,
                    decompose_usage, draw_usage, einsum_usage, cache_usage, circuits_usage, look_usage, demo_usage, prove_usage,
-                   merge_usage;
+                   merge_usage, audit_usage;
 
 /* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
    front of argv, and counted. --help prints the help and ends the program. */
@@ -590,6 +594,7 @@ int look_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
 int prove_main(int argc, char **argv);
 int merge_main(int argc, char **argv);
+int audit_main(int argc, char **argv);
 int einsum_main(int argc, char **argv);
 int import_main(int argc, char **argv);
 int export_main(int argc, char **argv);

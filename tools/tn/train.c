@@ -23,6 +23,7 @@ static void train_step_on_host(run *r)
     if (!(loss <= loss_limit(r)) || tn_ctx_status(r->m.ctx) != TN_OK || tn_optim_step(r->optim) != TN_OK) {
         fault found = take_error(r->m.ctx);
         stop_diverged(r, loss, &found);
+        return;
     }
     r->sent = (double)(tn_ctx_traffic(r->m.ctx).bytes - sent);
     log_step(r, loss, lr, tn_optim_grad_norm(r->optim), now() - start, 1);
@@ -59,29 +60,43 @@ static bool asked_to_save(run *r)
     return asked;
 }
 
-static void train(run *r, const char *title)
+static void save_step(run *r)
+{
+    const bool asked = asked_to_save(r);
+    stop_without_log(r);
+    save_history(r);
+    if (r->step == r->steps || asked || is_due(r->s->save_every, r->step)) {
+        save_or_stop(r);
+        link_checkpoint(r);
+    }
+    if (asked) journal_print(&r->journal, "step %lld: saved %s, as a signal asked\n", (long long)r->step, r->saved);
+}
+
+void train_until(run *r, int64_t until, const char *title)
 {
     const settings *s = r->s;
-    int64_t         until = s->stop_at && s->stop_at < r->steps ? s->stop_at : r->steps;
-    if (!r->step) save_history(r);
-    while (r->step < until && !stopped_by(r)) {
+    while (r->step < until && !stopped_by(r) && !r->diverged) {
         if (r->device && !other_processes()) train_step_on_device(r, until);
         else train_step_on_host(r);
         if (r->broken_off) break;
         if (r->feed.waiting) continue;
-        bool last = r->step == r->steps, asked = asked_to_save(r);
-        show_progress(&r->journal, r->step, r->steps, r->rate, share_of_peak(r), last);
+        const bool last = r->step == r->steps;
+        if (title) show_progress(&r->journal, r->step, r->steps, r->rate, share_of_peak(r), last);
         if (is_due(s->val_every, r->step) && !last) {
             evaluate_held_out(r, false);
-            draw_curve(&r->journal, r->m.ctx, title, step_tokens(r));
+            if (title) draw_curve(&r->journal, r->m.ctx, title, step_tokens(r));
         }
         if (is_due(s->sample_every, r->step) && !last) write_sample(r);
-        stop_without_log(r);
-        save_history(r);
-        if (last || asked || is_due(s->save_every, r->step)) save_or_stop(r);
-        if (asked) journal_print(&r->journal, "step %lld: saved %s, as a signal asked\n", (long long)r->step, r->saved);
+        if (title) save_step(r);
     }
     finish_steps(r);                                  /* those that were not waited for when the loop ended */
+}
+
+static void train(run *r, const char *title)
+{
+    const settings *s = r->s;
+    if (!r->step) save_history(r);
+    train_until(r, s->stop_at && s->stop_at < r->steps ? s->stop_at : r->steps, title);
     if (r->sent > 0)
         journal_print(&r->journal, "sent: %.4g MB per step by each of %d processes\n", r->sent / 1e6, tn_comm_size(r->m.ctx));
 }
@@ -106,6 +121,7 @@ static void finish(run *r)
     remove_old_checkpoints(r);
     char *why = save_weights(r, "model.safetensors");
     if (why) fail("%s; the last checkpoint is %s", why, r->saved);
+    link_model(r);
 }
 
 /* Reads the settings of a file or a checkpoint. A length of the training on the command line replaces theirs. */
@@ -217,14 +233,7 @@ int train_main(int argc, char **argv)
     if (!journal_close(&r.journal))
         fail("%s is saved, but %s may be incomplete", r.step < r.steps ? r.saved : join_path(r.folder, "model.safetensors"),
              join_path(r.folder, "log.jsonl"));
-    free_corpus(&r.data);
-    close_feed(&r.feed);
-    free(r.ids);
-    free(r.targets);
-    free(r.config.data);
-    free(r.config_json);
-    free(r.saved);
-    close_model(&r.m);
+    close_run(&r);
     close_processes();
     return i;
 }

@@ -1,9 +1,10 @@
-/* train.h - what the files of `tn train` share: processes.c, settings.c, signals.c, speed.c, journal.c, checkpoint.c, layers.c, step.c,
-   heldout.c, begin.c and train.c, which has the training loop. tn.h says which of them calls which. */
+/* train.h - what the files of `tn train` share: processes.c, settings.c, chain.c, signals.c, speed.c, journal.c, checkpoint.c,
+   layers.c, step.c, heldout.c, begin.c and train.c, which has the training loop. tn.h says which of them calls which. */
 #ifndef TN_TRAIN_H
 #define TN_TRAIN_H
 
 #include "tn.h"
+#include "hash.h"
 
 typedef struct settings {
     file_list   data, val;
@@ -28,7 +29,7 @@ typedef struct settings {
     bool        recompute, share_moments;
     /* what is logged and saved */
     int64_t     log_layers, val_every, val_tokens, sample_every, sample_length, save_every, keep, weights_every, stop_at;
-    bool        no_baseline, keep_best;
+    bool        no_baseline, keep_best, audit;
     /* no options: what a config file notes about its data */
     char        data_hash[17];          /* of the tokens; "": it notes nothing                     */
     int64_t     data_bytes;             /* of the files; 0: not noted, as in earlier versions */
@@ -41,6 +42,10 @@ extern const usage train_usage;
 void read_settings(const char *text, size_t bytes, const char *name);
 /* What config.txt ends with: the hash and the number of bytes of its data. */
 #define DATA_MARK "\n# data "
+/* Whether two config.txt are equal, except for the paths of the data. */
+bool same_settings(const char *a, const char *b);
+/* Skips the lines of a config.txt that are about the data. */
+const char *after_paths(const char *text);
 
 /* The model that the settings describe, with that vocabulary. Fails if the settings contradict each other. */
 void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc);
@@ -66,6 +71,38 @@ bool   any_of_all(tn_ctx *ctx, bool here_too);
 /* Fails in all processes if the text of one differs from that of the first. */
 void   check_alike(tn_ctx *ctx, const char *text, size_t bytes, const char *what);
 
+/* ---- the chain of a run with --audit: lines of its log that hash it --------------------------------- chain.c
+
+   A link is a line of log.jsonl whose last member is "chain": the SHA-256 of the link before it, in 64 digits (of the first one
+   nothing), a newline, the lines since, each with its newline, and the line itself up to that member, with a newline. Of the line
+   of a step the last two members, which are timings, are left out. The first link has the hashes of the settings, the model's
+   desc, the tokenizer and the data; the others have those of checkpoints, and the last one that of model.safetensors. */
+
+typedef enum link_kind {
+    NO_LINK = 0,
+    GOOD_LINK,
+    BAD_LINK                        /* it does not follow from the lines before it             */
+} link_kind;
+
+typedef struct chain {
+    bool    on, done;               /* done: it has the link of model.safetensors              */
+    sha256  sum;                    /* of what the next link hashes, so far                    */
+    char    last[SHA256_TEXT];      /* of the newest link                                      */
+    int64_t links, first, step;     /* the number of links; steps of the first and the newest  */
+} chain;
+
+void chain_start(chain *c);         /* it is on, and empty */
+/* Adds a line of the log, without its newline. After a bad link the chain goes on with what that says. */
+link_kind chain_add(chain *c, const char *line, size_t bytes);
+/* The length of what is hashed of a line that is no link. */
+size_t untimed(const char *line, size_t bytes);
+/* The SHA-256 of a file, which must be one. Returns its number of bytes. */
+int64_t hash_file(const char *path, path_kind kind, char text[SHA256_TEXT]);
+/* The members of the first link after its step: files by what they are, such as "data.1", in the order of settings. Of a file
+   that is not there the hash is "". */
+typedef struct hashed { char *name, *path; char hash[SHA256_TEXT]; } hashed;
+int64_t hash_inputs(const settings *s, const char *folder, hashed **list);
+
 /* ---- journal: log.jsonl, the picture, the progress line --------------------------------------------- */
 
 typedef struct curve { double *x, *y; int64_t count, capacity; } curve;
@@ -76,6 +113,8 @@ typedef struct journal {
     int64_t lines;
     bool    failed;                 /* a line could not be written: a full disk, for example   */
     bool    bar;                    /* the standard output is a terminal                       */
+    bool    silent;                 /* of a replay: a temporary file, and nothing is printed   */
+    chain   chain;
     bool    shown;                  /* the progress bar is on its last line                    */
     curve   loss, held;             /* by step: nats per token; held: of the same windows each time */
     double  all_step, all;          /* the loss of all of the held-out part, and its step; or NaN */
@@ -87,6 +126,8 @@ typedef struct journal {
 
 /* Opens and locks the log of a run, or fails: another process trains it. Called before anything of the run is read. */
 void journal_lock(journal *j, const char *folder);
+void journal_replay(journal *j);                     /* a log of its own, for steps that are trained again */
+char *journal_text(journal *j, size_t *bytes);           /* all of it, a new string */
 void journal_start(journal *j);                      /* begins the log, which becomes empty */
 /* Continues the log: keeps and reads its lines up to that step. Warns if their number is not `lines`. Of the last step there
    may be more, of an evaluation after its checkpoint: they are kept if the run was `finished`, else it is repeated. */
@@ -156,6 +197,7 @@ typedef struct run {
     bool        saves;              /* one of them was asked to save              */
     bool        broken_off;         /* the step was, since it need not be finished: nothing of it counts */
     int64_t     texts;              /* of this process in a forward pass          */
+    bool        diverged;           /* where a replay would have stopped          */
     bool        planned;            /* nothing is computed, see planned_bucket    */
     feed        feed;
     int32_t    *ids, *targets;      /* [texts,context]                            */
@@ -199,6 +241,7 @@ void   forget_steps(feed *f);
 /* Waits for the steps that were launched; checks and logs each. */
 void   finish_steps(run *r);
 void   log_step(run *r, double loss, double lr, double norm, double seconds, int64_t steps);
+/* Ends the program, but of a replay it only sets r->diverged, and so does stop_diverged. */
 void stop_and_advise(run *r);
 typedef struct fault { tn_status status; char text[512]; } fault;
 /* Returns the context's error and clears it. */
@@ -219,6 +262,12 @@ char *save_weights(run *r, const char *name);
 /* Saves the weights of this step to a file that stays, if --weights-every asks for it, or fails. */
 void save_history(run *r);
 void remove_old_checkpoints(const run *r);
+/* Adds the links that a run with --audit has after a step: of its checkpoint, once. begin: of what it starts from, before. */
+void link_start(run *r);
+void link_checkpoint(run *r);
+void link_model(run *r);
+/* The bytes of the checkpoint that a run would write now, a new list. config: the note of its settings. */
+char *checkpoint_bytes(run *r, const char *config, size_t *bytes);
 void save_or_stop(run *r);
 const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key);
 /* A note that counts something: from 0 to what a double holds exactly. */
@@ -251,6 +300,15 @@ void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s,
 
 /* begin.c */
 void start_run(run *r, bool again);
+/* Reads the settings of a run, and keeps their text. */
+void read_run_config(run *r, const char *config);
+/* A run with these settings as it is before its first step; nothing is written. like: one of its checkpoints, whose SIMD level is
+   used if this processor has it and TN_SIMD is not set. */
+void open_untrained(run *r, const char *like);
+void close_run(run *r);
+
+/* train.c: trains up to a step, or until a signal. title: of the curve; NULL: a replay, which saves and shows nothing */
+void train_until(run *r, int64_t until, const char *title);
 void resume_run(run *r);
 
 #endif

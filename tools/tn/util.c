@@ -328,21 +328,27 @@ void buffer_add(buffer *b, const void *src, size_t bytes)
     b->data[b->bytes] = 0;
 }
 
+void buffer_print_list(buffer *b, const char *format, va_list list)
+{
+    va_list again;
+    char    text[512], *s = text;
+    va_copy(again, list);
+    int n = vsnprintf(text, sizeof text, format, list);
+    if ((size_t)n >= sizeof text) {
+        s = (char *)allocate((size_t)n + 1, 1);
+        vsnprintf(s, (size_t)n + 1, format, again);
+    }
+    va_end(again);
+    buffer_add(b, s, (size_t)n);
+    if (s != text) free(s);
+}
+
 void buffer_print(buffer *b, const char *format, ...)
 {
     va_list list;
-    char    text[512], *s = text;
     va_start(list, format);
-    int n = vsnprintf(text, sizeof text, format, list);
+    buffer_print_list(b, format, list);
     va_end(list);
-    if ((size_t)n >= sizeof text) {
-        s = (char *)allocate((size_t)n + 1, 1);
-        va_start(list, format);
-        vsnprintf(s, (size_t)n + 1, format, list);
-        va_end(list);
-    }
-    buffer_add(b, s, (size_t)n);
-    if (s != text) free(s);
 }
 
 /* ---- UTF-8 --------------------------------------------------------------------- */

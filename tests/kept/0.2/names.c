@@ -279,6 +279,8 @@ static void functions(void *at)
     tn_certificate_destroy(OF(tn_certificate *));
     OF(tn_status) = tn_cp_radius(OF(int), OF(const tn_cp * const *), OF(const tn_tensor *), OF(tn_radius *));
     tn_radius_destroy(OF(tn_radius *));
+    OF(tn_status) = tn_cp_anomaly(OF(const tn_cp *), OF(const tn_cp *), OF(bool), OF(tn_anomaly *));
+    tn_anomaly_destroy(OF(tn_anomaly *));
     OF(tn_tensor *) = tn_cp_feature_interactions(OF(const tn_cp *), OF(const tn_tensor *), OF(const tn_tensor *), OF(const
         tn_tensor *));
     OF(tn_tensor *) = tn_feature_modification(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *), OF(tn_tensor *));
@@ -533,6 +535,9 @@ static void functions(void *at)
     OF(tn_status) = tn_transformer_same(OF(const tn_transformer *), OF(const tn_transformer *), OF(const
         tn_transformer_same_desc *), OF(tn_transformer_same_result *));
     tn_transformer_same_destroy(OF(tn_transformer_same_result *));
+    OF(tn_status) = tn_transformer_anomaly(OF(const tn_transformer *), OF(const tn_transformer *), OF(int64_t),
+        OF(tn_transformer_anomaly_result *));
+    tn_transformer_anomaly_destroy(OF(tn_transformer_anomaly_result *));
     OF(tn_image *) = tn_image_create(OF(tn_ctx *), OF(int64_t), OF(int64_t));
     tn_image_destroy(OF(tn_image *));
     OF(tn_status) = tn_image_write_png(OF(const tn_image *), OF(tn_sink));
@@ -701,6 +706,9 @@ static void fields(void *at)
         OF(tn_tensor *) = s->bound; OF(tn_tensor *) = s->mean; }
     { tn_radius *s = (tn_radius *)at; OF(tn_tensor *) = s->radius; OF(tn_tensor *) = s->answer; OF(tn_tensor *) = s->rival;
         OF(tn_tensor *) = s->nearest; }
+    { tn_anomaly *s = (tn_anomaly *)at; OF(double) = s->score; OF(int64_t) = s->output; OF(int64_t) = s->input; OF(double) =
+        s->concentration; OF(int64_t) = s->raised; OF(tn_tensor *) = s->rows; OF(tn_tensor *) = s->share; OF(tn_tensor *) =
+        s->values; OF(tn_tensor *) = s->vectors; }
     { tn_cp_refit_desc *s = (tn_cp_refit_desc *)at; s->terms = OF(int64_t); s->sweeps = OF(int64_t); s->tol = OF(double);
         s->sparsity = OF(double); s->starts = OF(int64_t); s->seed = OF(uint64_t); s->inputs = OF(const tn_tensor *); s->moment
         = OF(const tn_tensor *); }
@@ -847,8 +855,10 @@ static void fields(void *at)
     { tn_transformer_same_desc *s = (tn_transformer_same_desc *)at; s->tokens = OF(int64_t); s->points = OF(int64_t); s->seed =
         OF(uint64_t); }
     { tn_transformer_same_result *s = (tn_transformer_same_result *)at; OF(bool) = s->equal; OF(int64_t) = s->points; OF(double)
-        = s->degree; OF(double) = s->chance; OF(tn_tensor *) = s->text; OF(int64_t) = s->position; OF(int64_t) = s->token;
-        OF(uint64_t) = s->prime; OF(uint64_t) = s->residue; }
+        = s->values; OF(double) = s->degree; OF(double) = s->chance; OF(tn_tensor *) = s->text; OF(int64_t) = s->position;
+        OF(int64_t) = s->token; OF(double) = s->difference; OF(uint64_t) = s->prime; OF(uint64_t) = s->residue; }
+    { tn_transformer_anomaly_result *s = (tn_transformer_anomaly_result *)at; OF(double) = s->score; OF(double) = s->largest;
+        OF(double) = s->mean; OF(tn_coefficients) = s->terms; }
     { tn_image *s = (tn_image *)at; OF(tn_ctx *) = s->ctx; OF(int64_t) = s->width; OF(int64_t) = s->height; OF(uint8_t *) =
         s->pixels; }
     { tn_image_matrix_desc *s = (tn_image_matrix_desc *)at; s->title = OF(const char *); s->caption = OF(const char *);
