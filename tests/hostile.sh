@@ -126,6 +126,7 @@ say prove prove same "$folder/run" "$folder/run"
 say merge merge "$folder/run" "$folder/run" --out merged
 say audit audit "$folder/run"
 say audit audit run
+say compress compress "$folder/run" --bound 0 --no-data
 say synthetic synthetic --out "$folder/shard" --tokens 100
 
 # ---- what was printed -------------------------------------------------------------------------------------------------------

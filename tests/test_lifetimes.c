@@ -868,7 +868,12 @@ static void analyses(life *l)
     tn_signal_desc d = ZERO;
     tn_signal      signal;
     tn_certificate c;
+    tn_ball_bound  ball;
+    tn_compression few;
+    tn_compress_desc fewest = ZERO;
     two.terms = 2;
+    fewest.radius = 2;
+    fewest.bound = 1;
     d.draws = 2;
     f[0] = numbers(l, 4, 9, -1);
     f[1] = f[0] ? tn_slice_step(f[0], 0, 3, -1, -1) : NULL;
@@ -893,6 +898,10 @@ static void analyses(life *l)
     tn_anomaly anomaly;
     s = tn_cp_anomaly(cp, fewer, true, &anomaly);
     if (whole(l, s, anomaly.rows, anomaly.share, anomaly.values, anomaly.vectors)) tn_anomaly_destroy(&anomaly);
+    s = tn_cp_ball_bound(cp, 2, &ball);
+    if (whole(l, s, ball.input, ball.input, ball.input, ball.input)) tn_ball_bound_destroy(&ball);
+    s = tn_cp_compress(cp, &fewest, &few);
+    if (whole(l, s, few.cp, few.kept, few.change.input, few.kept)) tn_compression_destroy(&few);
     polynomial_of_an_mlp(l);
     tn_cp_destroy(fewer);
     two.sparsity = 0.01;

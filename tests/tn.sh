@@ -30,7 +30,7 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 2 "unknown command trian; did you mean train?" help trian
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 24
+is "commands" "$(wc -l < names)" 25
 # options COMMAND: those that its help lists, each as `--NAME HINT` or `--NAME HINT -LETTER`; the hint of a flag is -.
 options() {
     "$tn" $1 --help | sed -nE -e 's/^  (    |(-.), )(--[a-z0-9-]+) ([^ ]*).*/\3 \4 \2/p' \
@@ -180,7 +180,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    all="train;generate;eval;info;cache;circuits;prove;merge;audit;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
+    all="train;generate;eval;info;cache;circuits;prove;merge;audit;compress;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
     completed "${all}man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
@@ -237,7 +237,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;cache;circuits;prove;merge;audit;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;cache;circuits;prove;merge;audit;compress;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -2430,6 +2430,37 @@ else
     sh "$tests/missing.sh" python3 "for forged runs"
     if [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
 fi
+# Shorter MLPs: what the bound allows, what it says beside what is measured, and a model that other commands read.
+expect 0 "Done" train text --out long $small --no-qk-norm --no-embed-norm --no-zero-init
+expect 0 "bound: for every text" compress long --bound 1e-9
+holds "a bound that allows nothing leaves the loss" [ "$(number loss)" = "$(number loss_of_shorter)" ]
+expect 0 "\"logits_bound\": \"vacuous\"" compress long --units 5 --json --out short5
+left=$(sed -n 's/.*"bound": \([0-9.e+-]*\), "worst_found": \([0-9.e+-]*\), "measured_largest": \([0-9.e+-]*\),.*/\1 \2 \3/p' said | tr '\n' ' ' )
+holds "text <= worst found <= bound, and not 0" awk "BEGIN { n = split(\"$left\", v); exit !(n >= 3 && v[3] > 0 && v[3] <= v[2] * 1.001 && v[2] <= v[1]) }"
+short=$(sed -n 's/.*"loss_of_shorter": \([0-9.]*\).*/\1/p' said)
+expect 0 "\"loss\": $short" compress short5 --bound 0 --json
+expect 0 "nats/token" eval short5 --no-baseline
+holds "a config with 5 hidden units" grep -q '"d_hidden": 5' short5/config.json
+expect 0 "\"units\": 5" compress short5 --bound 1e6 "once upon a time" --json
+expect 0 "left" compress long --units 5 --prune --no-data
+expect 0 "logits_bound: 0" compress proven --bound 0 --out proven0
+expect 0 "same: yes" prove same proven proven0
+expect 1 "the model has no norms, so that what its MLPs read has no largest length: expected --bound 0" compress proven --bound 1
+for kind in softmax bilinear squared; do            # small changes, and norms that enlarge little: the bound of the logits is one
+    expect 0 "Done" train text --out "chain-$kind" $small --layers 2 --attention "$kind" --norm-eps 1 --no-embed-norm --gain \
+        --qk-norm-eps 1 --bias --attn-scale 0.05 --mlp-scale 0.0001 --no-zero-init
+    expect 0 "logits_bound: 0" compress "chain-$kind" --units 5
+    holds "logits of $kind change, and by less than their bound, which is below the trivial one" awk "BEGIN {
+        exit !($(number logits_largest_change) > 0 && $(number logits_largest_change) <= $(number logits_bound) &&
+               $(number logits_bound) < $(number logits_trivial)) }"
+    holds "predictions that certainly are the same" awk "BEGIN {
+        exit !($(number certainly_same_prediction) > 0 && $(number certainly_same_prediction) <= $(number same_prediction)) }"
+done
+expect 0 "Done" train text --out gated $small --mlp swiglu --steps 1
+expect 1 "the MLPs are swiglu, expected bilinear" compress gated --bound 1
+expect 2 "none is given, expected one of --bound and --units" compress long
+expect 2 "both are given, expected one of --bound and --units" compress long --bound 1 --units 3
+expect 2 "--prune is given, expected --units with it" compress long --bound 1 --prune
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -105,6 +105,41 @@ typedef struct tn_anomaly {
    Owned tensors: tn_anomaly_destroy. TN_ERR_NONFINITE for numbers that are not finite.   docs/math.md 19 */
 TN_API tn_status tn_cp_anomaly(const tn_cp *suspect, const tn_cp *reference, bool logits, tn_anomaly *out);
 TN_API void      tn_anomaly_destroy(tn_anomaly *a);                            /* frees the tensors of the result */
+/* ---- fewer terms, with a bound for every input --------------------------- >>analysis-compress */
+typedef struct tn_ball_bound {
+    double     bound;           /* |y(x)| is at most this for every x with |x| <= radius; infinity where it overflows */
+    double     reached;         /* |y| at `input`, the largest that an ascent has found                         */
+    tn_tensor *input;           /* [n], without the constant one, of length radius                              */
+} tn_ball_bound;
+/* Bounds the length of an operator's output over a ball of inputs x [n], and says how near an ascent comes to it. With the
+   symmetric tensor S of the quadratic part, the linear part L and the constant c,
+       |y(x)| <= q radius^2 + |L|_2 radius + |c|,   q = the smaller spectral norm of the unfoldings [out,n n] and [n,out n] of S
+   Computed in double with a margin for its rounding; that of tn_cp_apply itself is not part of it. Order 2 only.
+   Owned: tn_ball_bound_destroy. TN_ERR_NONFINITE for numbers that are not finite.   docs/math.md 19 */
+TN_API tn_status tn_cp_ball_bound(const tn_cp *cp, double radius, tn_ball_bound *out);
+TN_API void      tn_ball_bound_destroy(tn_ball_bound *b);                      /* frees the tensor of the result */
+
+typedef struct tn_compress_desc {
+    double  radius;             /* of the ball of inputs                                                        */
+    double  bound;              /* the largest change of the output that is allowed                             */
+    int64_t terms;              /* 0: as few as the bound allows; else at most so many, whatever they change    */
+    bool    single;             /* p is rounded to F32, also in an F64 context                                  */
+    bool    plain;              /* for comparison: leaves out the terms of least |p| |w| |v|, and refits nothing */
+} tn_compress_desc;
+typedef struct tn_compression {
+    tn_cp        *cp;           /* the rows of the factors that are kept, as they were, and another p           */
+    tn_tensor    *kept;         /* I32 [cp->terms] their places in the operator                                 */
+    int64_t       exact;        /* terms that remain when those that are zero or parallel to another are merged without
+                                   rounding, which changes nothing                                              */
+    tn_ball_bound change;       /* of cp as it is stored, minus the operator: for every x with |x| <= radius    */
+} tn_compression;
+/* Leaves out terms of an operator and refits p, so that the output moves by at most `bound` for any input of the ball. The next
+   term to leave out is always that whose loss, after refitting the others, changes the symmetric tensor least (optimal brain
+   surgeon, Hassibi & Stork 1993, with the tensor's Gram matrix as Hessian); with one term less in this order the bound would be
+   exceeded. Bound 0 leaves out only what changes nothing. It takes O(terms^3 + n out (terms n + n out)) for each of
+   log2(terms) bounds. Order 2 only; all results are owned: tn_compression_destroy.   docs/math.md 19 */
+TN_API tn_status tn_cp_compress(const tn_cp *cp, const tn_compress_desc *desc, tn_compression *out);
+TN_API void      tn_compression_destroy(tn_compression *c);      /* frees the operator and the tensors of the result */
 
 /* ---- features ----------------------------------------------------------- >>analysis-features */
 /* Computes how features interact: C[i,j] = d_i^T Q_u d_j for the rows d_i of a dictionary, and with a moment that times

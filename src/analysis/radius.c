@@ -138,13 +138,7 @@ static tn_status tni_radius_pairs(tni_radius *r)
 /* ---- bounds of the layers before the last ------------------------------- >>analysis-radius-bounds
    A layer's output moves by at most s r + q r^2 when x moves by r: s = |J(x)|, q >= |B(d,d)| for |d| = 1. What the next layer
    allows, t, is therefore kept where r <= 2 t/(s + sqrt(s^2 + 4 q t)). */
-typedef struct tni_flat {               /* a layer as plain arrays; encoders without the constant's column */
-    int64_t n, h, out;
-    double *p, *w[2], *c[2];            /* [out,h] [h,n] [h] */
-    double *length[2];                  /* [h] of the rows of w */
-} tni_flat;
-
-static tn_status tni_flat_read(tni_flat *f, tni_scratch *w, const tn_cp *cp)
+TNI_FN tn_status tni_flat_read(tni_flat *f, tni_scratch *w, const tn_cp *cp)
 {
     const int64_t in = cp->in[0];
     f->n = in - cp->constant;
@@ -181,7 +175,7 @@ static void tni_flat_forward(const tni_flat *f, const tni_host *host, int64_t ro
 }
 
 /* The largest singular value of a [m,n], with a margin for rounding. */
-static tn_status tni_spectral_norm(tni_scratch *w, const tni_host *host, int64_t m, int64_t n, double *a, double *norm)
+TNI_FN tn_status tni_spectral_norm(tni_scratch *w, const tni_host *host, int64_t m, int64_t n, double *a, double *norm)
 {
     const tni_taken *mark = w->newest;
     const int64_t    k = tni_min(m, n);

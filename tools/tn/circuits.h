@@ -1,5 +1,6 @@
 /* circuits.h - what the files of `tn circuits` share: report.c, subject.c, heads.c, pairs.c, paths.c, ablate.c, diff.c,
-   similar.c, polynomial.c, replaced.c, anomaly.c and circuits.c, which has the options. tn.h says which of them calls which. */
+   similar.c, polynomial.c, replaced.c, anomaly.c, circuits.c, which has the options, and compress.c. tn.h says which of them
+   calls which. */
 #ifndef TN_CIRCUITS_H
 #define TN_CIRCUITS_H
 
@@ -150,7 +151,10 @@ void report_polynomials(fitted *f, const samples *x, double whole);
 
 /* ---- replaced.c ------------------------------------------------------------------------------------------------------- */
 
-/* Writes a run: weights, config.json, tokenizer.json, and the settings of the subject's run, by which its text is found. */
+/* Sets a parameter of a model, or fails. */
+void set_param(const model *m, const char *name, const double *v);
+/* Writes a model that was made of the subject's as a run: weights, config.json, tokenizer.json, and the settings of the
+   subject's run, by which its text is found. */
 void write_model(const subject *s, const model *m, const char *folder);
 
 /* ---- what is asked ----------------------------------------------------------------------------------------------------- */

@@ -271,7 +271,7 @@ static double *param_numbers(const model *m, const char *name, tn_tensor **t)
     return numbers_in(*t);
 }
 
-static void set_param(const model *m, const char *name, const double *v)
+void set_param(const model *m, const char *name, const double *v)
 {
     tn_tensor *t = tn_params_find(m->params, name)->value;
     tn_write(t, TN_F64, v, tn_tensor_count(t));

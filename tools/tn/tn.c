@@ -31,6 +31,7 @@ static const command commands[] = {
     {&prove_usage, prove_main},
     {&merge_usage, merge_main},
     {&audit_usage, audit_main},
+    {&compress_usage, compress_main},
     {&decompose_usage, decompose_main},
     {&draw_usage, draw_main},
     {&look_usage, look_main},

@@ -281,6 +281,10 @@ static void functions(void *at)
     tn_radius_destroy(OF(tn_radius *));
     OF(tn_status) = tn_cp_anomaly(OF(const tn_cp *), OF(const tn_cp *), OF(bool), OF(tn_anomaly *));
     tn_anomaly_destroy(OF(tn_anomaly *));
+    OF(tn_status) = tn_cp_ball_bound(OF(const tn_cp *), OF(double), OF(tn_ball_bound *));
+    tn_ball_bound_destroy(OF(tn_ball_bound *));
+    OF(tn_status) = tn_cp_compress(OF(const tn_cp *), OF(const tn_compress_desc *), OF(tn_compression *));
+    tn_compression_destroy(OF(tn_compression *));
     OF(tn_tensor *) = tn_cp_feature_interactions(OF(const tn_cp *), OF(const tn_tensor *), OF(const tn_tensor *), OF(const
         tn_tensor *));
     OF(tn_tensor *) = tn_feature_modification(OF(tn_ctx *), OF(tn_tensor *), OF(tn_tensor *), OF(tn_tensor *));
@@ -709,6 +713,11 @@ static void fields(void *at)
     { tn_anomaly *s = (tn_anomaly *)at; OF(double) = s->score; OF(int64_t) = s->output; OF(int64_t) = s->input; OF(double) =
         s->concentration; OF(int64_t) = s->raised; OF(tn_tensor *) = s->rows; OF(tn_tensor *) = s->share; OF(tn_tensor *) =
         s->values; OF(tn_tensor *) = s->vectors; }
+    { tn_ball_bound *s = (tn_ball_bound *)at; OF(double) = s->bound; OF(double) = s->reached; OF(tn_tensor *) = s->input; }
+    { tn_compress_desc *s = (tn_compress_desc *)at; s->radius = OF(double); s->bound = OF(double); s->terms = OF(int64_t);
+        s->single = OF(bool); s->plain = OF(bool); }
+    { tn_compression *s = (tn_compression *)at; OF(tn_cp *) = s->cp; OF(tn_tensor *) = s->kept; OF(int64_t) = s->exact;
+        OF(tn_ball_bound) = s->change; }
     { tn_cp_refit_desc *s = (tn_cp_refit_desc *)at; s->terms = OF(int64_t); s->sweeps = OF(int64_t); s->tol = OF(double);
         s->sparsity = OF(double); s->starts = OF(int64_t); s->seed = OF(uint64_t); s->inputs = OF(const tn_tensor *); s->moment
         = OF(const tn_tensor *); }
