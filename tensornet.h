@@ -1954,6 +1954,10 @@ TN_API tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tenso
 /* Adds a residual connection: x -> x + cp(x), in h + n terms on [x;1]. All inputs have equal length; out = in, without the
    one. */
 TN_API tn_cp *tn_cp_residual(const tn_cp *cp);
+/* Makes the sum x -> sum_i weights[i] cp[i](x) of `count` operators, exactly, in all of their terms one after the other: with
+   weights NULL, which are then 1/count, the mean of models as functions. They have equal orders, inputs and outputs; all
+   inputs have equal length. */
+TN_API tn_cp *tn_cp_mean(int count, const tn_cp *const *cp, const double *weights);
 /* Composes two operators: x -> outer(inner(x)), exactly, of order k = the product of their orders, at most TN_CP_MAX_ORDER.
    For two layers the inputs 0 and 1 belong to the outer input 0, and 2 and 3 to the outer input 1. It has h^k_outer terms, h
    the inner ones: TN_ERR_MEMORY, with their number, if they exceed desc.max_bytes. A constant one of the outer operator is
@@ -2334,8 +2338,10 @@ typedef struct tn_cp_refit_desc {
     int64_t sweeps;             /* at most this number; 0: 100                                                */
     double  tol;                /* stops when a sweep lowers the relative error by less than this; 0: 1e-6    */
     double  sparsity;           /* factor of a penalty on the absolute numbers of the encoders, see below      */
-    int64_t starts;             /* with sparsity: number of starts, all but the first random; 0: 8             */
+    int64_t starts;             /* with sparsity, inputs or a moment: starts, all but the first random; 0: 8, 1, 1 */
     uint64_t seed;              /* of these; equal seeds give equal results                                    */
+    const tn_tensor *inputs;    /* x [rows,n]: the error is that of the outputs for these, see below; or NULL  */
+    const tn_tensor *moment;    /* S [n,n]: the error is that in the data metric of S; or NULL                  */
 } tn_cp_refit_desc;
 /* Fits an operator of fewer terms to the function of cp: alternating least squares of |S - S'|_F, the symmetrised tensors,
    from the factors alone. It begins with the terms that a pivoted Cholesky decomposition of their Gram matrix chooses; P is
@@ -2344,7 +2350,13 @@ typedef struct tn_cp_refit_desc {
    It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error.
      With sparsity it minimises |S - S'|_F^2/|S|_F^2 + sparsity sum_h (|w_h|_1 + |v_h|_1) |p_h|/|S|_F, |w_h|_2 = |v_h|_2 = 1,
    so that many numbers of the encoders become 0: where factors are not unique, or the tensor is one of sparse factors and
-   noise, this finds sparse ones. tol is then that of this sum, and the best of all starts by it is kept. Some 0.001 to 0.01. */
+   noise, this finds sparse ones. tol is then that of this sum, and the best of all starts by it is kept. Some 0.001 to 0.01.
+     With inputs it minimises the error of outputs for these, sum |y(x) - y'(x)|^2 / sum |y(x)|^2, whose root *error becomes: its
+   metric is their fourth moment. With `constant` they may lack the one. With a moment S, as for tn_cp_data_metric, the error is
+   that of S^1/2 Q S^1/2, which needs fewer inputs to be known. Encoders are in the span of those of cp, and directions of less
+   than 1e-12 (F32: 1e-8) of the largest second moment count as absent from the data. The error for other inputs is higher
+   unless rows out is several times terms (2 m + out), m = min(n, 2 terms of cp). 70 rows terms (m + out) operations for
+   each sweep.   docs/math.md 19 */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error);
 
 #endif /* TN_NO_ANALYSIS */
@@ -32385,6 +32397,34 @@ TNI_COLD_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *o
     return false;
 }
 
+/* P' = [s_0 P_0, s_1 P_1, ..]   F' = [F_0; F_1; ..] */
+tn_cp *tn_cp_mean(int count, const tn_cp *const *cp, const double *weights)
+{
+    if (count < 1 || !cp || !cp[0]) return NULL;
+    const tn_cp *a = cp[0];
+    int64_t      terms = 0;
+    for (int i = 0; i < count; i++) {
+        if (!tni_cp_comparable(a, cp[i], "mean")) return NULL;
+        if (cp[i]->out != a->out)
+            return tni_fail(a->ctx, TN_ERR_SHAPE, "mean: the operators have %lld and %lld outputs, expected the same",
+                            (long long)a->out, (long long)cp[i]->out), (tn_cp *)NULL;
+        if (weights && !(fabs(weights[i]) < HUGE_VAL))
+            return tni_fail(a->ctx, TN_ERR_NONFINITE, "mean: weight %d is %g, expected a finite number", i, weights[i]),
+                   (tn_cp *)NULL;
+        terms = tni_plus(terms, cp[i]->terms);
+    }
+    tn_cp    *to = tni_cp_make(a->ctx, a->order, a->out, terms, a->in, a->constant);
+    tn_status s = TN_OK;
+    if (!to) return NULL;
+    for (int64_t i = 0, at = 0; i < count && s == TN_OK; at += cp[i++]->terms) {
+        s = tni_put_scaled(a->ctx, tni_block_of(to->p, 0, a->out, at, cp[i]->terms), tni_view(cp[i]->p),
+                           weights ? weights[i] : 1 / (double)count);
+        for (int k = 0; k < a->order && s == TN_OK; k++)
+            s = tni_put_copy(a->ctx, tni_block_of(to->f[k], at, cp[i]->terms, 0, a->in[k]), tni_view(cp[i]->f[k]));
+    }
+    return tni_cp_done(to, s);
+}
+
 tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
 {
     tn_tensor *gram = NULL;
@@ -33540,6 +33580,14 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     if (s == TN_ERR_NONFINITE) out->cosine = cosine;
     return s;
 }
+
+/* An operator as doubles: f[k] [terms,in] with rows of length 1, p transposed to [terms,out], with the sizes. */
+typedef struct tni_units {
+    const tn_cp *cp;
+    double      *p, *f[TN_CP_MAX_ORDER];
+    int64_t     *largest[TN_CP_MAX_ORDER];   /* [terms] */
+    bool         zero;                       /* whether all terms are */
+} tni_units;
 
 typedef struct tni_flat {               /* a layer as plain arrays; encoders without the constant's column */
     int64_t n, h, out;
@@ -34929,7 +34977,7 @@ tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_t
 
 /* Scales a vector to length 1 with a positive largest component, the first of equals. Returns what it was multiplied by
    before, 0 for zeros; *largest becomes the index of the component. */
-static double tni_unit_row(int64_t n, double *v, int64_t *largest)
+TNI_FN double tni_unit_row(int64_t n, double *v, int64_t *largest)
 {
     double size = 0, most = 0;
     *largest = 0;
@@ -34945,15 +34993,7 @@ static double tni_unit_row(int64_t n, double *v, int64_t *largest)
     return size;
 }
 
-/* An operator as doubles: f[k] [terms,in] with rows of length 1, p transposed to [terms,out], with the sizes. */
-typedef struct tni_units {
-    const tn_cp *cp;
-    double      *p, *f[TN_CP_MAX_ORDER];
-    int64_t     *largest[TN_CP_MAX_ORDER];   /* [terms] */
-    bool         zero;                       /* whether all terms are */
-} tni_units;
-
-static tn_status tni_units_read(tni_units *u, tni_scratch *w, const tn_cp *cp)
+TNI_FN tn_status tni_units_read(tni_units *u, tni_scratch *w, const tn_cp *cp)
 {
     const int64_t h = cp->terms;
     double *p = tni_take_numbers(w, cp->p);
@@ -34986,7 +35026,7 @@ static tn_status tni_units_read(tni_units *u, tni_scratch *w, const tn_cp *cp)
 }
 
 /* Whether the largest number of P, which has the sizes, is within the range of the context's dtype. */
-static bool tni_units_fit(const tni_units *u, const char *op)
+TNI_FN bool tni_units_fit(const tni_units *u, const char *op)
 {
     const tn_dtype dtype = u->cp->ctx->desc.dtype;
     const double largest = tni_largest(u->cp->terms, u->cp->out, tni_rows(u->p, u->cp->out));
@@ -35185,7 +35225,11 @@ tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor
        <S',S'> = sum N * pp^T   N = ((ww^T) * (vv^T) + (wv^T) * (vw^T))/2     <S,S'> likewise with K from w, v, W, V
    p:  N p = K P
    w:  (pp^T * vv^T) w + (pp^T * v w^T) v = (pP^T * vV^T) W + (pP^T * vW^T) V, symmetric in w and positive semidefinite
-   The left side minus the right is the gradient of |S - S'|^2, and changes by at most 2 |pp^T * vv^T| per change of w. */
+   The left side minus the right is the gradient of |S - S'|^2, and changes by at most 2 |pp^T * vv^T| per change of w.
+     With inputs X [rows,n] the error is that of outputs:  A = (WX^T) * (VX^T),  Y = P^T A,  a and y likewise,  |Y - y|/|Y|.
+   p:  aa^T p = a Y^T
+   w:  (p p^T (wX^T * vX^T) * vX^T) X = (p Y * vX^T) X
+   X and the factors are then in coordinates in which the second moment of the inputs is 1, as they are with a moment. */
 typedef struct tni_refit {
     tni_host host;
     int64_t  h, r, n, o;
@@ -35193,7 +35237,11 @@ typedef struct tni_refit {
     double  *p, *f[2];                       /* [r,o] [r,n] */
     double  *cross[3], *own[3];              /* [r,h] [r,r] scratch */
     double  *x[4];                           /* [r,n] scratch */
-    double   square, sparsity;               /* <S,S> */
+    double   square, sparsity;               /* <S,S>, or |Y|^2 */
+    int64_t  in, count;                      /* of the operator, and of the given inputs      */
+    int64_t  rows;                           /* of inputs; 0: the error is that of the tensor */
+    double  *X, *A, *Y, *a[2], *y;           /* [rows,n] [h,rows] [o,rows]; [r,rows] [o,rows] scratch */
+    double  *back;                           /* [n,in] from coordinates to encoders of the operator; or NULL */
 } tni_refit;
 
 /* c [m,k] = a [m,n] b[k,n]^T */
@@ -35244,6 +35292,41 @@ static void tni_refit_solve(int64_t r, double *a, int64_t o, double *b)
     }
 }
 
+/* hidden [m,rows] = (f0 X^T) * (f1 X^T), f1 X^T in more */
+static void tni_refit_hidden(const tni_refit *t, int64_t m, double *const *f, double *hidden, double *more)
+{
+    tni_refit_gram(t, m, t->rows, t->n, f[0], t->X, hidden);
+    tni_refit_gram(t, m, t->rows, t->n, f[1], t->X, more);
+    for (int64_t i = 0; i < m * t->rows; i++) hidden[i] *= more[i];
+}
+
+/* y [o,rows] = beta y + p^T hidden */
+static void tni_refit_outputs(const tni_refit *t, int64_t m, double *p, double *hidden, double beta, double *y)
+{
+    t->host.by->gemm(&t->host, t->o, t->rows, m, 1, tni_transposed(tni_rows(p, t->o)), tni_rows(hidden, t->rows), beta,
+                     tni_rows(y, t->rows));
+}
+
+/* out [r,n] = (p y * a[1]) X */
+static void tni_refit_pull(const tni_refit *t, double *y, double *out)
+{
+    t->host.by->gemm(&t->host, t->r, t->rows, t->o, 1, tni_rows(t->p, t->o), tni_rows(y, t->rows), 0, tni_rows(t->a[0], t->rows));
+    for (int64_t i = 0; i < t->r * t->rows; i++) t->a[0][i] *= t->a[1][i];
+    tni_refit_times(t, t->rows, t->n, t->a[0], t->X, 0, out);
+}
+
+/* tni_refit_p by the outputs for the inputs. */
+static double tni_refit_p_of_rows(const tni_refit *t)
+{
+    tni_refit_hidden(t, t->r, t->f, t->a[0], t->a[1]);
+    tni_refit_gram(t, t->r, t->r, t->rows, t->a[0], t->a[0], t->own[1]);
+    tni_refit_gram(t, t->r, t->o, t->rows, t->a[0], t->Y, t->p);
+    tni_refit_solve(t->r, t->own[1], t->o, t->p);
+    memcpy(t->y, t->Y, (size_t)(t->o * t->rows) * sizeof(double));
+    tni_refit_outputs(t, t->r, t->p, t->a[0], -1, t->y);
+    return t->square > 0 ? tni_frobenius(t->o * t->rows, t->y) / sqrt(t->square) : 0;
+}
+
 /* Scales the rows of the encoders to 1 and solves for p. Returns the relative error. */
 static double tni_refit_p(const tni_refit *t)
 {
@@ -35251,6 +35334,7 @@ static double tni_refit_p(const tni_refit *t)
     int64_t unused;
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < t->r; i++) tni_unit_row(t->n, t->f[k] + i * t->n, &unused);
+    if (t->rows) return tni_refit_p_of_rows(t);
     tni_refit_pairs(t, t->r, t->f, t->h, t->F, t->cross[0], t->cross[1], t->cross[2]);
     tni_refit_pairs(t, t->r, t->f, t->r, t->f, t->own[0], t->own[1], t->own[2]);
     memcpy(t->own[1], t->own[0], (size_t)(t->r * t->r) * sizeof(double));
@@ -35263,21 +35347,33 @@ static double tni_refit_p(const tni_refit *t)
     return t->square > 0 ? sqrt(tni_max_f64(rest, 0) / t->square) : 0;
 }
 
-/* y = (pp^T * vv^T) x + (pp^T * v x^T) v; own[0]: pp^T, own[1]: pp^T * vv^T */
+/* y = (pp^T * vv^T) x + (pp^T * v x^T) v; own[0]: pp^T, own[1]: pp^T * vv^T; with inputs by a[1] = v X^T */
 static void tni_refit_apply(const tni_refit *t, double *v, double *x, double *y)
 {
+    if (t->rows) {
+        tni_refit_gram(t, t->r, t->rows, t->n, x, t->X, t->a[0]);
+        for (int64_t i = 0; i < t->r * t->rows; i++) t->a[0][i] *= t->a[1][i];
+        tni_refit_outputs(t, t->r, t->p, t->a[0], 0, t->y);
+        tni_refit_pull(t, t->y, y);
+        return;
+    }
     tni_refit_times(t, t->r, t->n, t->own[1], x, 0, y);
     tni_refit_gram(t, t->r, t->r, t->n, v, x, t->own[2]);
     for (int64_t i = 0; i < t->r * t->r; i++) t->own[2][i] *= t->own[0][i];
     tni_refit_times(t, t->r, t->n, t->own[2], v, 1, y);
 }
 
-enum { TNI_REFIT_STEPS = 8 };
+enum { TNI_REFIT_STEPS = 8, TNI_REFIT_FIRST = 32 };
 
 /* The matrices of the equation for encoder k, and its right side in x[0]. */
 static void tni_refit_equation(const tni_refit *t, int k)
 {
     double *v = t->f[1 - k];
+    if (t->rows) {
+        tni_refit_gram(t, t->r, t->rows, t->n, v, t->X, t->a[1]);
+        tni_refit_pull(t, t->Y, t->x[0]);
+        return;
+    }
     tni_refit_gram(t, t->r, t->r, t->o, t->p, t->p, t->own[0]);
     tni_refit_gram(t, t->r, t->r, t->n, v, v, t->own[1]);
     for (int64_t i = 0; i < t->r * t->r; i++) t->own[1][i] *= t->own[0][i];
@@ -35402,12 +35498,21 @@ static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
 {
     tn_cp      *to = tni_cp_make(cp->ctx, 2, cp->out, t->r, cp->in, cp->constant);
     tni_scratch w = tni_scratch_begin(cp->ctx, "refit");
-    double     *transposed = tni_take_f64(&w, t->r, t->o);
-    tn_status   s = to && transposed ? TN_OK : TN_ERR_MEMORY;
+    double     *transposed = tni_take_f64(&w, t->r, t->o), *f[2] = {t->f[0], t->f[1]};
+    int64_t     unused;
+    for (int k = 0; k < 2 && t->back; k++) f[k] = tni_take_f64(&w, t->r, t->in);
+    tn_status   s = to && !w.failed ? TN_OK : TN_ERR_MEMORY;
+    for (int k = 0; k < 2 && t->back && s == TN_OK; k++) {
+        tni_refit_times(t, t->n, t->in, t->f[k], t->back, 0, f[k]);
+        for (int64_t i = 0; i < t->r; i++) {
+            const double size = tni_unit_row(t->in, f[k] + i * t->in, &unused);
+            for (int64_t j = 0; j < t->o; j++) t->p[i * t->o + j] *= size;
+        }
+    }
     for (int64_t i = 0; i < t->r && s == TN_OK; i++)
         for (int64_t j = 0; j < t->o; j++) transposed[j * t->r + i] = t->p[i * t->o + j];
     if (s == TN_OK) s = tn_write(to->p, TN_F64, transposed, t->r * t->o);
-    for (int64_t i = 0; i < 2 && s == TN_OK; i++) s = tn_write(to->f[i], TN_F64, t->f[i], t->r * t->n);
+    for (int64_t i = 0; i < 2 && s == TN_OK; i++) s = tn_write(to->f[i], TN_F64, f[i], t->r * t->in);
     tni_scratch_release(&w, NULL);
     return to ? tni_cp_done(to, s) : NULL;
 }
@@ -35439,7 +35544,8 @@ static double tni_refit_sweeps(const tni_refit *t, const tn_cp_refit_desc *desc,
 /* The best of several starts, all but the first random. best [3]: scratch of the sizes of p and f */
 static double tni_refit_starts(const tni_refit *t, const tn_cp_refit_desc *desc, double *const *best)
 {
-    const int64_t starts = desc->sparsity > 0 ? desc->starts > 0 ? desc->starts : 8 : 1, size[3] = {t->o, t->n, t->n};
+    const bool    several = desc->sparsity > 0 || ((desc->inputs || desc->moment) && desc->starts > 0);
+    const int64_t starts = !several ? 1 : desc->starts > 0 ? desc->starts : 8, size[3] = {t->o, t->n, t->n};
     double *const now[3] = {t->p, t->f[0], t->f[1]};
     double        least = HUGE_VAL, error = 0, kept = 0;
     for (int64_t start = 0; start < starts; start++) {
@@ -35454,26 +35560,162 @@ static double tni_refit_starts(const tni_refit *t, const tn_cp_refit_desc *desc,
     return kept;
 }
 
+/* Reads inputs [rows,in], to which the constant one is appended if they lack it, on the scale of 1. */
+static tn_status tni_refit_inputs(tni_scratch *w, const tn_cp *cp, const tn_tensor *inputs, double *x)
+{
+    const int64_t rows = inputs->shape[0], m = inputs->shape[1], n = cp->in[0];
+    double       *v = tni_take_numbers(w, inputs);
+    if (w->failed) return tni_analysis_status(cp->ctx);
+    for (int64_t i = 0; i < rows; i++) {
+        if (m < n) x[i * n + m] = 1;
+        memcpy(x + i * n, v + i * m, (size_t)m * sizeof *x);
+    }
+    const double largest = tni_largest_of(rows * n, x), unit = tni_unit_scale(largest);
+    if (!(largest < HUGE_VAL))
+        return tni_fail(cp->ctx, TN_ERR_NONFINITE, "refit: inputs hold NaN or infinity, expected finite numbers");
+    for (int64_t i = 0; i < rows * n; i++) x[i] *= unit;
+    return TN_OK;
+}
+
+/* Moves inputs and factors to coordinates along the eigenvectors of s [n,n] whose eigenvalues l exceed `least` times the largest;
+   unit: scaled by 1/sqrt(l), the factors by sqrt(l), so that s becomes 1. */
+static tn_status tni_refit_turn(tni_refit *t, tni_scratch *w, double *s, double least, bool unit)
+{
+    const int64_t n = t->n, in = t->in;
+    double       *l = tni_take_f64(w, n, 1), *v = tni_take_f64(w, n, n), *work = tni_take_f64(w, tni_eigh_work(n), 1);
+    tn_status     status = w->failed ? TN_ERR_MEMORY : tni_eigh(&t->host, n, s, l, v, work);
+    int64_t       first = 0;
+    if (status != TN_OK) return status;
+    if (n > 0 && l[0] < -1e-5 * fabs(l[n - 1]))
+        return tni_fail(w->ctx, TN_ERR_ARG, "refit: moment has an eigenvalue of %g beside %g, expected none below 0", l[0],
+                        l[n - 1]);
+    while (first < n && !(l[first] > least * l[n - 1])) first++;
+    const int64_t m = n - first;
+    double       *x = t->X ? tni_take_f64(w, t->count, m) : NULL, *back = tni_take_f64(w, m, in);
+    double       *f[2] = {tni_take_f64(w, t->h, m), tni_take_f64(w, t->h, m)};
+    if (w->failed) return TN_ERR_MEMORY;
+    v += first * n;
+    if (x) tni_refit_gram(t, t->count, m, n, t->X, v, x);
+    for (int k = 0; k < 2; k++) tni_refit_gram(t, t->h, m, n, t->F[k], v, f[k]);
+    t->host.by->gemm(&t->host, m, in, n, 1, tni_rows(v, n), tni_rows(t->back, in), 0, tni_rows(back, in));
+    for (int64_t j = 0; j < m && unit; j++) {
+        const double root = sqrt(l[first + j]);
+        for (int64_t i = 0; i < t->count && x; i++) x[i * m + j] /= root;
+        for (int k = 0; k < 2; k++) for (int64_t i = 0; i < t->h; i++) f[k][i * m + j] *= root;
+        for (int64_t i = 0; i < in; i++) back[j * in + i] /= root;
+    }
+    t->X = x;
+    for (int k = 0; k < 2; k++) t->F[k] = f[k];
+    t->back = back;
+    t->n = m;
+    return TN_OK;
+}
+
+/* The second moment of the inputs, or the given one, in the coordinates of now. */
+static tn_status tni_refit_moment(const tni_refit *t, tni_scratch *w, const tn_cp *cp, const tn_tensor *moment, double *s)
+{
+    const int64_t n = t->n, in = t->in;
+    if (t->X) {
+        t->host.by->gemm(&t->host, n, n, t->count, 1 / (double)t->count, tni_transposed(tni_rows(t->X, n)), tni_rows(t->X, n), 0,
+                         tni_rows(s, n));
+        return TN_OK;
+    }
+    double   *all = tni_take_f64(w, in, in), *half = tni_take_f64(w, n, in);
+    tn_status status = w->failed ? TN_ERR_MEMORY : tni_read_scaled(cp->ctx, "refit", "moment", moment, all, NULL);
+    if (status == TN_OK) status = tni_symmetric_parts(cp->ctx, "refit", "moment", "", moment, all);
+    if (status != TN_OK) return status;
+    t->host.by->gemm(&t->host, n, in, in, 1, tni_rows(t->back, in), tni_rows(all, in), 0, tni_rows(half, in));
+    t->host.by->gemm(&t->host, n, n, in, 1, tni_rows(half, in), tni_transposed(tni_rows(t->back, in)), 0, tni_rows(s, n));
+    return TN_OK;
+}
+
+/* Moves to the span of the encoders, if they are fewer than the inputs, and of the data, where its second moment is 1. */
+static tn_status tni_refit_whiten(tni_refit *t, tni_scratch *w, const tn_cp *cp, const tn_cp_refit_desc *desc)
+{
+    const int64_t n = t->n;
+    double       *s = tni_take_f64(w, n, n);
+    tn_status     status = (t->back = tni_take_f64(w, n, n)) != NULL ? TN_OK : TN_ERR_MEMORY;
+    if (t->back) tni_unit_matrix(n, t->back);
+    if (desc->inputs && status == TN_OK) {
+        t->count = desc->inputs->shape[0];
+        t->X = tni_take_f64(w, t->count, n);
+        status = t->X ? tni_refit_inputs(w, cp, desc->inputs, t->X) : TN_ERR_MEMORY;
+    }
+    if (2 * t->h < n && status == TN_OK) {
+        for (int k = 0; k < 2; k++)
+            t->host.by->gemm(&t->host, n, n, t->h, 1, tni_transposed(tni_rows(t->F[k], n)), tni_rows(t->F[k], n), k,
+                             tni_rows(s, n));
+        status = tni_refit_turn(t, w, s, 1e-13, false);
+    }
+    if (status == TN_OK) status = tni_refit_moment(t, w, cp, desc->moment, s);
+    if (status == TN_OK) tni_symmetrise(t->n, s);
+    return status == TN_OK ? tni_refit_turn(t, w, s, cp->ctx->desc.dtype == TN_F32 ? 1e-8 : 1e-12, true) : status;
+}
+
+/* What the outputs need. */
+static void tni_refit_take_rows(tni_refit *t, tni_scratch *w)
+{
+    t->A = tni_take_f64(w, t->h, t->rows);
+    t->Y = tni_take_f64(w, t->o, t->rows);
+    t->y = tni_take_f64(w, t->o, t->rows);
+    double *more = tni_take_f64(w, t->h, t->rows);      /* also a[1], r <= h */
+    t->a[0] = tni_take_f64(w, t->r, t->rows);
+    t->a[1] = more;
+    if (w->failed) return;
+    tni_refit_hidden(t, t->h, t->F, t->A, more);
+    tni_refit_outputs(t, t->h, t->P, t->A, 0, t->Y);
+}
+
 static tn_cp *tni_refit_run(const tn_cp *cp, tni_scratch *w, tni_units *u, const tn_cp_refit_desc *desc, double *error)
 {
-    const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
-    double       *left = tni_take_f64(w, h, 1), *best[3];
+    const int64_t h = cp->terms, r = tni_min(desc->terms, h), o = cp->out;
+    double       *left = tni_take_f64(w, h, 1), *best[3], now;
     tni_refit     t = TNI_ZERO;
-    t.h = h; t.r = r; t.n = n; t.o = o;
+    t.h = h; t.r = r; t.n = t.in = cp->in[0]; t.o = o;
     t.sparsity = desc->sparsity;
     t.P = u->p;
     t.p = tni_take_zeros(w, r, o);
-    for (int k = 0; k < 2; k++) { t.F[k] = u->f[k]; t.f[k] = tni_take_zeros(w, r, n); }
-    for (int k = 0; k < 4; k++) t.x[k] = tni_take_zeros(w, r, n);
+    t.host = tni_take_host(w, tni_max(tni_max(h, t.n), tni_max(o, desc->inputs ? desc->inputs->shape[0] : 0)));
+    for (int k = 0; k < 2; k++) t.F[k] = u->f[k];
+    if (w->failed) return NULL;
+    if ((desc->inputs || desc->moment) && tni_refit_whiten(&t, w, cp, desc) != TN_OK) return NULL;
+    for (int k = 0; k < 2; k++) t.f[k] = tni_take_zeros(w, r, t.n);
+    for (int k = 0; k < 4; k++) t.x[k] = tni_take_zeros(w, r, t.n);
     for (int k = 0; k < 3; k++) { t.cross[k] = tni_take_zeros(w, r, h); t.own[k] = tni_take_zeros(w, r, r); }
-    for (int k = 0; k < 3; k++) best[k] = tni_take_f64(w, r, k ? n : o);
-    t.host = tni_take_host(w, tni_max(tni_max(h, n), o));
+    for (int k = 0; k < 3; k++) best[k] = tni_take_f64(w, r, k ? t.n : o);
     if (w->failed) return NULL;
     tni_refit_begin(&t, left);
-    const double now = tni_refit_starts(&t, desc, best);
+    if (t.count) {                              /* begins with what the metric of their second moment says */
+        tn_cp_refit_desc first = *desc;
+        first.sweeps = TNI_REFIT_FIRST;
+        tni_refit_sweeps(&t, &first, &now);
+        t.rows = t.count;
+        tni_refit_take_rows(&t, w);
+        if (w->failed) return NULL;
+        t.square = t.host.by->dot(o * t.rows, t.Y, t.Y);
+    }
+    now = tni_refit_starts(&t, desc, best);
     tn_cp       *to = tni_refit_done(&t, cp);
     if (to && error) *error = now;
     return to;
+}
+
+/* Whether the inputs, or their moment, fit the operator. */
+static bool tni_refit_takes(const tn_cp *cp, const tn_cp_refit_desc *desc)
+{
+    const tn_tensor *x = desc->inputs, *s = desc->moment;
+    const int64_t    n = cp->in[0];
+    if ((x != NULL) + (s != NULL) + (desc->sparsity > 0) > 1)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "refit: inputs, moment and sparsity exclude each other, expected one"), false;
+    if (x && !tni_is_matrix(cp->ctx, x, "refit", "inputs")) return false;
+    if (s && !tni_is_matrix(cp->ctx, s, "refit", "moment")) return false;
+    if (s && (s->shape[0] != n || s->shape[1] != n))
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "refit: moment is %s, expected [%lld,%lld] as the operator's inputs%s",
+                        TNI_SHAPE(s), (long long)n, (long long)n, cp->constant ? ", including the constant one" : ""), false;
+    if (x && (x->shape[0] < 1 || (x->shape[1] != n && !(cp->constant && x->shape[1] == n - 1))))
+        return tni_fail(cp->ctx, TN_ERR_SHAPE, "refit: inputs are %s, expected one row or more of %lld numbers%s", TNI_SHAPE(x),
+                        (long long)(n - cp->constant), cp->constant ? ", or one more for the constant one" : ""), false;
+    return !x || tni_decomp_fits(cp->ctx, "refit", x->shape[0], tni_max(n, cp->terms));
 }
 
 tn_cp *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error)
@@ -35490,7 +35732,7 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error)
         return tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g and sparsity %g, expected 0 or more", desc->tol, desc->sparsity),
                (tn_cp *)NULL;
     if (!tni_within(cp->ctx, "refit", "starts", desc->starts, 0, INT64_MAX)) return NULL;
-    if (!tni_decomp_fits(cp->ctx, "refit", cp->terms, tni_max(cp->in[0], cp->terms))) return NULL;
+    if (!tni_refit_takes(cp, desc) || !tni_decomp_fits(cp->ctx, "refit", cp->terms, tni_max(cp->in[0], cp->terms))) return NULL;
     tni_scratch w = tni_scratch_begin(cp->ctx, "refit");
     if (tni_units_read(&u, &w, cp) == TN_OK && tni_units_fit(&u, "refit")) to = tni_refit_run(cp, &w, &u, desc, error);
     tni_scratch_release(&w, NULL);

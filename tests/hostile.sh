@@ -123,6 +123,7 @@ say clean clean "$folder/story" --out "$folder/clean"
 say cache cache "$folder/run" a --points embed --out points
 say export export "$folder/run" --hf exported
 say prove prove same "$folder/run" "$folder/none"
+say merge merge "$folder/run" "$folder/run" --out merged
 say audit audit "$folder/run"
 say audit audit run
 say compress compress "$folder/run" --bound 0 --no-data

@@ -912,6 +912,13 @@ static void analyses(life *l)
     two.starts = 2;
     fewer = tn_cp_refit(cp, &two, NULL);
     CHECK(u && v && with && fewer);
+    tn_cp_destroy(fewer);
+    two.sparsity = 0;
+    two.inputs = x;
+    tn_cp *mean = tn_cp_mean(1, (const tn_cp *const *)&cp, NULL);
+    fewer = tn_cp_refit(mean, &two, NULL);
+    CHECK(mean && fewer);
+    tn_cp_destroy(mean);
     tn_tensor_destroy(u);
     tn_tensor_destroy(v);
     tn_tensor_destroy(with);

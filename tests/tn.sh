@@ -30,7 +30,7 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 2 "unknown command trian; did you mean train?" help trian
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 23
+is "commands" "$(wc -l < names)" 25
 # options COMMAND: those that its help lists, each as `--NAME HINT` or `--NAME HINT -LETTER`; the hint of a flag is -.
 options() {
     "$tn" $1 --help | sed -nE -e 's/^  (    |(-.), )(--[a-z0-9-]+) ([^ ]*).*/\3 \4 \2/p' \
@@ -180,7 +180,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    all="train;generate;eval;info;cache;circuits;prove;audit;compress;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
+    all="train;generate;eval;info;cache;circuits;prove;merge;audit;compress;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
     completed "${all}man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
@@ -237,7 +237,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;cache;circuits;prove;audit;compress;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;cache;circuits;prove;merge;audit;compress;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -2326,6 +2326,34 @@ expect 1 "gives all tokens equal logits" circuits degree-zero/weights-00000000.s
 expect 2 "--out is degrees.txt, expected" circuits proven degrees --out degrees.txt
 expect 2 "--max-degree is 10001, expected 0 <= max-degree <= 10000" circuits proven degrees --max-degree 10001
 expect 2 "--hold is given, expected none with heads: it is for degrees" circuits proven heads --hold
+
+# Merging: of a model with itself nothing changes, with the units of both and with as many; of two that were trained further from
+# one checkpoint both losses are finite, the run that is written is read by others, and what cannot be merged is named.
+merge_loss() { awk -v name="$1" '$1 == name && $(NF - 1) == 1 { print $NF; exit }' said; }
+expect 0 "Done" train text --out parent $small --no-zero-init
+expect 0 "written: merged-with-itself" merge parent parent --out merged-with-itself --tokens 256
+is "a model merged with itself" "$(merge_loss merged,)" "$(merge_loss parent)"
+expect 0 "nats/token" eval merged-with-itself --no-baseline
+for child in 1 2; do
+    expect 0 "Done" train --from parent --data text --steps 20 --lr 0.0$child --out "child-$child"
+done
+expect 0 "hidden: 40" merge child-1 child-2 --out merged --tokens 256 --share 0.25
+holds "the table of a merge" grep -qE '^ *0 +40 +0\.[0-9]{6} +0\.[0-9]{6} +0\.[0-9]{6}$' said
+expect 0 "hidden: 80" merge child-1 child-2 --out merged-exactly --hidden 80 --tokens 256
+holds "the units of an exact merge" grep -q '"d_hidden": 80' merged-exactly/config.json
+expect 0 "\"losses\"" merge child-1 child-2 --out merged-json --hidden 8 --json --data text --fit text
+expect 0 "blocks.0.mlp.w" info merged
+expect 1 "--hidden is 81, expected at most 80" merge child-1 child-2 --out merged-too-wide --hidden 81
+expect 1 "--out: merged contains" merge child-1 child-2 --out merged
+expect 1 "differ in their settings, expected the same" merge parent y --out merged-unlike
+expect 0 "Done" train text --out gated $small --mlp swiglu
+expect 1 "gated: the MLP of block 0 is swiglu, expected bilinear" merge gated gated --out merged-gated
+expect 2 "one model is given" merge parent --out merged-alone
+expect 2 "no --out is given" merge parent parent
+cp -r child-1 child-nan
+printf '\377\377\377\377' | dd of=child-nan/model.safetensors bs=1 conv=notrunc \
+    seek=$(($(wc -c < child-nan/model.safetensors) - 4)) 2> /dev/null
+expect 1 "numbers that are NaN or infinite" merge parent child-nan/model.safetensors --out merged-nan
 
 # Audits: a run of which nothing was forged, also one that was killed, agrees in all segments and has one chain.
 expect 0 "chain: " train text --out audited $small --audit

@@ -197,8 +197,10 @@ typedef struct tn_cp_refit_desc {
     int64_t sweeps;             /* at most this number; 0: 100                                                */
     double  tol;                /* stops when a sweep lowers the relative error by less than this; 0: 1e-6    */
     double  sparsity;           /* factor of a penalty on the absolute numbers of the encoders, see below      */
-    int64_t starts;             /* with sparsity: number of starts, all but the first random; 0: 8             */
+    int64_t starts;             /* with sparsity, inputs or a moment: starts, all but the first random; 0: 8, 1, 1 */
     uint64_t seed;              /* of these; equal seeds give equal results                                    */
+    const tn_tensor *inputs;    /* x [rows,n]: the error is that of the outputs for these, see below; or NULL  */
+    const tn_tensor *moment;    /* S [n,n]: the error is that in the data metric of S; or NULL                  */
 } tn_cp_refit_desc;
 /* Fits an operator of fewer terms to the function of cp: alternating least squares of |S - S'|_F, the symmetrised tensors,
    from the factors alone. It begins with the terms that a pivoted Cholesky decomposition of their Gram matrix chooses; P is
@@ -207,7 +209,13 @@ typedef struct tn_cp_refit_desc {
    It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error.
      With sparsity it minimises |S - S'|_F^2/|S|_F^2 + sparsity sum_h (|w_h|_1 + |v_h|_1) |p_h|/|S|_F, |w_h|_2 = |v_h|_2 = 1,
    so that many numbers of the encoders become 0: where factors are not unique, or the tensor is one of sparse factors and
-   noise, this finds sparse ones. tol is then that of this sum, and the best of all starts by it is kept. Some 0.001 to 0.01. */
+   noise, this finds sparse ones. tol is then that of this sum, and the best of all starts by it is kept. Some 0.001 to 0.01.
+     With inputs it minimises the error of outputs for these, sum |y(x) - y'(x)|^2 / sum |y(x)|^2, whose root *error becomes: its
+   metric is their fourth moment. With `constant` they may lack the one. With a moment S, as for tn_cp_data_metric, the error is
+   that of S^1/2 Q S^1/2, which needs fewer inputs to be known. Encoders are in the span of those of cp, and directions of less
+   than 1e-12 (F32: 1e-8) of the largest second moment count as absent from the data. The error for other inputs is higher
+   unless rows out is several times terms (2 m + out), m = min(n, 2 terms of cp). 70 rows terms (m + out) operations for
+   each sweep.   docs/math.md 19 */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error);
 
 #endif /* TN_NO_ANALYSIS */

@@ -4,6 +4,14 @@
 #include "analysis/analysis.h"
 
 #ifndef TN_NO_ANALYSIS
+/* An operator as doubles: f[k] [terms,in] with rows of length 1, p transposed to [terms,out], with the sizes. */
+typedef struct tni_units {
+    const tn_cp *cp;
+    double      *p, *f[TN_CP_MAX_ORDER];
+    int64_t     *largest[TN_CP_MAX_ORDER];   /* [terms] */
+    bool         zero;                       /* whether all terms are */
+} tni_units;
+
 typedef struct tni_flat {               /* a layer as plain arrays; encoders without the constant's column */
     int64_t n, h, out;
     double *p, *w[2], *c[2];            /* [out,h] [h,n] [h] */
@@ -24,6 +32,11 @@ TNI_FN tn_status tni_spectral_norm(tni_scratch *w, const tni_host *host, int64_t
 
 /* features.c */
 TNI_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope);
+
+/* align.c */
+TNI_FN double tni_unit_row(int64_t n, double *v, int64_t *largest);
+TNI_FN tn_status tni_units_read(tni_units *u, tni_scratch *w, const tn_cp *cp);
+TNI_FN bool tni_units_fit(const tni_units *u, const char *op);
 #endif /* TN_NO_ANALYSIS */
 
 #endif

@@ -184,6 +184,34 @@ TNI_COLD_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *o
     return false;
 }
 
+/* P' = [s_0 P_0, s_1 P_1, ..]   F' = [F_0; F_1; ..] */
+tn_cp *tn_cp_mean(int count, const tn_cp *const *cp, const double *weights)
+{
+    if (count < 1 || !cp || !cp[0]) return NULL;
+    const tn_cp *a = cp[0];
+    int64_t      terms = 0;
+    for (int i = 0; i < count; i++) {
+        if (!tni_cp_comparable(a, cp[i], "mean")) return NULL;
+        if (cp[i]->out != a->out)
+            return tni_fail(a->ctx, TN_ERR_SHAPE, "mean: the operators have %lld and %lld outputs, expected the same",
+                            (long long)a->out, (long long)cp[i]->out), (tn_cp *)NULL;
+        if (weights && !(fabs(weights[i]) < HUGE_VAL))
+            return tni_fail(a->ctx, TN_ERR_NONFINITE, "mean: weight %d is %g, expected a finite number", i, weights[i]),
+                   (tn_cp *)NULL;
+        terms = tni_plus(terms, cp[i]->terms);
+    }
+    tn_cp    *to = tni_cp_make(a->ctx, a->order, a->out, terms, a->in, a->constant);
+    tn_status s = TN_OK;
+    if (!to) return NULL;
+    for (int64_t i = 0, at = 0; i < count && s == TN_OK; at += cp[i++]->terms) {
+        s = tni_put_scaled(a->ctx, tni_block_of(to->p, 0, a->out, at, cp[i]->terms), tni_view(cp[i]->p),
+                           weights ? weights[i] : 1 / (double)count);
+        for (int k = 0; k < a->order && s == TN_OK; k++)
+            s = tni_put_copy(a->ctx, tni_block_of(to->f[k], at, cp[i]->terms, 0, a->in[k]), tni_view(cp[i]->f[k]));
+    }
+    return tni_cp_done(to, s);
+}
+
 tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
 {
     tn_tensor *gram = NULL;

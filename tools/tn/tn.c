@@ -29,6 +29,7 @@ static const command commands[] = {
     {&cache_usage, cache_main},
     {&circuits_usage, circuits_main},
     {&prove_usage, prove_main},
+    {&merge_usage, merge_main},
     {&audit_usage, audit_main},
     {&compress_usage, compress_main},
     {&decompose_usage, decompose_main},

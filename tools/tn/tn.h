@@ -40,6 +40,7 @@
        anomaly.c                  what a training added to a model
        replaced.c                 the model that polynomials leave
        circuits.c                 its options
+       merge.c                    tn merge
        compress.c                 tn compress
        look_page.c                tn look and tn demo: the page: JSON, arrays, the template
        look_operator.c            what an operator shows
@@ -280,7 +281,7 @@ typedef struct usage {
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
                    import_usage, export_usage, synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage,
                    decompose_usage, draw_usage, einsum_usage, cache_usage, circuits_usage, look_usage, demo_usage, prove_usage,
-                   audit_usage, compress_usage;
+                   merge_usage, audit_usage, compress_usage;
 
 /* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
    front of argv, and counted. --help prints the help and ends the program. */
@@ -593,6 +594,7 @@ int draw_main(int argc, char **argv);
 int look_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
 int prove_main(int argc, char **argv);
+int merge_main(int argc, char **argv);
 int audit_main(int argc, char **argv);
 int compress_main(int argc, char **argv);
 int einsum_main(int argc, char **argv);

@@ -240,6 +240,7 @@ static void functions(void *at)
     OF(tn_cp *) = tn_cp_fold_slot(OF(const tn_cp *), OF(int), OF(const tn_tensor *), OF(const tn_tensor *));
     OF(tn_cp *) = tn_cp_fold_out(OF(const tn_cp *), OF(const tn_tensor *), OF(const tn_tensor *));
     OF(tn_cp *) = tn_cp_residual(OF(const tn_cp *));
+    OF(tn_cp *) = tn_cp_mean(OF(int), OF(const tn_cp * const *), OF(const double *));
     OF(tn_cp *) = tn_cp_compose(OF(const tn_cp *), OF(const tn_cp *));
     OF(tn_cp *) = tn_cp_symmetrise(OF(const tn_cp *));
     OF(tn_status) = tn_cp_split(OF(const tn_cp *), OF(tn_cp **), OF(tn_tensor **), OF(tn_tensor **));
@@ -721,7 +722,8 @@ static void fields(void *at)
     { tn_compression *s = (tn_compression *)at; OF(tn_cp *) = s->cp; OF(tn_tensor *) = s->kept; OF(int64_t) = s->exact;
         OF(tn_ball_bound) = s->change; }
     { tn_cp_refit_desc *s = (tn_cp_refit_desc *)at; s->terms = OF(int64_t); s->sweeps = OF(int64_t); s->tol = OF(double);
-        s->sparsity = OF(double); s->starts = OF(int64_t); s->seed = OF(uint64_t); }
+        s->sparsity = OF(double); s->starts = OF(int64_t); s->seed = OF(uint64_t); s->inputs = OF(const tn_tensor *); s->moment
+        = OF(const tn_tensor *); }
     { tn_net_node *s = (tn_net_node *)at; OF(tn_tensor *) = s->tensor; (void)s->label[0]; }
     { tn_net_leg *s = (tn_net_leg *)at; OF(int) = s->label; OF(int) = s->input; OF(int64_t) = s->extent; }
     { tn_net *s = (tn_net *)at; OF(tn_ctx *) = s->ctx; OF(int) = s->nodes; OF(int) = s->outs; OF(int) = s->legs; OF(int) =

@@ -60,6 +60,7 @@ SIZES = {
     "tn_plan_create_labels": {"ranks": lambda n: n, "shapes": lambda ranks: ranks, "labels": lambda ranks: ranks,
                               "out": lambda rank: rank},
     "tn_polynomial_fit_add": {"y": lambda n: n, "weights": lambda n: n},
+    "tn_cp_mean": {"weights": lambda count: count},
     "tn_cp_apply_each": {"x": lambda cp: cp.order},
     "tn_cp_stack_inner": {"b": lambda layers: layers},
     "tn_net_apply_each": {"x": lambda net: net.legs},
@@ -126,7 +127,8 @@ DEFAULTS = {
 }
 # Arrays that have a rule in SIZES and may be left out.
 MAY_BE_NONE = {("tn_net_from_tt", "input"), ("tn_tokenizer_encode", "spans"), ("tn_circuit_path_name", "names"),
-               ("tn_sink_memory", "used"), ("tn_sink_memory", "data"), ("tn_polynomial_fit_add", "weights")}
+               ("tn_sink_memory", "used"), ("tn_sink_memory", "data"), ("tn_polynomial_fit_add", "weights"),
+               ("tn_cp_mean", "weights")}
 
 
 def by_names(rule, value_of):

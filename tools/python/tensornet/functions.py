@@ -20,7 +20,7 @@ NONE = {"tn_params_find", "tn_safetensors_find", "tn_safetensors_metadata", "tn_
 # Functions of C that take a `void *` and say what is there.
 KIND_OF = {("tn_tap_edit", "user"): ["tn_edit", 1, True, []]}
 # What may belong to another context than the rest of the call.
-OF_ANY_CONTEXT = {("tn_params_clone", "params")}
+OF_ANY_CONTEXT = {("tn_params_clone", "params"), ("tn_cp_mean", "cp")}
 # Results that hold copies of all that they are made of.
 COMPLETE = {"tn_tensor", "tn_cp", "tn_tt", "tn_image", "tn_circuit", "tn_attention_cache"}
 # Context does these; and what frees objects of others, or writes into layouts of the caller, has no place in Python.
