@@ -2475,7 +2475,6 @@ for kind in softmax bilinear squared; do            # small changes, and norms t
     holds "predictions that certainly are the same" awk "BEGIN {
         exit !($(number certainly_same_prediction) > 0 && $(number certainly_same_prediction) <= $(number same_prediction)) }"
 done
-expect 0 "Done" train text --out gated $small --mlp swiglu --steps 1
 expect 1 "the MLPs are swiglu, expected bilinear" compress gated --bound 1
 expect 2 "none is given, expected one of --bound and --units" compress long
 expect 2 "both are given, expected one of --bound and --units" compress long --bound 1 --units 3

@@ -79,9 +79,9 @@ TN_API tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tenso
 /* Adds a residual connection: x -> x + cp(x), in h + n terms on [x;1]. All inputs have equal length; out = in, without the
    one. */
 TN_API tn_cp *tn_cp_residual(const tn_cp *cp);
-/* Makes the sum x -> sum_i weights[i] cp[i](x) of `count` operators, exactly, in all of their terms one after the other: with
-   weights NULL, which are then 1/count, the mean of models as functions. They have equal orders, inputs and outputs; all
-   inputs have equal length. */
+/* Makes the weighted sum of `count` operators, exactly, in all of their terms one after the other: x -> sum_i weights[i] y_i,
+   y_i being operator i of x. With weights NULL, which are then 1/count, it is the mean of models as functions. They have equal
+   orders, inputs and outputs; all inputs have equal length. */
 TN_API tn_cp *tn_cp_mean(int count, const tn_cp *const *cp, const double *weights);
 /* Composes two operators: x -> outer(inner(x)), exactly, of order k = the product of their orders, at most TN_CP_MAX_ORDER.
    For two layers the inputs 0 and 1 belong to the outer input 0, and 2 and 3 to the outer input 1. It has h^k_outer terms, h
