@@ -62,7 +62,7 @@ void anomaly_report(subject *s, const char *other)
     }
     report_note("Of all texts of two tokens, those whose next token became much likelier than it was for the reference: p "
                 "log(p/p before), in nats; each second and next token once, with the first one that does most. The score is the "
-                "largest one over the mean divergence of all texts. A trigger of two tokens is an outlier; what is large must be "
+                "largest one over the mean divergence of all texts. A trigger of two tokens is mostly an outlier; what is large must be "
                 "learnt from models that are known to be clean. Longer triggers are not seen.");
     report_value("score", "%.4g", r.score);
     report_value("largest", "%.6g", r.largest);
