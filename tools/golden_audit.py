@@ -180,7 +180,8 @@ def study(tn, text, folder):
                 assert end.returncode in (0, 3), end.stdout + end.stderr
                 caught, audits = caught + (end.returncode == 3), audits + 1
         formula = 1 - comb(runs - 1, chosen) / comb(runs, chosen)
-        print(f"{chosen} | {caught} of {audits} = {caught / audits:.3f} | {formula:.3f} | {(time.time() - start) / audits:.2f} s each")
+        seconds = (time.time() - start) / audits
+        print(f"{chosen} | {caught} of {audits} = {caught / audits:.3f} | {formula:.3f} | {seconds:.2f} s each", flush=True)
 
 
 if __name__ == "__main__":

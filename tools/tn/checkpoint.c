@@ -218,7 +218,7 @@ void link_model(run *r)
     char *path = join_path(r->folder, "model.safetensors");
     if (r->journal.chain.on && is_first()) {
         if (!r->journal.chain.done) link_file(r, path, "model.safetensors");
-        journal_print(&r->journal, "chain: %s. Whoever has this hash can check the run: tn audit %s --published HASH\n",
+        journal_print(&r->journal, "chain: %s. To check that the run still has this hash: tn audit %s --published HASH\n",
                       r->journal.chain.last, r->folder);
     }
     free(path);
