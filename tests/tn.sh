@@ -2414,7 +2414,7 @@ if command -v python3 > /dev/null 2>&1; then
     altered && sed 's/"tn.model"/"tn.other"/' audited/model.safetensors > m/model.safetensors && golden relink m
     expect 3 "differs: m/model.safetensors: its note tn.model is missing" audit m --segments 0
     altered && sed 's/"n_head": 2/"n_head": 1/' audited/config.json > m/config.json && golden relink m
-    expect 3 "differs: m/config.json is not the model of config.txt" audit m --segments 0
+    expect 3 "differs: m/config.json: it is not the model of config.txt" audit m --segments 0
     # Links that were left out, so that steps are between none.
     altered && sed '/"step":8,"file"/d' audited/log.jsonl > m/log.jsonl && golden relink m
     expect 3 "log.jsonl, line 20: the link is of step 12, expected step 8" audit m

@@ -483,16 +483,24 @@ static void check_start(audit *a)
     free(path);
 }
 
-/* model.safetensors has the parameters of the last checkpoint, its notes and nothing else; and config.json is that model. */
+/* config.json, which the run began with, is the model of its settings. */
+static void check_desc(audit *a)
+{
+    char  *path = join_path(a->r.folder, "config.json"), *first = checkpoint_path(a->r.folder, a->at[0].step);
+    size_t bytes;
+    char  *text = read_file(path, BY_NAME, &bytes);
+    if (bytes != strlen(a->r.config_json) || memcmp(text, a->r.config_json, bytes))
+        conclude(a, path, -1, &a->at[0], first, copy_text("it is not the model of config.txt"));
+    free(text);
+    free(first);
+    free(path);
+}
+
+/* model.safetensors has the parameters of the last checkpoint, its notes and nothing else. */
 static void check_model(audit *a)
 {
     const point *last = &a->at[a->count - 1];
     char        *path = join_path(a->r.folder, "model.safetensors"), *newest = checkpoint_path(a->r.folder, last->step);
-    char        *config = join_path(a->r.folder, "config.json");
-    size_t       bytes;
-    char        *text = read_file(config, BY_NAME, &bytes);
-    if (bytes != strlen(a->r.config_json) || memcmp(text, a->r.config_json, bytes))
-        report(a, EXIT_DIFFERENT, "%s is not the model of config.txt", config);
     if (is_file(path) && last->step < a->r.steps)
         print("%s: not checked, as the checkpoint of step %lld is not there\n", path, (long long)a->r.steps);
     else if (is_file(path)) {
@@ -507,8 +515,6 @@ static void check_model(audit *a)
         else print("model.safetensors: the parameters of step %lld\n", (long long)last->step);
         tn_ctx_destroy(look);
     }
-    free(text);
-    free(config);
     free(newest);
     free(path);
 }
@@ -661,6 +667,7 @@ int audit_main(int argc, char **argv)
     open_untrained(&a.r, first);
     machine_name(a.r.m.ctx, machine, sizeof machine);
     check_start(&a);
+    check_desc(&a);
     check_model(&a);
     const int64_t all = a.count - 1, seed = settings_of_audit.seed ? settings_of_audit.seed : random_seed();
     a.segments = settings_of_audit.segments < all ? settings_of_audit.segments : all;
