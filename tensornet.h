@@ -2230,18 +2230,19 @@ typedef struct tn_anomaly {
     double     concentration;   /* the largest of `share`                                                        */
     int64_t    raised;          /* the output with the largest of `values`                                       */
     tn_tensor *rows;            /* [out,n] |D_o e_i| over its median over i, see below                           */
-    tn_tensor *share;           /* [out] the largest l^2 over the sum of all; 0 if D_o is zero                   */
+    tn_tensor *share;           /* [out] the largest l^2 over the sum of all; 0 if D_o is zero, but for rounding */
     tn_tensor *values;          /* [out] the greatest eigenvalue l of D_o: the most by which an input of length 1
                                    raises the output; 0 if it raises none                                        */
     tn_tensor *vectors;         /* [out,n] that input                                                            */
 } tn_anomaly;
 /* Describes what training a reference further has added, D = suspect - reference, from the weights: the interaction matrices D_o
    do not depend on the order, scale or basis of hidden units, so that none of them hides it. A trigger, a pattern of
-   few inputs that raises one output, is a long row of D_o, or a direction with most of D_o's norm; ordinary training
-   changes many inputs by similar amounts. It is evidence and not a proof: what is large must be learnt from models
+   few inputs that raises one output, is mostly a long row of D_o, or a direction with much of D_o's norm; ordinary
+   training changes many inputs by similar amounts. It is evidence and not a proof: what is large must be learnt from models
    that are known to be clean. `logits`: D_o is compared with the mean over all outputs, which softmax ignores.
-   Medians are at least what rounding leaves, 1e-13 (F32: 1e-5) of the reference's rows, so that equal functions have a score
-   of about 1 or less. With `constant` the one is the last input; it counts in no median, nor for the score. Both operators
+   Medians are at least what rounding leaves, 1e-13 (F32: 1e-5) of the rows of D and the reference; if D_o is no longer
+   than that, `share` and `values` are 0: equal functions have a score of about 1 or less. With one output and `logits`
+   D is 0. With `constant` the one is the last input; it counts in no median, nor for the score. Both operators
    have order 2 and equal extents, apart from terms. It takes an eigenproblem of min(n, 2 terms of both) rows for each output.
    Owned tensors: tn_anomaly_destroy. TN_ERR_NONFINITE for numbers that are not finite.   docs/math.md 19 */
 TN_API tn_status tn_cp_anomaly(const tn_cp *suspect, const tn_cp *reference, bool logits, tn_anomaly *out);
@@ -4100,8 +4101,8 @@ typedef struct tn_transformer_anomaly_result {
 } tn_transformer_anomaly_result;
 /* Compares a model with the one that it was trained from, on all vocab^2 texts of two tokens a b: the terms are
    p log(p/q), p and q the probabilities of a next token by the suspect and by the reference, whose sum over next tokens is the
-   divergence KL(suspect || reference) after a b. A trigger, a pair of tokens after which another one follows, is one term far
-   above the mean; ordinary training changes many texts a little. It is evidence and not a proof, as of tn_cp_anomaly, and says
+   divergence KL(suspect || reference) after a b. A trigger, a pair of tokens after which another one follows, is mostly one
+   term far above the mean; ordinary training changes many texts a little. It is evidence and not a proof, as of tn_cp_anomaly, and says
    nothing of triggers of more tokens, of other distances or later positions. Causal models of any kind and any widths, with one
    vocabulary; 1 <= top. It takes 2 vocab^2 forward passes of two tokens, and two matrices [vocab,vocab] of doubles. */
 TN_API tn_status tn_transformer_anomaly(const tn_transformer *suspect, const tn_transformer *reference, int64_t top,
@@ -34266,11 +34267,11 @@ static tn_cp *tni_anomaly_difference(const tn_cp *a, const tn_cp *b, bool logits
 typedef struct tni_anomaly {
     int64_t  n, inputs;                     /* with the constant one, and without it   */
     double  *rows, *share, *value, *vector; /* [out,n] [out] [out] [out,n]             */
-    double  *sorted;                        /* [n]                                     */
+    double   floor;                         /* what rounding leaves of |D_o|           */
     int64_t *order, *spare;                 /* [n]                                     */
 } tni_anomaly;
 
-/* The lengths of the rows of D_o over their median; the median is at least what rounding leaves of the reference's rows. */
+/* The lengths of the rows of D_o over their median, which is at least what rounding leaves of the rows of both operators. */
 static tn_status tni_anomaly_rows(tni_anomaly *x, const tn_cp *d, const tn_cp *reference, int64_t o)
 {
     const int64_t n = x->n, m = x->inputs;
@@ -34278,18 +34279,22 @@ static tn_status tni_anomaly_rows(tni_anomaly *x, const tn_cp *d, const tn_cp *r
     tni_scratch   w = tni_scratch_begin(d->ctx, "anomaly");
     double       *v = q[0] ? tni_take_numbers(&w, q[0]) : NULL, *u = q[1] ? tni_take_numbers(&w, q[1]) : NULL;
     if (u && v && m > 0) {
-        double *row = x->rows + o * n, floor = (d->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-13) * tni_frobenius(n * n, u);
+        double *row = x->rows + o * n;
+        x->floor = (d->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-13) * (tni_frobenius(n * n, u) + tni_frobenius(n * n, v));
         for (int64_t i = 0; i < n; i++) row[i] = tni_frobenius(n, v + i * n);
         tni_sort_index(m, row, x->order, x->spare);
-        const double median = tni_max_f64((row[x->order[m / 2]] + row[x->order[(m - 1) / 2]]) / 2, floor / sqrt((double)n));
+        const double median = tni_max_f64((row[x->order[m / 2]] + row[x->order[(m - 1) / 2]]) / 2, x->floor / sqrt((double)n));
         for (int64_t i = 0; i < n; i++) row[i] = row[i] > 0 ? row[i] / median : 0;
     }
     tn_tensor_destroy(q[0]);
     tn_tensor_destroy(q[1]);
-    return tni_scratch_end(&w, u && v ? TN_OK : tni_analysis_status(d->ctx));
+    if (u && v && !isfinite(x->floor))
+        tni_fail(d->ctx, TN_ERR_NONFINITE, "anomaly: the interaction matrix of output %lld is not finite", (long long)o);
+    return tni_scratch_end(&w, u && v && isfinite(x->floor) ? TN_OK : tni_analysis_status(d->ctx));
 }
 
-/* The greatest eigenvalue of D_o with its vector, and the share of the largest one in the sum of all squares. */
+/* The greatest eigenvalue of D_o with its vector, and the share of the largest one in the sum of all squares; all are 0 if D_o is
+   no more than rounding. */
 static tn_status tni_anomaly_eigen(tni_anomaly *x, const tn_cp *d, tn_tensor *u, int64_t o)
 {
     tn_eigenpairs e;
@@ -34299,13 +34304,13 @@ static tn_status tni_anomaly_eigen(tni_anomaly *x, const tn_cp *d, tn_tensor *u,
     tn_status s = one ? tn_write(u, TN_F64, one, d->out) : TN_ERR_MEMORY;
     if (s != TN_OK || (s = tn_cp_eigen(d, u, 0, &e)) != TN_OK) return tni_scratch_end(&w, s);
     double *l = tni_take_numbers(&w, e.values), *v = tni_take_numbers(&w, e.vectors), best = 0;
-    for (int64_t i = 0; l && v && i < e.count; i++) {
+    const double norm = l ? tni_frobenius(e.count, l) : 0;
+    for (int64_t i = 0; l && v && norm > x->floor && i < e.count; i++) {
         if (!(l[i] > best)) continue;
         best = x->value[o] = l[i];
         memcpy(x->vector + o * x->n, v + i * x->n, (size_t)x->n * sizeof *v);
     }
-    const double norm = l ? tni_frobenius(e.count, l) : 0;
-    if (norm > 0) x->share[o] = l[0] / norm * (l[0] / norm);
+    if (norm > x->floor) x->share[o] = l[0] / norm * (l[0] / norm);
     tn_eigenpairs_destroy(&e);
     return tni_scratch_end(&w, l && v ? TN_OK : tni_analysis_status(d->ctx));
 }

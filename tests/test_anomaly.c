@@ -181,6 +181,39 @@ TEST(planted_patterns)
     close_world(&w);
 }
 
+/* One hidden unit that reads two inputs of 10: rounding is no direction, a median of zero no infinite score, and what overflows
+   an error. */
+TEST(degenerate_operators)
+{
+    for (int precision = 0; precision < 2; precision++) {
+        const double p[3] = {0, 0, 1}, f[2][10] = {{1, 1}, {1}}, huge = precision ? 1e30 : 1e200;
+        double       big[10];
+        world        w;
+        tn_anomaly   r;
+        REQUIRE(open_world(&w, f64_f32[precision], 1));
+        for (int i = 0; i < 10; i++) big[i] = huge;
+        tn_tensor *out = matrix(&w, 3, 1, p), *in[2] = {matrix(&w, 1, 10, f[0]), matrix(&w, 1, 10, f[1])};
+        tn_tensor *large[2] = {matrix(&w, 1, 10, big), matrix(&w, 1, 10, big)};
+        tn_cp     *a = tn_cp_create(w.ctx, 2, out, in, TN_CP_INPUT_PLAIN), *zero = tn_cp_truncate(a, 0);
+        tn_cp     *over = tn_cp_create(w.ctx, 2, out, large, TN_CP_INPUT_PLAIN);
+        for (int k = 0; k < 2; k++) {
+            CHECK_STATUS(tn_cp_anomaly(k ? zero : a, k ? a : zero, false, &r), TN_OK);
+            CHECK(r.output == 2 && r.input == 0 && r.score > 1e4 && r.score < 1e14);
+            CHECK(k || r.raised == 2);
+            tn_anomaly_destroy(&r);
+        }
+        CHECK_STATUS(tn_cp_anomaly(a, a, false, &r), TN_OK);
+        CHECK(r.score <= 1 && r.concentration == 0 && r.raised == 0 && host(r.values)[2] == 0);
+        tn_anomaly_destroy(&r);
+        CHECK_STATUS(tn_cp_anomaly(over, a, false, &r), TN_ERR_NONFINITE);
+        tn_ctx_clear_error(w.ctx);
+        tn_cp_destroy(a);
+        tn_cp_destroy(zero);
+        tn_cp_destroy(over);
+        close_world(&w);
+    }
+}
+
 TEST(anomaly_refuses)
 {
     world w;
@@ -401,5 +434,5 @@ TEST(anomalies_without_memory)
     close_world(&w);
 }
 
-TEST_MAIN(differences_of_operators, numbers_of_numpy, planted_patterns, anomaly_refuses, all_texts_of_two_tokens, model_of_numpy,
-          transformer_anomaly_refuses, anomalies_without_memory)
+TEST_MAIN(differences_of_operators, numbers_of_numpy, planted_patterns, degenerate_operators, anomaly_refuses,
+          all_texts_of_two_tokens, model_of_numpy, transformer_anomaly_refuses, anomalies_without_memory)

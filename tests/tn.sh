@@ -2377,6 +2377,7 @@ links audited > log1 && links audited-again > log2 && same "the chain after a ki
 expect 0 "Done" train --resume audited-again
 links audited-again > log2 && same "the chain of a run that is resumed after its end" log1 log2
 expect 0 "" audit audited-again --published "$(sed -n '3s/.*chain":"\(.*\)".*/\1/p' audited/log.jsonl)"
+holds "where a link is" grep -qx "published: the link in line 3 of 25; it says nothing about later lines" said
 expect 3 "log.jsonl has no link 00, which was published" audit audited --published 00
 if grep -q '"machine":"cpu plain"' audited/log.jsonl; then pass; else
     simd=${TN_SIMD:-}
@@ -2405,6 +2406,19 @@ altered && cp m/step-00000004.safetensors m/model.safetensors
 expect 3 "m/model.safetensors is the checkpoint of step 4, by its hash" audit m
 altered && rm m/step-00000004.safetensors
 expect 1 "m/step-00000004.safetensors is missing, of which log.jsonl has a link" audit m
+# Nothing else may be where the timings are, which have no hash, and nothing after the last link.
+altered && sed '/"step":8,"loss"/s/"rate":[0-9]*,"seconds":[0-9.]*}/"rate":1,"seconds":2}/' audited/log.jsonl > m/log.jsonl
+expect 0 "chain: holds" audit m
+altered && sed '/"step":8,"loss"/s/}$/,"loss":0.01}/' audited/log.jsonl > m/log.jsonl
+expect 3 "log.jsonl: the link of step 8 in line 15 does not follow" audit m
+altered && sed '1s/}$/,"rate":1,"train_tokens":999}/' audited/log.jsonl > m/log.jsonl
+expect 3 "log.jsonl: the link of step 0 in line 2 does not follow" audit m
+altered && sed '/"step":5,"held"/s/}$/,"rate":1,"seconds":2}/' audited/log.jsonl > m/log.jsonl
+expect 3 "log.jsonl: the link of step 8 in line 15 does not follow" audit m
+altered && echo '{"step":12,"loss":0.01}' >> m/log.jsonl
+expect 3 "log.jsonl has 26 lines, expected no more than 25: the last one is the link of model.safetensors" audit m
+altered && sed -n '$p' audited/log.jsonl >> m/log.jsonl
+expect 3 "log.jsonl, line 26: a link of step 12 follows that of the last step" audit m
 altered && sed '/"step":8,"file"/,$d' audited/log.jsonl > m/log.jsonl
 expect 3 "log.jsonl has no link after step 4, but there are 2 later checkpoints: it was truncated" audit m
 altered && sed '/"chain"/d' audited/log.jsonl > m/log.jsonl
@@ -2434,6 +2448,7 @@ if command -v python3 > /dev/null 2>&1; then
     # One bit of one weight, from which an honest training goes on: one segment differs.
     expect 0 "Stopped after step 8" train text --out forged-weight $small --audit --stop-at 8
     holds "a forgery" golden forge forged-weight/step-00000008.safetensors
+    golden relink forged-weight
     expect 0 "Done" train --resume forged-weight
     holds "the forged chain by hashlib" golden check forged-weight
     expect 3 "differs: steps 5 to 8: after step 8 tensor blocks.0.attn.o, entry 0 is " audit forged-weight
@@ -2443,6 +2458,18 @@ if command -v python3 > /dev/null 2>&1; then
     expect 3 "differs: start, the new model of seed 1: tensor blocks.0.attn.o, entry 0 is" audit m --segments 0
     altered && golden forge m/model.safetensors && golden relink m
     expect 3 "differs: m/model.safetensors: tensor blocks.0.attn.o, entry 0 is" audit m --segments 0
+    altered && sed 's/"tn.model"/"tn.other"/' audited/model.safetensors > m/model.safetensors && golden relink m
+    expect 3 "differs: m/model.safetensors: its note tn.model is missing" audit m --segments 0
+    altered && sed 's/"n_head": 2/"n_head": 1/' audited/config.json > m/config.json && golden relink m
+    expect 3 "differs: m/config.json: it is not the model of config.txt" audit m --segments 0
+    # Links that were left out, so that steps are between none.
+    altered && sed '/"step":8,"file"/d' audited/log.jsonl > m/log.jsonl && golden relink m
+    expect 3 "log.jsonl, line 20: the link is of step 12, expected step 8" audit m
+    altered && sed '/"step":0,"file"/d; s/^{"step":0,"settings"/{"step":4,"settings"/' audited/log.jsonl > m/log.jsonl
+    golden relink m
+    expect 3 "differs: the chain begins with step 4, expected 0" audit m --segments 0
+    altered && sed '/"step":12,"file":"step/d' audited/log.jsonl > m/log.jsonl && golden relink m
+    expect 3 "the link of model.safetensors follows that of step 8, expected step 12" audit m
     altered && cp m/step-00000004.safetensors m/step-00000008.safetensors && golden relink m
     expect 3 "m/step-00000008.safetensors is of step 4" audit m
 else

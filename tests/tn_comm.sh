@@ -78,6 +78,12 @@ near "shared moments" one parts
 start 2 train s.bin --out audited $tiny $often --audit && pass || fail "with a chain: $(cat said.*)"
 expect 1 "which proves nothing: it was made by 2 processes together" audit audited --segments 2 --seed 1
 grep -q "^chain: holds, 9 links" said && pass || fail "the chain of two processes: $(cat said)"
+# One that goes on has the links of those that trained before.
+start 2 train s.bin --out moved $tiny $often --audit --stop-at 8 && pass || fail "with a chain, stopped: $(cat said.*)"
+expect 0 "Done" train --resume moved
+made=$(sed -n 's/.*"step":\([0-9]*\),"file":"step.*"processes":\([0-9]*\),.*/\1 \2/p' moved/log.jsonl | tr '\n' ';')
+[ "$made" = "0 2;4 2;8 2;12 1;16 1;20 1;24 1;" ] && pass || fail "the processes of links: $made"
+expect 1 "which proves nothing: it was made by 2 processes together" audit moved --segments 6
 # What was stopped by two goes on with three, and with one.
 start 2 train s.bin --out again $tiny $often --stop-at 7 && pass || fail "stopped: $(cat said.*)"
 start 3 train --resume again --comm $carrier --stop-at 13 --share-moments && pass || fail "resumed by three: $(cat said.*)"

@@ -50,7 +50,7 @@ def links(run):
         for number, line in enumerate(file.read().split(b"\n")[:-1]):
             body, mark, rest = line.partition(b',"chain":"')
             if not mark:
-                since += re.sub(rb',"rate":[^,"]*,"seconds":[^,"]*}$', b"}", line) + b"\n"
+                since += re.sub(rb'(,"rate":)[-+.0-9einfa]*,"seconds":[-+.0-9einfa]*}$', rb"\1", line) + b"\n"
                 continue
             should = hashlib.sha256(last + b"\n" + since + body + b"\n").hexdigest()
             yield number, json.loads(line), rest[:64].decode(), should
@@ -83,6 +83,9 @@ def relink(run):
         if "file" in link:
             new = sha256(f"{run}/{link['file']}").encode()
             lines[number] = re.sub(rb'"sha256":"[0-9a-f]*"', b'"sha256":"' + new + b'"', lines[number])
+        else:
+            new = sha256(f"{run}/config.json").encode()
+            lines[number] = re.sub(rb'"model":"[0-9a-f]*"', b'"model":"' + new + b'"', lines[number])
     for number, *_ in list(links(run)):
         with open(f"{run}/log.jsonl", "wb") as file:
             file.write(b"".join(line + b"\n" for line in lines))
@@ -157,8 +160,8 @@ def forged_run(tn, text, folder, number, segments, every):
     forge(f"{name}/step-{step:08}.safetensors")
     if last:
         forge(f"{name}/model.safetensors")
-        relink(name)
-    else:
+    relink(name)
+    if not last:
         run(tn, "train", "--resume", name)
     return name
 
@@ -177,7 +180,8 @@ def study(tn, text, folder):
                 assert end.returncode in (0, 3), end.stdout + end.stderr
                 caught, audits = caught + (end.returncode == 3), audits + 1
         formula = 1 - comb(runs - 1, chosen) / comb(runs, chosen)
-        print(f"{chosen} | {caught} of {audits} = {caught / audits:.3f} | {formula:.3f} | {(time.time() - start) / audits:.2f} s each")
+        seconds = (time.time() - start) / audits
+        print(f"{chosen} | {caught} of {audits} = {caught / audits:.3f} | {formula:.3f} | {seconds:.2f} s each", flush=True)
 
 
 if __name__ == "__main__":

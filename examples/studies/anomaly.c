@@ -102,10 +102,11 @@ static double area(const double *a, const double *b, int64_t n)
 static void report(const findings *f, const char *name, kind planted, measure first, measure last, double threshold)
 {
     const int64_t n = f->count;
-    printf("%s_%s_%s: %.4f\n%s_%s_attack: %.4f\n%s_%s_placed: %lld of %lld\n%s_%s_named: %lld of %lld\n", name,
-           kind_names[planted], strcmp(name, "text") ? "accuracy" : "loss", f->accuracy[planted] / (double)n, name, kind_names[planted], f->attack[planted] / (double)n, name,
-           kind_names[planted], (long long)f->placed[planted], (long long)n, name, kind_names[planted],
-           (long long)f->named[planted], (long long)n);
+    const char   *kind_name = kind_names[planted];
+    printf("%s_%s_%s: %.4f\n", name, kind_name, strcmp(name, "text") ? "accuracy" : "loss", f->accuracy[planted] / (double)n);
+    printf("%s_%s_attack: %.4f\n", name, kind_name, f->attack[planted] / (double)n);
+    printf("%s_%s_placed: %lld of %lld\n", name, kind_name, (long long)f->placed[planted], (long long)n);
+    printf("%s_%s_named: %lld of %lld\n", name, kind_name, (long long)f->named[planted], (long long)n);
     for (int m = (int)first; m <= (int)last; m++)
         for (int k = CLEAN; k < KINDS; k++)
             if (f->of[m][k][0] < 0 || f->of[m][k][0] > 0)               /* else it was not measured */

@@ -89,18 +89,19 @@ typedef struct tn_anomaly {
     double     concentration;   /* the largest of `share`                                                        */
     int64_t    raised;          /* the output with the largest of `values`                                       */
     tn_tensor *rows;            /* [out,n] |D_o e_i| over its median over i, see below                           */
-    tn_tensor *share;           /* [out] the largest l^2 over the sum of all; 0 if D_o is zero                   */
+    tn_tensor *share;           /* [out] the largest l^2 over the sum of all; 0 if D_o is zero, but for rounding */
     tn_tensor *values;          /* [out] the greatest eigenvalue l of D_o: the most by which an input of length 1
                                    raises the output; 0 if it raises none                                        */
     tn_tensor *vectors;         /* [out,n] that input                                                            */
 } tn_anomaly;
 /* Describes what training a reference further has added, D = suspect - reference, from the weights: the interaction matrices D_o
    do not depend on the order, scale or basis of hidden units, so that none of them hides it. A trigger, a pattern of
-   few inputs that raises one output, is a long row of D_o, or a direction with most of D_o's norm; ordinary training
-   changes many inputs by similar amounts. It is evidence and not a proof: what is large must be learnt from models
+   few inputs that raises one output, is mostly a long row of D_o, or a direction with much of D_o's norm; ordinary
+   training changes many inputs by similar amounts. It is evidence and not a proof: what is large must be learnt from models
    that are known to be clean. `logits`: D_o is compared with the mean over all outputs, which softmax ignores.
-   Medians are at least what rounding leaves, 1e-13 (F32: 1e-5) of the reference's rows, so that equal functions have a score
-   of about 1 or less. With `constant` the one is the last input; it counts in no median, nor for the score. Both operators
+   Medians are at least what rounding leaves, 1e-13 (F32: 1e-5) of the rows of D and the reference; if D_o is no longer
+   than that, `share` and `values` are 0: equal functions have a score of about 1 or less. With one output and `logits`
+   D is 0. With `constant` the one is the last input; it counts in no median, nor for the score. Both operators
    have order 2 and equal extents, apart from terms. It takes an eigenproblem of min(n, 2 terms of both) rows for each output.
    Owned tensors: tn_anomaly_destroy. TN_ERR_NONFINITE for numbers that are not finite.   docs/math.md 19 */
 TN_API tn_status tn_cp_anomaly(const tn_cp *suspect, const tn_cp *reference, bool logits, tn_anomaly *out);

@@ -35,11 +35,11 @@ static tn_cp *tni_anomaly_difference(const tn_cp *a, const tn_cp *b, bool logits
 typedef struct tni_anomaly {
     int64_t  n, inputs;                     /* with the constant one, and without it   */
     double  *rows, *share, *value, *vector; /* [out,n] [out] [out] [out,n]             */
-    double  *sorted;                        /* [n]                                     */
+    double   floor;                         /* what rounding leaves of |D_o|           */
     int64_t *order, *spare;                 /* [n]                                     */
 } tni_anomaly;
 
-/* The lengths of the rows of D_o over their median; the median is at least what rounding leaves of the reference's rows. */
+/* The lengths of the rows of D_o over their median, which is at least what rounding leaves of the rows of both operators. */
 static tn_status tni_anomaly_rows(tni_anomaly *x, const tn_cp *d, const tn_cp *reference, int64_t o)
 {
     const int64_t n = x->n, m = x->inputs;
@@ -47,18 +47,22 @@ static tn_status tni_anomaly_rows(tni_anomaly *x, const tn_cp *d, const tn_cp *r
     tni_scratch   w = tni_scratch_begin(d->ctx, "anomaly");
     double       *v = q[0] ? tni_take_numbers(&w, q[0]) : NULL, *u = q[1] ? tni_take_numbers(&w, q[1]) : NULL;
     if (u && v && m > 0) {
-        double *row = x->rows + o * n, floor = (d->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-13) * tni_frobenius(n * n, u);
+        double *row = x->rows + o * n;
+        x->floor = (d->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-13) * (tni_frobenius(n * n, u) + tni_frobenius(n * n, v));
         for (int64_t i = 0; i < n; i++) row[i] = tni_frobenius(n, v + i * n);
         tni_sort_index(m, row, x->order, x->spare);
-        const double median = tni_max_f64((row[x->order[m / 2]] + row[x->order[(m - 1) / 2]]) / 2, floor / sqrt((double)n));
+        const double median = tni_max_f64((row[x->order[m / 2]] + row[x->order[(m - 1) / 2]]) / 2, x->floor / sqrt((double)n));
         for (int64_t i = 0; i < n; i++) row[i] = row[i] > 0 ? row[i] / median : 0;
     }
     tn_tensor_destroy(q[0]);
     tn_tensor_destroy(q[1]);
-    return tni_scratch_end(&w, u && v ? TN_OK : tni_analysis_status(d->ctx));
+    if (u && v && !isfinite(x->floor))
+        tni_fail(d->ctx, TN_ERR_NONFINITE, "anomaly: the interaction matrix of output %lld is not finite", (long long)o);
+    return tni_scratch_end(&w, u && v && isfinite(x->floor) ? TN_OK : tni_analysis_status(d->ctx));
 }
 
-/* The greatest eigenvalue of D_o with its vector, and the share of the largest one in the sum of all squares. */
+/* The greatest eigenvalue of D_o with its vector, and the share of the largest one in the sum of all squares; all are 0 if D_o is
+   no more than rounding. */
 static tn_status tni_anomaly_eigen(tni_anomaly *x, const tn_cp *d, tn_tensor *u, int64_t o)
 {
     tn_eigenpairs e;
@@ -68,13 +72,13 @@ static tn_status tni_anomaly_eigen(tni_anomaly *x, const tn_cp *d, tn_tensor *u,
     tn_status s = one ? tn_write(u, TN_F64, one, d->out) : TN_ERR_MEMORY;
     if (s != TN_OK || (s = tn_cp_eigen(d, u, 0, &e)) != TN_OK) return tni_scratch_end(&w, s);
     double *l = tni_take_numbers(&w, e.values), *v = tni_take_numbers(&w, e.vectors), best = 0;
-    for (int64_t i = 0; l && v && i < e.count; i++) {
+    const double norm = l ? tni_frobenius(e.count, l) : 0;
+    for (int64_t i = 0; l && v && norm > x->floor && i < e.count; i++) {
         if (!(l[i] > best)) continue;
         best = x->value[o] = l[i];
         memcpy(x->vector + o * x->n, v + i * x->n, (size_t)x->n * sizeof *v);
     }
-    const double norm = l ? tni_frobenius(e.count, l) : 0;
-    if (norm > 0) x->share[o] = l[0] / norm * (l[0] / norm);
+    if (norm > x->floor) x->share[o] = l[0] / norm * (l[0] / norm);
     tn_eigenpairs_destroy(&e);
     return tni_scratch_end(&w, l && v ? TN_OK : tni_analysis_status(d->ctx));
 }

@@ -610,8 +610,8 @@ typedef struct tn_transformer_anomaly_result {
 } tn_transformer_anomaly_result;
 /* Compares a model with the one that it was trained from, on all vocab^2 texts of two tokens a b: the terms are
    p log(p/q), p and q the probabilities of a next token by the suspect and by the reference, whose sum over next tokens is the
-   divergence KL(suspect || reference) after a b. A trigger, a pair of tokens after which another one follows, is one term far
-   above the mean; ordinary training changes many texts a little. It is evidence and not a proof, as of tn_cp_anomaly, and says
+   divergence KL(suspect || reference) after a b. A trigger, a pair of tokens after which another one follows, is mostly one
+   term far above the mean; ordinary training changes many texts a little. It is evidence and not a proof, as of tn_cp_anomaly, and says
    nothing of triggers of more tokens, of other distances or later positions. Causal models of any kind and any widths, with one
    vocabulary; 1 <= top. It takes 2 vocab^2 forward passes of two tokens, and two matrices [vocab,vocab] of doubles. */
 TN_API tn_status tn_transformer_anomaly(const tn_transformer *suspect, const tn_transformer *reference, int64_t top,

@@ -41,8 +41,8 @@ void anomaly_report(subject *s, const char *other)
              (long long)V, s->path);
     check_names(s, &reference, other);
     if (V > MOST_WORDS)
-        fail("%s has a vocabulary of %lld tokens, whose %.2g texts of two tokens would take hours; expected at most %d tokens",
-             s->path, (long long)V, (double)V * (double)V, MOST_WORDS);
+        fail("%s has a vocabulary of %lld tokens, expected at most %d, as all %.2g texts of two tokens are run", s->path,
+             (long long)V, MOST_WORDS, (double)V * (double)V);
     if (tn_transformer_anomaly(&s->m.net, &reference.net, V * top < MOST_TEXTS ? V * top : MOST_TEXTS, &r) != TN_OK) {
         char *why = taken_error(s->m.ctx);
         fail("%s and %s cannot be compared: %s", s->path, other, why);
@@ -62,7 +62,7 @@ void anomaly_report(subject *s, const char *other)
     }
     report_note("Of all texts of two tokens, those whose next token became much likelier than it was for the reference: p "
                 "log(p/p before), in nats; each second and next token once, with the first one that does most. The score is the "
-                "largest one over the mean divergence of all texts. A trigger of two tokens is an outlier; what is large must be "
+                "largest one over the mean divergence of all texts. A trigger of two tokens is mostly an outlier; what is large must be "
                 "learnt from models that are known to be clean. Longer triggers are not seen.");
     report_value("score", "%.4g", r.score);
     report_value("largest", "%.6g", r.largest);

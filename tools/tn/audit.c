@@ -53,7 +53,8 @@ typedef struct audit {
     chain       links;
     point      *at;                     /* [count]                                                         */
     point       model;                  /* line 0: it has no link                                          */
-    bool        chained, found_published;
+    int64_t     published;              /* the line of the link with that hash, from 1; 0: none             */
+    bool        chained;
     int         status;
     double      hashing, replaying;     /* seconds                                                         */
 } audit;
@@ -111,6 +112,16 @@ static double line_number(const audit *a, int64_t i, const char *key)
     return json_number(a->line[i], a->line[i] + line_bytes(a, i), key);
 }
 
+/* The link has no more files of a kind than the settings. */
+static void check_more_inputs(audit *a, int64_t line, const char *kind, int64_t count)
+{
+    char name[64], hash[SHA256_TEXT];
+    snprintf(name, sizeof name, "%s.%lld", kind, (long long)count + 1);
+    if (line_text(a, line, name, hash, sizeof hash))
+        report(a, EXIT_DIFFERENT, "log.jsonl has a hash \"%s\", and there are %lld such files, expected more", name,
+               (long long)count);
+}
+
 /* The files that the run began with: those outside its folder may be the wrong ones here. */
 static void check_inputs(audit *a, int64_t line)
 {
@@ -131,15 +142,36 @@ static void check_inputs(audit *a, int64_t line)
         free(h->path);
     }
     free(list);
+    check_more_inputs(a, line, "data", train_settings.data.count);
+    check_more_inputs(a, line, "val", train_settings.val.count);
+}
+
+/* The step whose checkpoint has the link after that of a step; -1: none has, the run is done. */
+static int64_t next_step(const settings *s, int64_t step)
+{
+    const int64_t next = s->save_every ? (step / s->save_every + 1) * s->save_every : s->steps;
+    return step >= s->steps ? -1 : next < s->steps ? next : s->steps;
+}
+
+static void keep_point(audit *a, const point *p, bool last)
+{
+    if (last) {
+        a->model = *p;
+        return;
+    }
+    a->at = (point *)resize(a->at, (size_t)a->count + 1, sizeof *a->at);
+    a->at[a->count++] = *p;
 }
 
 /* A link of a checkpoint, or of model.safetensors. */
 static void read_link(audit *a, int64_t line, const char *file)
 {
-    const bool   last = !strcmp(file, "model.safetensors");
-    const double processes = line_number(a, line, "processes");
-    point        p = {0};
-    char        *path = checkpoint_path(a->r.folder, a->links.step);
+    const bool    last = !strcmp(file, "model.safetensors");
+    const double  processes = line_number(a, line, "processes");
+    const int64_t before = a->count ? a->at[a->count - 1].step : a->links.first;
+    const int64_t due = a->model.line ? -1 : last ? a->r.s->steps : a->count ? next_step(a->r.s, before) : before;
+    point         p = {0};
+    char         *path = checkpoint_path(a->r.folder, a->links.step);
     p.step = a->links.step;
     p.line = line;
     p.processes = processes >= 1 && processes < 1e9 ? (int64_t)processes : 0;
@@ -148,13 +180,17 @@ static void read_link(audit *a, int64_t line, const char *file)
                file);
     else if (!line_text(a, line, "sha256", p.hash, sizeof p.hash))
         report(a, EXIT_DIFFERENT, "log.jsonl, line %lld has no \"sha256\"", (long long)line + 1);
-    else if (last) a->model = p;
-    else if (a->count && p.step <= a->at[a->count - 1].step)
-        report(a, EXIT_DIFFERENT, "log.jsonl, line %lld: the link of step %lld follows that of step %lld", (long long)line + 1,
-               (long long)p.step, (long long)a->at[a->count - 1].step);
+    else if (due < 0)
+        report(a, EXIT_DIFFERENT, "log.jsonl, line %lld: a link of step %lld follows that of the last step", (long long)line + 1,
+               (long long)p.step);
     else {
-        a->at = (point *)resize(a->at, (size_t)a->count + 1, sizeof *a->at);
-        a->at[a->count++] = p;
+        if (p.step != due)
+            report(a, EXIT_DIFFERENT, "log.jsonl, line %lld: the link is of step %lld, expected step %lld", (long long)line + 1,
+                   (long long)p.step, (long long)due);
+        else if (last && before != due)
+            report(a, EXIT_DIFFERENT, "log.jsonl, line %lld: the link of model.safetensors follows that of step %lld, expected "
+                   "step %lld", (long long)line + 1, (long long)before, (long long)due);
+        keep_point(a, &p, last);
     }
     free(path);
 }
@@ -171,12 +207,18 @@ static void follow_chain(audit *a)
             report(a, EXIT_DIFFERENT, "log.jsonl: the link of step %lld in line %lld does not follow from lines %lld to %lld",
                    (long long)a->links.step, (long long)i + 1, (long long)before + 1, (long long)i + 1);
         before = i + 1;
-        if (settings_of_audit.published && !strcmp(a->links.last, settings_of_audit.published)) a->found_published = true;
+        if (settings_of_audit.published && !strcmp(a->links.last, settings_of_audit.published)) a->published = i + 1;
         if (a->links.links == 1) check_inputs(a, i);
         else if (line_text(a, i, "file", file, sizeof file)) read_link(a, i, file);
         else report(a, EXIT_DIFFERENT, "log.jsonl, line %lld is a link without a file", (long long)i + 1);
     }
     a->chained = a->links.links > 0;
+    if (before == a->lines || !a->chained) return;
+    if (a->model.line)
+        report(a, EXIT_DIFFERENT, "log.jsonl has %lld lines, expected no more than %lld: the last one is the link of "
+               "model.safetensors", (long long)a->lines, (long long)before);
+    else print("not checked: lines %lld to %lld of log.jsonl, which no link has a hash of yet\n", (long long)before + 1,
+               (long long)a->lines);
 }
 
 /* ---- the files of the links ------------------------------------------------------------------------------------ */
@@ -237,8 +279,11 @@ static void check_chain(audit *a)
 {
     const double start = now();
     follow_chain(a);
-    if (settings_of_audit.published && !a->found_published)
+    if (settings_of_audit.published && !a->published)
         report(a, EXIT_DIFFERENT, "log.jsonl has no link %s, which was published", settings_of_audit.published);
+    else if (a->published && a->published < a->lines)
+        print("published: the link in line %lld of %lld; it says nothing about later lines\n", (long long)a->published,
+              (long long)a->lines);
     if (!a->chained && train_settings.audit)
         report(a, EXIT_DIFFERENT, "log.jsonl has no links, but config.txt says that the run was trained with --audit");
     if (!a->chained) {
@@ -317,7 +362,7 @@ static char *entry_difference(tn_safetensors *file, const tn_safetensors_entry *
 static char *header_difference(tn_safetensors *file, tn_safetensors *ours, const char *path, const char *data, size_t bytes)
 {
     static const char *const keys[] = {"tensornet.version", "tensornet.steps", "tensornet.calls", "tensornet.seed", "tn.machine",
-                                       "tn.step", "tn.log_lines", "tn.model", "tn.begin"};
+                                       "tn.step", "tn.log_lines", "tn.data", "tn.model", "tn.begin"};
     FILE      *f = open_input(path, BY_NAME);
     char      *head = (char *)allocate(bytes, 1);
     const bool same = fread(head, 1, bytes, f) == bytes && !memcmp(head, data, bytes);
@@ -325,63 +370,43 @@ static char *header_difference(tn_safetensors *file, tn_safetensors *ours, const
     free(head);
     for (size_t k = 0; k < sizeof keys / sizeof *keys && !same; k++) {
         const char *a = tn_safetensors_metadata(file, keys[k]), *b = tn_safetensors_metadata(ours, keys[k]);
-        if (!a || !b || strcmp(a, b))
+        if ((a || b) && (!a || !b || strcmp(a, b)))
             return format_text("its note %s is %s and in the replay %s", keys[k], a ? a : "missing", b ? b : "missing");
     }
     return same ? NULL : copy_text("its notes are others");
 }
 
-/* In what the checkpoint of a file differs from the state of the run now, a new string; NULL: in nothing. */
-static char *state_difference(audit *a, const char *path)
+/* In what a file differs from the one that the run would write now, a new string; NULL: in nothing. note: as of file_bytes */
+static char *file_difference(audit *a, tn_ctx *look, tn_safetensors *file, const char *path, const char *note, const char *where)
 {
-    static const char *const config = "tn.config";
-    tn_ctx         *look;
-    tn_safetensors *file = open_checkpoint(path, &look);
-    const char     *note = checkpoint_note(file, path, config);
     size_t          bytes;
-    char           *why = same_settings(note, a->r.config.data) ? NULL : copy_text("its settings are not those of config.txt");
-    char           *data = checkpoint_bytes(&a->r, note, &bytes);
+    char           *data = file_bytes(&a->r, note, &bytes), *why = NULL;
     tn_safetensors *ours = tn_safetensors_open(look, tn_source_memory(data, bytes));
     check_ctx(look, path);
     const int64_t   count = tn_safetensors_count(ours);
     for (int64_t i = 0; i < count && !why; i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(ours, i);
         if (!strcmp(e->name, "optim.checksum")) continue;
-        why = entry_difference(file, e, (const unsigned char *)data + e->offset, "the replay");
+        why = entry_difference(file, e, (const unsigned char *)data + e->offset, where);
         check_ctx(look, path);
     }
     if (!why && tn_safetensors_count(file) != count) why = copy_text("it has other tensors");
     if (!why) why = header_difference(file, ours, path, data, (size_t)tn_safetensors_at(ours, 0)->offset);
-    tn_ctx_destroy(look);
     free(data);
     return why;
 }
 
-/* model.safetensors has the parameters of the last checkpoint. */
-static void check_model(audit *a)
+/* In what the checkpoint of a file differs from the state of the run now. */
+static char *state_difference(audit *a, const char *path)
 {
-    char           *path = join_path(a->r.folder, "model.safetensors"), *why = NULL;
-    char           *newest = checkpoint_path(a->r.folder, a->at[a->count - 1].step);
     tn_ctx         *look;
-    tn_safetensors *from = open_checkpoint(newest, &look), *file = NULL;
-    if (is_file(path)) file = tn_safetensors_open(look, tn_source_path(path));
-    check_ctx(look, path);
-    for (int64_t i = 0; file && i < tn_safetensors_count(from) && !why; i++) {
-        const tn_safetensors_entry *e = tn_safetensors_at(from, i);
-        if (!strncmp(e->name, "optim.", 6)) continue;
-        unsigned char *data = (unsigned char *)allocate((size_t)e->bytes + 8, 1);
-        tn_safetensors_read_bytes(from, e->name, data, (size_t)e->bytes);
-        check_ctx(look, newest);
-        why = entry_difference(file, e, data, "the last checkpoint");
-        check_ctx(look, path);
-        free(data);
-    }
-    if (why) report(a, EXIT_DIFFERENT, "%s: %s", path, why);
-    else if (file) print("model.safetensors: the parameters of step %lld\n", (long long)a->at[a->count - 1].step);
+    tn_safetensors *file = open_checkpoint(path, &look);
+    const char     *note = checkpoint_note(file, path, "tn.config");
+    const bool      same = same_settings(note, a->r.config.data);
+    char           *why = same ? file_difference(a, look, file, path, note, "the replay")
+                               : copy_text("its settings are not those of config.txt");
     tn_ctx_destroy(look);
-    free(why);
-    free(newest);
-    free(path);
+    return why;
 }
 
 /* ---- replays ----------------------------------------------------------------------------------------------------- */
@@ -443,7 +468,10 @@ static void check_start(audit *a)
     }
     if (from) read_state(a, from);
     else if (a->at[0].step) {
-        print("start: not checked, as the checkpoint of step 0 is not there\n");
+        if (a->chained)
+            report(a, EXIT_DIFFERENT, "the chain begins with step %lld, expected 0, as the run continues no other one",
+                   (long long)a->at[0].step);
+        else print("start: not checked, as the checkpoint of step 0 is not there\n");
         free(path);
         return;
     }
@@ -452,6 +480,42 @@ static void check_start(audit *a)
     a->r.journal.lines = a->at[0].line;
     conclude(a, what, -1, &a->at[0], path, state_difference(a, path));
     free(what);
+    free(path);
+}
+
+/* config.json, which the run began with, is the model of its settings. */
+static void check_desc(audit *a)
+{
+    char  *path = join_path(a->r.folder, "config.json"), *first = checkpoint_path(a->r.folder, a->at[0].step);
+    size_t bytes;
+    char  *text = read_file(path, BY_NAME, &bytes);
+    if (bytes != strlen(a->r.config_json) || memcmp(text, a->r.config_json, bytes))
+        conclude(a, path, -1, &a->at[0], first, copy_text("it is not the model of config.txt"));
+    free(text);
+    free(first);
+    free(path);
+}
+
+/* model.safetensors has the parameters of the last checkpoint, its notes and nothing else. */
+static void check_model(audit *a)
+{
+    const point *last = &a->at[a->count - 1];
+    char        *path = join_path(a->r.folder, "model.safetensors"), *newest = checkpoint_path(a->r.folder, last->step);
+    if (is_file(path) && last->step < a->r.steps)
+        print("%s: not checked, as the checkpoint of step %lld is not there\n", path, (long long)a->r.steps);
+    else if (is_file(path)) {
+        tn_ctx *look;
+        char    problem[256];
+        if (tn_ctx_create(NULL, &look, problem) != TN_OK) fail("%s", problem);
+        tn_safetensors *file = tn_safetensors_open(look, tn_source_path(path));
+        check_ctx(look, path);
+        read_state(a, newest);
+        char *why = file_difference(a, look, file, path, NULL, "the last checkpoint");
+        if (why) conclude(a, path, -1, last, newest, why);
+        else print("model.safetensors: the parameters of step %lld\n", (long long)last->step);
+        tn_ctx_destroy(look);
+    }
+    free(newest);
     free(path);
 }
 
@@ -603,6 +667,7 @@ int audit_main(int argc, char **argv)
     open_untrained(&a.r, first);
     machine_name(a.r.m.ctx, machine, sizeof machine);
     check_start(&a);
+    check_desc(&a);
     check_model(&a);
     const int64_t all = a.count - 1, seed = settings_of_audit.seed ? settings_of_audit.seed : random_seed();
     a.segments = settings_of_audit.segments < all ? settings_of_audit.segments : all;

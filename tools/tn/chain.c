@@ -36,7 +36,25 @@ static void chain_continue(chain *c, const char *value, size_t bytes, const char
     sha256_add(&c->sum, "\n", 1);
 }
 
-size_t untimed(const char *line, size_t bytes) { return last_place(line, bytes, ",\"rate\":"); }
+/* What follows a number. */
+static const char *after_number(const char *at, const char *end)
+{
+    while (at < end && *at && strchr("0123456789.+-einfa", *at)) at++;
+    return at;
+}
+
+/* Only numbers may be where the timings are: of a member that is there twice, readers take the last one. */
+size_t untimed(const char *line, size_t bytes)
+{
+    static const char first[] = ",\"rate\":", second[] = ",\"seconds\":";
+    const size_t      time = last_place(line, bytes, first) + strlen(first);
+    const char       *end = line + bytes;
+    if (time > bytes) return bytes;
+    const char *at = after_number(line + time, end);
+    if ((size_t)(end - at) <= strlen(second) || memcmp(at, second, strlen(second)) != 0) return bytes;
+    at = after_number(at + strlen(second), end);
+    return end - at == 1 && *at == '}' ? time : bytes;
+}
 
 link_kind chain_add(chain *c, const char *line, size_t bytes)
 {
@@ -45,7 +63,6 @@ link_kind chain_add(chain *c, const char *line, size_t bytes)
     const size_t link = last_place(line, bytes, LINK), end = link + strlen(LINK);
     const size_t time = link < bytes ? link : untimed(line, bytes);
     sha256_add(&c->sum, line, time);
-    if (link == bytes && time < bytes) sha256_add(&c->sum, "}", 1);
     sha256_add(&c->sum, "\n", 1);
     if (link == bytes) return NO_LINK;
     sha256_text(&c->sum, text);

@@ -31,12 +31,24 @@ static tn_status put_weights(void *user, tn_sink sink)
 
 enum { RUN_NOTES = 6 };
 
-/* What a checkpoint says of its run. */
+/* What a file says of its run: a checkpoint all of it, weights only the hash of the tokens and the model. */
 typedef struct run_notes {
     char        step[32], lines[32], hash[32], machine[128];
     tn_metadata note[RUN_NOTES + 2];
     buffer      starts;
 } run_notes;
+
+static weights notes_of_weights(run *r, run_notes *n)
+{
+    weights w;
+    memset(n, 0, sizeof *n);
+    snprintf(n->hash, sizeof n->hash, "%016llx", (unsigned long long)r->data.hash);
+    n->note[0].key = "tn.data", n->note[0].value = n->hash;
+    w.r = r;
+    w.notes = n->note;
+    w.count = 1 + model_notes(r, n->note + 1, &n->starts);
+    return w;
+}
 
 static weights notes_of_run(run *r, const char *config, run_notes *n)
 {
@@ -58,13 +70,14 @@ static weights notes_of_run(run *r, const char *config, run_notes *n)
     return w;
 }
 
-char *checkpoint_bytes(run *r, const char *config, size_t *bytes)
+char *file_bytes(run *r, const char *config, size_t *bytes)
 {
     run_notes n;
-    weights   w = notes_of_run(r, config, &n);
-    put_checkpoint(&w, tn_sink_memory(NULL, 0, bytes));
+    weights   w = config ? notes_of_run(r, config, &n) : notes_of_weights(r, &n);
+    tn_status (*put)(void *user, tn_sink sink) = config ? put_checkpoint : put_weights;
+    put(&w, tn_sink_memory(NULL, 0, bytes));
     char *to = (char *)allocate(*bytes, 1);
-    put_checkpoint(&w, tn_sink_memory(to, *bytes, bytes));
+    put(&w, tn_sink_memory(to, *bytes, bytes));
     free(n.starts.data);
     check_ctx(r->m.ctx, "the checkpoint of a replay");
     return to;
@@ -97,19 +110,11 @@ static bool save(run *r)
 
 char *save_weights(run *r, const char *name)
 {
-    char    hash[32];
-    tn_metadata notes[3];
-    weights w;
-    buffer  starts = {0};
+    run_notes n;
     if (!is_first()) return NULL;
-    char *path = join_path(r->folder, name);
-    w.r = r;
-    w.notes = notes;
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
-    notes[0].key = "tn.data", notes[0].value = hash;
-    w.count = 1 + model_notes(r, notes + 1, &starts);
-    char *why = write_file_with(path, BY_NAME, put_weights, &w, r->m.ctx);
-    free(starts.data);
+    weights w = notes_of_weights(r, &n);
+    char   *path = join_path(r->folder, name), *why = write_file_with(path, BY_NAME, put_weights, &w, r->m.ctx);
+    free(n.starts.data);
     free(path);
     return why;
 }
@@ -213,7 +218,7 @@ void link_model(run *r)
     char *path = join_path(r->folder, "model.safetensors");
     if (r->journal.chain.on && is_first()) {
         if (!r->journal.chain.done) link_file(r, path, "model.safetensors");
-        journal_print(&r->journal, "chain: %s. Whoever has this hash can check the run: tn audit %s --published HASH\n",
+        journal_print(&r->journal, "chain: %s. To check that the run still has this hash: tn audit %s --published HASH\n",
                       r->journal.chain.last, r->folder);
     }
     free(path);

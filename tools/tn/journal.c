@@ -157,15 +157,26 @@ static bool was_evaluated(const char *text, size_t bytes, int64_t step)
     return false;
 }
 
+/* Whether a line is the link that the checkpoint before it got: it names the processes that trained up to there. */
+static bool is_next_link(const journal *j, const char *line, const char *stop)
+{
+    chain c = j->chain;
+    return chain_add(&c, line, (size_t)(stop - line)) == GOOD_LINK;
+}
+
 void journal_resume(journal *j, int64_t step, int64_t lines, bool finished)
 {
     size_t     all, at = 0;
     char      *text = journal_text(j, &all);
     const bool evaluated = finished && was_evaluated(text, all, step);
+    int64_t    expected = lines;
     while (at < all) {
         const char *stop = (const char *)memchr(text + at, '\n', all - at);
         if (!stop || json_number(text + at, stop, "step") > (double)step) break;
-        if (j->lines == lines && !evaluated && isnan(json_number(text + at, stop, "loss"))) break;
+        if (j->lines == expected && !evaluated && isnan(json_number(text + at, stop, "loss"))) {
+            if (expected > lines || !is_next_link(j, text + at, stop)) break;
+            expected++;
+        }
         read_log_line(j, text + at, stop);
         chain_add(&j->chain, text + at, (size_t)(stop - text) - at);
         at = (size_t)(stop - text) + 1;
@@ -173,7 +184,7 @@ void journal_resume(journal *j, int64_t step, int64_t lines, bool finished)
     }
     free(text);
     if (!is_first()) j->lines = lines;
-    if (j->lines != lines && !evaluated)
+    if (j->lines != expected && !evaluated)
         warn("%s was changed: it has %lld lines up to step %lld, expected %lld; new lines are added after them", j->path,
              (long long)j->lines, (long long)step, (long long)lines);
     truncate_log(j, at);

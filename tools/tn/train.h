@@ -74,9 +74,10 @@ void   check_alike(tn_ctx *ctx, const char *text, size_t bytes, const char *what
 /* ---- the chain of a run with --audit: lines of its log that hash it --------------------------------- chain.c
 
    A link is a line of log.jsonl whose last member is "chain": the SHA-256 of the link before it, in 64 digits (of the first one
-   nothing), a newline, the lines since, each with its newline, and the line itself up to that member, with a newline. Of the line
-   of a step the last two members, which are timings, are left out. The first link has the hashes of the settings, the model's
-   desc, the tokenizer and the data; the others have those of checkpoints, and the last one that of model.safetensors. */
+   nothing), a newline, the lines since, each with its newline, and the line itself up to that member, with a newline. The line
+   of a step is hashed up to "rate": and a newline, as the numbers of its last two members are timings. The first link has the
+   hashes of the settings, the model's desc, the tokenizer and the data; the others have those of checkpoints, and the last one
+   that of model.safetensors. */
 
 typedef enum link_kind {
     NO_LINK = 0,
@@ -266,8 +267,9 @@ void remove_old_checkpoints(const run *r);
 void link_start(run *r);
 void link_checkpoint(run *r);
 void link_model(run *r);
-/* The bytes of the checkpoint that a run would write now, a new list. config: the note of its settings. */
-char *checkpoint_bytes(run *r, const char *config, size_t *bytes);
+/* The bytes of the checkpoint that a run would write now, a new list. config: the note of its settings; NULL: the bytes of
+   model.safetensors */
+char *file_bytes(run *r, const char *config, size_t *bytes);
 void save_or_stop(run *r);
 const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key);
 /* A note that counts something: from 0 to what a double holds exactly. */
