@@ -43,7 +43,7 @@ typedef struct tni_same {
     int64_t        room;
     uint64_t      *score;               /* [2,T] the scores of a query                        */
     double         values;              /* of functions that are no polynomials, so far       */
-    int            low, high;           /* all numbers are multiples of 2^low below 2^high    */
+    int            low, high;           /* all numbers, and 1, are multiples of 2^low below 2^high */
 } tni_same;
 
 /* The value of a function of which nothing is known, at an argument. */
@@ -521,8 +521,7 @@ static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn
     uint64_t *x = tni_take_mod(f, f->T, V), *y = tni_take_mod(f, f->T, V);
     tn_status s = f->w->failed ? TN_ERR_MEMORY : TN_OK;
     out->equal = true;
-    f->low = TNI_SAME_POWERS;
-    f->high = -TNI_SAME_POWERS;
+    f->high = 1;                        /* 1 is one of the numbers, where terms with fewer weights are added */
     for (int64_t k = 0; k < out->points && s == TN_OK && out->equal; k++) {
         f->values = 0;
         tni_same_point(f, seed, (uint64_t)k);
@@ -533,7 +532,7 @@ static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn
             out->residue = (out->residue + tni_times_mod(f->p, (uint64_t)i + 1, x[i])) % f->p;
         if (k == 0) out->prime = f->p;
     }
-    const double once = tni_same_chance(a, b, f->T, tni_max_f64(f->high - f->low, 0), f->values, &out->degree);
+    const double once = tni_same_chance(a, b, f->T, (double)f->high - f->low, f->values, &out->degree);
     out->chance = once < 1 ? pow(once, (double)out->points) : 1;
     return s == TN_OK && !out->equal ? tni_same_text(f, a, b, x, y, out) : s;
 }
