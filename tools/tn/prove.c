@@ -54,7 +54,9 @@ static void print_difference(const model *m, const tn_transformer_same_result *r
 /* yes, no, or why neither is known */
 static const char *verdict(const tn_transformer_same_result *r)
 {
-    if (r->equal) return r->chance <= largest_chance ? "yes" : "not proved, the chance of an error is above one in a million";
+    if (r->equal && r->chance <= largest_chance) return "yes";
+    if (r->equal && r->chance < 1) return "not proved, the chance of an error is above one in a million: more --points help";
+    if (r->equal) return "not proved, the chance of an error is not below 1";
     return r->values == 0 || r->text ? "no" : "not proved";
 }
 
