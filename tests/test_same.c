@@ -574,6 +574,55 @@ TEST(lengths_of_bidirectional_models)
     close_world(&w);
 }
 
+/* Where all weights and scales are tiny, 1 is a number as well, to which they are added: it needs no more bits as a weight. */
+TEST(bits_of_tiny_weights)
+{
+    tn_transformer_desc        d = kind_of(7);
+    tn_transformer_same_result r;
+    tn_transformer             m;
+    world                      w;
+    const double               little = ldexp(1, -100), one = 1;
+    double                     chance[2];
+    REQUIRE(open_world(&w, TN_F64, 3));
+    d.attn_scale = d.mlp_scale = d.score_scale = little;
+    CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK);
+    for (int64_t i = 0; i < tn_params_count(w.params); i++) {
+        tn_tensor *t = tn_params_at(w.params, i)->value;
+        double    *v = doubles(tn_tensor_count(t));
+        for (int64_t k = 0; k < tn_tensor_count(t); k++) v[k] = little;
+        CHECK_STATUS(tn_write(t, TN_F64, v, tn_tensor_count(t)), TN_OK);
+    }
+    for (int k = 0; k < 2; k++) {
+        if (k == 1) CHECK_STATUS(tn_write(tn_slice(tn_slice(m.head.w, 0, 1, 2), 1, 0, 1), TN_F64, &one, 1), TN_OK);
+        CHECK_STATUS(tn_transformer_same(&m, &m, NULL, &r), TN_OK);
+        CHECK(r.equal && r.chance > 0);
+        chance[k] = r.chance;
+    }
+    CHECK_NEAR(chance[0], chance[1], 0);
+    close_world(&w);
+}
+
+/* The division of a row by the number of its keys needs bits, with softmax too. */
+TEST(bits_of_row_means)
+{
+    double chance[2];
+    for (int k = 0; k < 2; k++) {
+        tn_transformer_desc        d = kind_of(8);
+        tn_transformer_same_desc   how = ZERO;
+        tn_transformer_same_result r;
+        tn_transformer             m;
+        world                      w;
+        REQUIRE(open_world(&w, TN_F64, 3));
+        d.row_scale = k ? TN_ROW_SCALE_MEAN : TN_ROW_SCALE_NONE;
+        how.points = 1;
+        CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK);
+        CHECK_STATUS(tn_transformer_same(&m, &m, &how, &r), TN_OK);
+        chance[k] = r.chance;
+        close_world(&w);
+    }
+    CHECK(chance[1] > chance[0]);
+}
+
 /* Many blocks of polynomials: their degree is beyond the primes, and nothing is proved. With softmax it hardly grows. */
 TEST(deep_models)
 {
@@ -656,10 +705,12 @@ TEST(same_without_memory)
 TEST_MAIN(gauge_transforms_are_equal, one_unit_in_the_last_place_differs, settings_mean_what_they_do,
           residue_of_an_independent_program, widths_may_differ, what_norms_and_softmax_do_not_see,
           texts_of_models_that_are_no_polynomials, laws_of_functions_are_not_known, what_cannot_be_evaluated_is_refused,
-          lengths_of_bidirectional_models, deep_models, same_without_memory)
+          lengths_of_bidirectional_models, bits_of_tiny_weights, bits_of_row_means,
+          deep_models, same_without_memory)
 #else
 TEST_MAIN(gauge_transforms_are_equal, one_unit_in_the_last_place_differs, settings_mean_what_they_do,
           residue_of_an_independent_program, widths_may_differ, what_norms_and_softmax_do_not_see,
           texts_of_models_that_are_no_polynomials, laws_of_functions_are_not_known, what_cannot_be_evaluated_is_refused,
-          lengths_of_bidirectional_models, deep_models, same_beside_a_tape, same_without_memory)
+          lengths_of_bidirectional_models, bits_of_tiny_weights, bits_of_row_means,
+          deep_models, same_beside_a_tape, same_without_memory)
 #endif

@@ -2305,6 +2305,7 @@ expect 3 "same: no" prove same proven "$(ls proven/step-*.safetensors | head -1)
 holds "a text that shows it" grep -qE '^text: [0-9]+ [0-9]+ [0-9]+$' said
 expect 0 "values of functions: " prove same y y
 holds "the chance that models with norms and softmax which differ pass" below "$(number chance)" 1e-9
+expect 3 "same: not proved, the chance of an error is above one in a million" prove same y y --tokens 400 --points 1
 expect 2 "one is given, expected two models" prove same proven
 expect 2 "what is to be proved is \"equal\", expected same" prove equal proven proven
 

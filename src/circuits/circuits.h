@@ -577,17 +577,20 @@ typedef struct tn_transformer_same_result {
     int64_t    points;          /* that were to be tried                                                                 */
     double     values;          /* of functions at a point: of norms, softmax, activations; 0: the models are polynomials */
     double     degree;          /* of the polynomials whose difference is tested                                         */
-    double     chance;          /* models that differ count as equal with at most this probability; 1: nothing is proved */
+    double     chance;          /* models that differ count as equal with at most this probability, where the hash that
+                                   gives the points counts as random; 1: nothing is proved                            */
     tn_tensor *text;            /* I32 [1,tokens] for which they differ, if one of 64 random texts shows it, else NULL. Of
-                                   polynomials the difference is exact, with RoPE at random angles                       */
+                                   polynomials the difference is exact, with RoPE at random angles; with `values` it is one
+                                   of logits as forward computes them, by more than 1e4 eps of the largest           */
     int64_t    position, token; /* a logit that differs there: the first, or, with `values`, the one that differs most   */
     double     difference;      /* with `values`: the largest of logits that forward computes for these texts            */
     uint64_t   prime, residue;  /* of the first point: sum_i (i + 1) logit[i] of model a mod prime, i over [tokens,vocab] */
 } tn_transformer_same_result;
-/* Decides whether two models of one vocabulary compute the same logits, whatever their widths and weights are: they
-   are evaluated at random points of a finite field, in whole numbers without rounding. Weights count as the numbers that they
-   are, scores of squared and bilinear heads are divided by d_qk exactly, and the sines and cosines of RoPE are those of any
-   angle: models are equal if they are equal for all of them.
+/* Decides whether two models of one vocabulary compute the same logits for all texts of `tokens` tokens, whatever their widths
+   and weights are; nothing is said of longer texts, where a window or a learned position may begin to matter. They are
+   evaluated at random points of a finite field, in whole numbers without rounding. Weights count as the numbers that they are,
+   scores of squared and bilinear heads are divided by d_qk exactly, and the sines and cosines of RoPE are those of any angle:
+   models are equal if they are equal for all of them.
    Without norms, softmax and activations both are polynomials, and models that agree on texts but not as polynomials of the
    tokens' vectors are not `equal`, and have no `text`. Of these functions it is used only that equal arguments have equal
    values, and that softmax depends on differences: models are proved equal if their functions have equal arguments, such
@@ -595,7 +598,7 @@ typedef struct tn_transformer_same_result {
    its argument, such as relu(2 x) = 2 relu(x), are not known.
    TN_ERR_ARG: a row scale by length below `tokens`, or fewer learned positions. It takes tokens + 1 modular products for each
    weight and point, and where models differ up to 64 times as many, for texts. `chance` grows tenfold with a block of
-   polynomials, and is 1 from 14 blocks on (F64; F32: 15) for the default of points; with softmax it hardly grows with blocks, but
+   polynomials, and is 1 from 15 blocks on for the default of points; with softmax it hardly grows with blocks, but
    with the square of `values`.
    tn_transformer_same_destroy frees the text.   Schwartz 1980; Zippel 1979; docs/math.md 21 */
 TN_API tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,

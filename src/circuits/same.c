@@ -36,14 +36,14 @@ typedef struct tni_same {
     tni_scratch   *w;
     uint64_t       p, key;
     int64_t        T;
-    const int32_t *text;                /* [T], or NULL: random vectors in place of tokens   */
-    double        *numbers;             /* rows of a matrix as they are read, and in the field */
-    uint64_t      *power;               /* [TNI_SAME_POWERS] 2^(k - TNI_SAME_LOWEST)          */
-    uint64_t      *row;
+    const int32_t *text;                /* [T], or NULL: random vectors in place of tokens         */
+    double        *numbers;             /* [room] rows of a matrix as they are read                */
+    uint64_t      *power;               /* [TNI_SAME_POWERS] 2^(k - TNI_SAME_LOWEST)               */
+    uint64_t      *row;                 /* [3,room] rows in the field, and what tni_same_random needs */
     int64_t        room;
-    uint64_t      *score;               /* [2,T] the scores of a query                        */
-    double         values;              /* of functions that are no polynomials, so far       */
-    int            low, high;           /* all numbers are multiples of 2^low below 2^high    */
+    uint64_t      *score;               /* [2,T] the scores of a query                             */
+    double         values;              /* of functions that are no polynomials, so far            */
+    int            low, high;           /* all numbers, and 1, are multiples of 2^low below 2^high */
 } tni_same;
 
 /* The value of a function of which nothing is known, at an argument. */
@@ -169,6 +169,18 @@ static tn_status tni_same_norm(tni_same *f, const tn_norm *norm, const uint64_t 
     return s;
 }
 
+/* x [T,n] += the random vectors of the tokens [first,first+count) times their embeddings, f->row [count,n] */
+static void tni_same_random(tni_same *f, int64_t n, int64_t first, int64_t count, uint64_t *x)
+{
+    uint64_t *transposed = f->row + f->room, *z = f->row + 2 * f->room;
+    for (int64_t v = 0; v < count; v++)
+        for (int64_t i = 0; i < n; i++) transposed[i * count + v] = f->row[v * n + i];
+    for (int64_t t = 0; t < f->T; t++, x += n) {
+        for (int64_t v = 0; v < count; v++) z[v] = tni_hash_at(f->key, 1 + (uint64_t)t, (uint64_t)(first + v)) % f->p;
+        for (int64_t i = 0; i < n; i++) x[i] = (x[i] + tni_dot_mod(f->p, count, z, transposed + i * count)) % f->p;
+    }
+}
+
 /* x [T,n]: the embedding of the text, or of the random vectors; and the learned positions */
 static tn_status tni_same_embed(tni_same *f, const tn_transformer *m, uint64_t *x)
 {
@@ -180,13 +192,7 @@ static tn_status tni_same_embed(tni_same *f, const tn_transformer *m, uint64_t *
     }
     for (int64_t first = 0; first < V && !f->text && s == TN_OK; first += step) {
         const int64_t count = tni_min(step, V - first);
-        s = tni_same_rows(f, m->embed.w, first, count);
-        for (int64_t v = first; v < first + count && s == TN_OK; v++)
-            for (int64_t t = 0; t < f->T; t++) {
-                const uint64_t z = tni_hash_at(f->key, 1 + (uint64_t)t, (uint64_t)v) % f->p;
-                for (int64_t i = 0; i < n; i++)
-                    x[t * n + i] = (x[t * n + i] + tni_times_mod(f->p, z, f->row[(v - first) * n + i])) % f->p;
-            }
+        if ((s = tni_same_rows(f, m->embed.w, first, count)) == TN_OK) tni_same_random(f, n, first, count, x);
     }
     for (int64_t t = 0; t < f->T && m->position && s == TN_OK; t++) {
         s = tni_same_rows(f, m->position, t, 1);
@@ -515,14 +521,13 @@ static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn
     const int64_t V = a->desc.vocab;
     f->room = tni_max(tni_same_widest(a), tni_same_widest(b));
     f->numbers = tni_take_f64(f->w, f->room, 1);
-    f->row = tni_take_mod(f, f->room, 1);
+    f->row = tni_take_mod(f, f->room, 3);
     f->power = tni_take_mod(f, TNI_SAME_POWERS, 1);
     f->score = tni_take_mod(f, f->T, 2);
     uint64_t *x = tni_take_mod(f, f->T, V), *y = tni_take_mod(f, f->T, V);
     tn_status s = f->w->failed ? TN_ERR_MEMORY : TN_OK;
     out->equal = true;
-    f->low = TNI_SAME_POWERS;
-    f->high = -TNI_SAME_POWERS;
+    f->high = 1;                        /* 1 is one of the numbers: terms with fewer weights are added to others */
     for (int64_t k = 0; k < out->points && s == TN_OK && out->equal; k++) {
         f->values = 0;
         tni_same_point(f, seed, (uint64_t)k);
@@ -533,7 +538,7 @@ static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn
             out->residue = (out->residue + tni_times_mod(f->p, (uint64_t)i + 1, x[i])) % f->p;
         if (k == 0) out->prime = f->p;
     }
-    const double once = tni_same_chance(a, b, f->T, tni_max_f64(f->high - f->low, 0), f->values, &out->degree);
+    const double once = tni_same_chance(a, b, f->T, (double)f->high - f->low, f->values, &out->degree);
     out->chance = once < 1 ? pow(once, (double)out->points) : 1;
     return s == TN_OK && !out->equal ? tni_same_text(f, a, b, x, y, out) : s;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 enum { EXIT_DIFFERENT = 3 };
+static const double largest_chance = 1e-6;              /* of an error, for what counts as proved */
 
 static struct {
     int64_t tokens, points, seed;
@@ -19,14 +20,14 @@ static option options[] = {
 
 const usage prove_usage = {
     "prove", "same RUN|CHECKPOINT|FOLDER RUN|CHECKPOINT|FOLDER", "whether two models are the same function",
-    "Decides whether two models give the same logits for every text. They are evaluated in whole numbers, modulo random "
-    "primes, at random points. No number is rounded, so that hidden units in another order, or a factor moved from one matrix to "
-    "another, change nothing, and one unit in the last place of one weight does. Norms, softmax and activations are covered: "
-    "of them it is used only that equal arguments have equal values. FOLDER holds a model of Hugging Face's transformers, as for "
-    "tn import.",
-    "With rotary positions the models are compared for all angles at once. Where equality is not proved, up to 64 random texts are "
-    "tried for one that shows a difference. The exit status is 0 if the models are proved to be the same function, 3 if not, and 1 "
-    "if a model cannot be compared.",
+    "Decides whether two models give the same logits for every text of so many tokens. They are evaluated in whole numbers, "
+    "modulo random primes, at random points. No number is rounded, so that hidden units in another order, or a factor moved "
+    "from one matrix to another, change nothing, and one unit in the last place of one weight does. Norms, softmax and "
+    "activations are covered: of them it is used only that equal arguments have equal values. FOLDER holds a model of Hugging "
+    "Face's transformers, as for tn import.",
+    "With rotary positions the models are compared for all angles at once. Where equality is not proved, up to 64 random texts "
+    "are tried for one that shows a difference. The exit status is 0 if the models are proved to be the same function, with a "
+    "chance of an error of at most one in a million, 3 if not, and 1 if a model cannot be compared.",
     options, sizeof options / sizeof *options, 3, NULL
 };
 
@@ -53,7 +54,9 @@ static void print_difference(const model *m, const tn_transformer_same_result *r
 /* yes, no, or why neither is known */
 static const char *verdict(const tn_transformer_same_result *r)
 {
-    if (r->equal) return r->chance < 1 ? "yes" : "not proved, the chance of an error is not below 1";
+    if (r->equal && r->chance <= largest_chance) return "yes";
+    if (r->equal && r->chance < 1) return "not proved, the chance of an error is above one in a million: more --points help";
+    if (r->equal) return "not proved, the chance of an error is not below 1";
     return r->values == 0 || r->text ? "no" : "not proved";
 }
 
@@ -94,7 +97,7 @@ int prove_main(int argc, char **argv)
     if (a.tokenizer && b.tokenizer) check_same_tokens(a.tokenizer, argv[1], b.tokenizer, argv[2]);
     if (tn_transformer_same(&a.net, &b.net, &how, &r) != TN_OK)
         fail("%s and %s cannot be compared: %s", argv[1], argv[2], taken_error(ctx));
-    const bool proved = r.equal && r.chance < 1;
+    const bool proved = r.equal && r.chance <= largest_chance;
     print("same: %s\ntokens: %lld\npoints: %lld\n", verdict(&r), (long long)settings.tokens, (long long)r.points);
     if (r.values > 0) print("values of functions: %.0f\n", r.values);
     if (r.equal) print("chance: %.3g\n", r.chance);
