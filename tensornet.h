@@ -4068,17 +4068,20 @@ typedef struct tn_transformer_same_result {
     int64_t    points;          /* that were to be tried                                                                 */
     double     values;          /* of functions at a point: of norms, softmax, activations; 0: the models are polynomials */
     double     degree;          /* of the polynomials whose difference is tested                                         */
-    double     chance;          /* models that differ count as equal with at most this probability; 1: nothing is proved */
+    double     chance;          /* models that differ count as equal with at most this probability, where the hash that
+                                   gives the points counts as random; 1: nothing is proved                            */
     tn_tensor *text;            /* I32 [1,tokens] for which they differ, if one of 64 random texts shows it, else NULL. Of
-                                   polynomials the difference is exact, with RoPE at random angles                       */
+                                   polynomials the difference is exact, with RoPE at random angles; with `values` it is one
+                                   of logits as forward computes them, by more than 1e4 eps of the largest           */
     int64_t    position, token; /* a logit that differs there: the first, or, with `values`, the one that differs most   */
     double     difference;      /* with `values`: the largest of logits that forward computes for these texts            */
     uint64_t   prime, residue;  /* of the first point: sum_i (i + 1) logit[i] of model a mod prime, i over [tokens,vocab] */
 } tn_transformer_same_result;
-/* Decides whether two models of one vocabulary compute the same logits, whatever their widths and weights are: they
-   are evaluated at random points of a finite field, in whole numbers without rounding. Weights count as the numbers that they
-   are, scores of squared and bilinear heads are divided by d_qk exactly, and the sines and cosines of RoPE are those of any
-   angle: models are equal if they are equal for all of them.
+/* Decides whether two models of one vocabulary compute the same logits for all texts of `tokens` tokens, whatever their widths
+   and weights are; nothing is said of longer texts, where a window or a learned position may begin to matter. They are
+   evaluated at random points of a finite field, in whole numbers without rounding. Weights count as the numbers that they are,
+   scores of squared and bilinear heads are divided by d_qk exactly, and the sines and cosines of RoPE are those of any angle:
+   models are equal if they are equal for all of them.
    Without norms, softmax and activations both are polynomials, and models that agree on texts but not as polynomials of the
    tokens' vectors are not `equal`, and have no `text`. Of these functions it is used only that equal arguments have equal
    values, and that softmax depends on differences: models are proved equal if their functions have equal arguments, such
@@ -4086,7 +4089,7 @@ typedef struct tn_transformer_same_result {
    its argument, such as relu(2 x) = 2 relu(x), are not known.
    TN_ERR_ARG: a row scale by length below `tokens`, or fewer learned positions. It takes tokens + 1 modular products for each
    weight and point, and where models differ up to 64 times as many, for texts. `chance` grows tenfold with a block of
-   polynomials, and is 1 from 14 blocks on (F64; F32: 15) for the default of points; with softmax it hardly grows with blocks, but
+   polynomials, and is 1 from 15 blocks on for the default of points; with softmax it hardly grows with blocks, but
    with the square of `values`.
    tn_transformer_same_destroy frees the text.   Schwartz 1980; Zippel 1979; docs/math.md 21 */
 TN_API tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
@@ -53668,20 +53671,21 @@ TNI_COLD_FN uint64_t tni_prime_of(uint64_t seed, uint64_t point)
 }
 
 /* ---- the chance that models which differ agree ------------------------------ >>circuits-same-chance
-   A polynomial of degree d that is not zero is zero at a random point modulo p with a probability of at most d/p, and a
-   coefficient of B bits is zero modulo a random one of the 2^53 primes between 2^59 and 2^60 with one of at most (B/59)/2^53.
-   Two arguments of functions that differ as polynomials must not agree by chance either, of all pairs.
-   Sizes of polynomials in the tokens' vectors, the points of the circle and the values of functions. Bits are those of a
-   coefficient when all weights are integers, `each` of a weight and of a sum over its index. */
+   A polynomial of degree d that is not zero is zero at a random point modulo p with a probability of at most d/2^59: modulo p a
+   hash has no value with more than 2^-59. A coefficient of B bits is zero modulo a random one of the 2^53 primes between 2^59
+   and 2^60 with one of at most (B/59)/2^53. Two arguments of functions that differ as polynomials must not agree by chance
+   either, of all pairs. Sizes are those of polynomials in the tokens' vectors, the points of the circle and the values of
+   functions. Bits are those of the sum of all absolute coefficients, made integers: `each` for a weight with the sum over its
+   index, a division by its extent and the sum with something else, where extents are below 2^31. */
 
 typedef struct tni_same_size { double degree, weights, turns; } tni_same_size;      /* turns: of the denominator of rotations */
 typedef struct tni_same_sizes {
-    double        each, fixed;          /* fixed: scales of scores and branches, eps, lcm(1 .. T): in weights */
-    tni_same_size x;                    /* the residual stream                                                */
-    double        degree, bits;         /* the largest of an argument                                         */
+    double        each, rows;           /* rows: the least common multiple of 1 .. T, in weights              */
+    tni_same_size x;                    /* the residual stream, and at last the logits                        */
+    tni_same_size argument;             /* the largest degree, weights and turns of arguments                 */
 } tni_same_sizes;
 
-/* That of a sum, over the common denominator. */
+/* That of a sum, over the common denominator. All rotations of one stream have the same rates. */
 static tni_same_size tni_same_larger(tni_same_size a, tni_same_size b)
 {
     const double turns = tni_max_f64(a.turns, b.turns);
@@ -53693,15 +53697,17 @@ static tni_same_size tni_same_larger(tni_same_size a, tni_same_size b)
     return a;
 }
 
-/* A function of `power` times `of`: its value is a variable. */
+/* A function of `power` times `of`: its value is a variable. Four weights are for means, eps and the scales of arguments. */
 static tni_same_size tni_same_function(tni_same_sizes *s, tni_same_size of, double power)
 {
     const tni_same_size value = {1, 0, 0};
-    s->degree = tni_max_f64(s->degree, power * of.degree);
-    s->bits = tni_max_f64(s->bits, (power * of.weights + s->fixed) * s->each + 2 * power * of.turns);
+    s->argument.degree = tni_max_f64(s->argument.degree, power * of.degree);
+    s->argument.weights = tni_max_f64(s->argument.weights, power * of.weights + 4);
+    s->argument.turns = tni_max_f64(s->argument.turns, power * of.turns);
     return value;
 }
 
+/* Two weights: the mean and the gain. */
 static tni_same_size tni_same_size_of_norm(tni_same_sizes *s, tni_same_size x)
 {
     const double root = tni_same_function(s, x, 2).degree;
@@ -53712,21 +53718,20 @@ static tni_same_size tni_same_size_of_norm(tni_same_sizes *s, tni_same_size x)
 
 static tni_same_size tni_same_size_of_heads(tni_same_sizes *s, const tn_attention_desc *a, int64_t tokens, tni_same_size z)
 {
-    const bool    softmax = tni_attention_kinds[a->kind].attend == TN_ATTEND_SOFTMAX;
-    tni_same_size q = z, out = z, score;
+    tni_same_size q = z, out = z, pattern;
     q.weights++;
     if (a->qk_norm) q = tni_same_size_of_norm(s, q);
-    score.turns = a->no_rope ? 0 : 4 * (double)(tokens - 1) * (double)(a->d_qk / 2);
-    score.degree = 2 * q.degree + score.turns;
-    score.weights = 2 * q.weights + 5 + s->fixed / 2;
-    score.turns += 2 * q.turns;
-    tni_same_size pattern = score;
-    if (softmax) pattern = tni_same_function(s, score, 1);
+    const double turns = a->no_rope ? 0 : 4 * (double)(tokens - 1) * (double)(a->d_qk / 2);
+    pattern.degree = 2 * q.degree + turns;
+    pattern.weights = 2 * q.weights + 2;                                            /* the scale of scores, the sum over d_qk */
+    pattern.turns = 2 * q.turns + turns;
+    if (tni_attention_kinds[a->kind].attend == TN_ATTEND_SOFTMAX) pattern = tni_same_function(s, pattern, 1);
     else pattern.degree *= 2, pattern.weights *= 2, pattern.turns *= 2;
-    if (tni_attention_kinds[a->kind].differential) pattern.degree++, pattern.weights += 1 + s->fixed;
+    if (tni_attention_kinds[a->kind].differential) pattern.degree++, pattern.weights += 2;      /* lambda, 1 - lambda_init */
     if (a->row_scale == TN_ROW_SCALE_SUM) pattern.degree += tni_same_function(s, pattern, 1).degree;
+    if (a->row_scale == TN_ROW_SCALE_MEAN) pattern.weights += s->rows;
     out.degree += pattern.degree;
-    out.weights += pattern.weights + 1;
+    out.weights += pattern.weights + 2;                                             /* v, and how it is mixed */
     out.turns += pattern.turns;
     if (tni_attention_normed(a)) out = tni_same_size_of_norm(s, out);
     out.weights++;
@@ -53737,55 +53742,59 @@ static tni_same_size tni_same_size_of_mlp(tni_same_sizes *s, const tn_mlp_desc *
 {
     const double  order = d->kind == TN_MLP_BILINEAR ? (double)d->order : (double)tni_mlp_kinds[d->kind].encoders;
     const double  factors = d->kind == TN_MLP_BILINEAR ? order : order - 1;    /* the rest is a function's value */
-    tni_same_size first = z, out = {0, order + 3 + s->fixed, 0};
+    tni_same_size first = z, out = {0, 1, 0};
     first.weights++;
     if (factors < order) out.degree += tni_same_function(s, first, 1).degree;
-    out.degree += factors * z.degree;
-    out.weights += factors * z.weights;
-    out.turns += factors * z.turns;
+    out.degree += factors * first.degree;
+    out.weights += factors * first.weights;
+    out.turns += factors * first.turns;
     return out;
 }
 
-/* Adds the size of the model's logits to *degree and *bits, and that of its functions' arguments to *degrees and *lengths.
-   each: bits of a weight */
-static void tni_same_degree(const tn_transformer *m, int64_t tokens, double each, double *degree, double *bits,
-                            double *degrees, double *lengths)
+/* The sizes of a model's logits and of its functions' arguments. each: bits of a weight */
+static tni_same_sizes tni_same_sizes_of(const tn_transformer *m, int64_t tokens, double each)
 {
     const tn_transformer_desc *d = &m->desc;
     const bool     before = !d->no_norm && d->norm_place != TN_PLACE_POST;
-    tni_same_sizes s = {each, 4 + 1.5 * (double)tokens / each, {1, 1, 0}, 0, 0};
+    tni_same_sizes s = {each, 1.5 * (double)tokens / each, {1, 1, 0}, {0, 0, 0}};
     if (d->embed_norm) s.x = tni_same_size_of_norm(&s, s.x);
-    for (int64_t l = 0; l < d->layers; l++)
+    for (int64_t l = 0; l < d->layers; l++) {
+        if (m->blocks[l].lambdas) s.x.weights++;
         for (int which = 0; which < 2; which++) {
             const tni_same_size z = before ? tni_same_size_of_norm(&s, s.x) : s.x;
             tni_same_size       y = which ? tni_same_size_of_mlp(&s, &m->blocks[l].mlp.desc, z)
                                           : tni_same_size_of_heads(&s, &m->blocks[l].attn.desc, tokens, z);
             if (d->norm_place == TN_PLACE_SANDWICH) y = tni_same_size_of_norm(&s, y);
-            s.x.weights++;
+            y.weights++;                                                            /* the scale of the branch */
             s.x = tni_same_larger(s.x, y);
             if (d->norm_place == TN_PLACE_POST) s.x = tni_same_size_of_norm(&s, s.x);
         }
+    }
     if (before) s.x = tni_same_size_of_norm(&s, s.x);
     s.x.weights++;
-    if (d->softcap != 0) s.x = tni_same_function(&s, s.x, 1);
-    *degree += s.x.degree;
-    *bits += s.x.weights * each + 2 * s.x.turns;
-    *degrees += s.degree;
-    *lengths += s.bits;
+    if (d->softcap == 0) return s;
+    s.x = tni_same_function(&s, s.x, 1);
+    s.x.weights++;
+    return s;
+}
+
+/* That a polynomial which is not zero, of a degree of the sum of both, is zero at a point */
+static double tni_same_zero(tni_same_size a, tni_same_size b, double more, double each)
+{
+    const double bits = (a.weights + b.weights) * each + 2 * (a.turns + b.turns);
+    return ldexp(a.degree + b.degree + more, -59) + ldexp(bits / 59, -53);
 }
 
 /* The probability of a failure at one point: two arguments that differ, of all pairs of `values`, agree by chance, or the logits
-   do. bits: of a weight, all being multiples of one power of two */
+   do. Arguments of one model may have different denominators. bits: of a weight, all being multiples of one power of two */
 TNI_COLD_FN double tni_same_chance(const tn_transformer *a, const tn_transformer *b, int64_t tokens, double bits, double values,
                                    double *degree)
 {
-    const double each = bits + 40;      /* of a sum over an index and of a division by its extent, too */
-    double       logits = 0, degrees = 0, lengths = 0;
-    *degree = 0;
-    tni_same_degree(a, tokens, each, degree, &logits, &degrees, &lengths);
-    tni_same_degree(b, tokens, each, degree, &logits, &degrees, &lengths);
-    return ldexp(*degree, -59) + ldexp(logits / 59, -53)
-           + values * (values - 1) / 2 * (ldexp(degrees, -59) + ldexp(lengths / 59, -53));
+    const double         each = bits + 64;
+    const tni_same_sizes x = tni_same_sizes_of(a, tokens, each), y = tni_same_sizes_of(b, tokens, each);
+    *degree = x.x.degree + y.x.degree;
+    return tni_same_zero(x.x, y.x, 0, each)
+           + values * (values - 1) / 2 * tni_same_zero(x.argument, y.argument, x.argument.turns + y.argument.turns, each);
 }
 
 /* ---- are two models the same function? ----------------------------------- >>circuits-same-impl
@@ -53815,14 +53824,14 @@ typedef struct tni_same {
     tni_scratch   *w;
     uint64_t       p, key;
     int64_t        T;
-    const int32_t *text;                /* [T], or NULL: random vectors in place of tokens   */
-    double        *numbers;             /* rows of a matrix as they are read, and in the field */
-    uint64_t      *power;               /* [TNI_SAME_POWERS] 2^(k - TNI_SAME_LOWEST)          */
-    uint64_t      *row;
+    const int32_t *text;                /* [T], or NULL: random vectors in place of tokens         */
+    double        *numbers;             /* [room] rows of a matrix as they are read                */
+    uint64_t      *power;               /* [TNI_SAME_POWERS] 2^(k - TNI_SAME_LOWEST)               */
+    uint64_t      *row;                 /* [3,room] rows in the field, and what tni_same_random needs */
     int64_t        room;
-    uint64_t      *score;               /* [2,T] the scores of a query                        */
-    double         values;              /* of functions that are no polynomials, so far       */
-    int            low, high;           /* all numbers are multiples of 2^low below 2^high    */
+    uint64_t      *score;               /* [2,T] the scores of a query                             */
+    double         values;              /* of functions that are no polynomials, so far            */
+    int            low, high;           /* all numbers, and 1, are multiples of 2^low below 2^high */
 } tni_same;
 
 /* The value of a function of which nothing is known, at an argument. */
@@ -53948,6 +53957,18 @@ static tn_status tni_same_norm(tni_same *f, const tn_norm *norm, const uint64_t 
     return s;
 }
 
+/* x [T,n] += the random vectors of the tokens [first,first+count) times their embeddings, f->row [count,n] */
+static void tni_same_random(tni_same *f, int64_t n, int64_t first, int64_t count, uint64_t *x)
+{
+    uint64_t *transposed = f->row + f->room, *z = f->row + 2 * f->room;
+    for (int64_t v = 0; v < count; v++)
+        for (int64_t i = 0; i < n; i++) transposed[i * count + v] = f->row[v * n + i];
+    for (int64_t t = 0; t < f->T; t++, x += n) {
+        for (int64_t v = 0; v < count; v++) z[v] = tni_hash_at(f->key, 1 + (uint64_t)t, (uint64_t)(first + v)) % f->p;
+        for (int64_t i = 0; i < n; i++) x[i] = (x[i] + tni_dot_mod(f->p, count, z, transposed + i * count)) % f->p;
+    }
+}
+
 /* x [T,n]: the embedding of the text, or of the random vectors; and the learned positions */
 static tn_status tni_same_embed(tni_same *f, const tn_transformer *m, uint64_t *x)
 {
@@ -53959,13 +53980,7 @@ static tn_status tni_same_embed(tni_same *f, const tn_transformer *m, uint64_t *
     }
     for (int64_t first = 0; first < V && !f->text && s == TN_OK; first += step) {
         const int64_t count = tni_min(step, V - first);
-        s = tni_same_rows(f, m->embed.w, first, count);
-        for (int64_t v = first; v < first + count && s == TN_OK; v++)
-            for (int64_t t = 0; t < f->T; t++) {
-                const uint64_t z = tni_hash_at(f->key, 1 + (uint64_t)t, (uint64_t)v) % f->p;
-                for (int64_t i = 0; i < n; i++)
-                    x[t * n + i] = (x[t * n + i] + tni_times_mod(f->p, z, f->row[(v - first) * n + i])) % f->p;
-            }
+        if ((s = tni_same_rows(f, m->embed.w, first, count)) == TN_OK) tni_same_random(f, n, first, count, x);
     }
     for (int64_t t = 0; t < f->T && m->position && s == TN_OK; t++) {
         s = tni_same_rows(f, m->position, t, 1);
@@ -54294,14 +54309,13 @@ static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn
     const int64_t V = a->desc.vocab;
     f->room = tni_max(tni_same_widest(a), tni_same_widest(b));
     f->numbers = tni_take_f64(f->w, f->room, 1);
-    f->row = tni_take_mod(f, f->room, 1);
+    f->row = tni_take_mod(f, f->room, 3);
     f->power = tni_take_mod(f, TNI_SAME_POWERS, 1);
     f->score = tni_take_mod(f, f->T, 2);
     uint64_t *x = tni_take_mod(f, f->T, V), *y = tni_take_mod(f, f->T, V);
     tn_status s = f->w->failed ? TN_ERR_MEMORY : TN_OK;
     out->equal = true;
-    f->low = TNI_SAME_POWERS;
-    f->high = -TNI_SAME_POWERS;
+    f->high = 1;                        /* 1 is one of the numbers: terms with fewer weights are added to others */
     for (int64_t k = 0; k < out->points && s == TN_OK && out->equal; k++) {
         f->values = 0;
         tni_same_point(f, seed, (uint64_t)k);
@@ -54312,7 +54326,7 @@ static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn
             out->residue = (out->residue + tni_times_mod(f->p, (uint64_t)i + 1, x[i])) % f->p;
         if (k == 0) out->prime = f->p;
     }
-    const double once = tni_same_chance(a, b, f->T, tni_max_f64(f->high - f->low, 0), f->values, &out->degree);
+    const double once = tni_same_chance(a, b, f->T, (double)f->high - f->low, f->values, &out->degree);
     out->chance = once < 1 ? pow(once, (double)out->points) : 1;
     return s == TN_OK && !out->equal ? tni_same_text(f, a, b, x, y, out) : s;
 }
