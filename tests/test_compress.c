@@ -440,7 +440,7 @@ TEST(bad_compressions)
     close_world(&w);
 }
 
-/* Products of factors near 1 may be so small that their squares are 0, and inputs so long that weights times them are infinite. */
+/* Products of factors near 1 may be so small that their squares are 0, and weights times long inputs infinite. */
 TEST(bounds_of_extreme_numbers)
 {
     static const double p[2] = {1, 1}, w[2] = {1e150, 1e-50}, v[2] = {1e-50, 1e150}, zero[2] = {0, 0};

@@ -12,8 +12,8 @@
        sum_i S_i S_i^T   [out,out]          sum_i S_i^T S_i   [n,n]
 
    The largest eigenvalue of either is at least |S(u,u)|^2 for |u| = 1: S(u,u) . z is the product of an unfolding with the unit
-   vectors z and u (x) u, or u and z (x) u. Inputs are divided by the radius and all arrays by powers of two, whose exponents add up
-   to that of the results, so that squares do not overflow; what vanishes of numbers below 1e-150 is added as a part of the rounding. */
+   vectors z and u (x) u, or u and z (x) u. Inputs are divided by the radius and all arrays by powers of two, whose exponents add
+   up to that of the results, so that squares do not overflow; for those that vanish the bound of rounding has a summand. */
 typedef struct tni_ball {
     tni_scratch *w;
     tni_host     host;
