@@ -258,6 +258,17 @@ TEST(merged_terms_change_nothing)
         CHECK_STATUS(tn_cp_compress(cp, &d, &c), TN_OK);
         CHECK(c.cp && c.cp->terms == 6 && c.change.bound == 0);
         tn_compression_destroy(&c);
+        for (int o = 0; o < OUT && !single; o++) {              /* 6 would add 2^-500 1e-200 to 2, which is 0 */
+            p[o * H + 6] = 1e-200;
+            for (int i = 0; i < N; i++) f[0][2 * N + i] = 1, f[0][6 * N + i] = 0x1p-500, f[1][6 * N + i] = f[1][2 * N + i];
+        }
+        if (!single) {
+            CHECK_STATUS(tn_write(cp->p, TN_F64, p, OUT * H), TN_OK);
+            for (int e = 0; e < 2; e++) CHECK_STATUS(tn_write(cp->f[e], TN_F64, f[e], H * N), TN_OK);
+            CHECK_STATUS(tn_cp_compress(cp, &d, &c), TN_OK);
+            CHECK(c.cp && c.cp->terms == 6 && c.change.bound == 0);
+            tn_compression_destroy(&c);
+        }
         tn_tensor_destroy(a);
         tn_tensor_destroy(b);
         tn_cp_destroy(cp);
@@ -429,5 +440,29 @@ TEST(bad_compressions)
     close_world(&w);
 }
 
-TEST_MAIN(bounds_on_a_ball, fewer_terms_within_a_bound, merged_terms_change_nothing, shorter_models_are_the_same, pruned_terms,
-          golden_bounds, bad_compressions)
+/* Products of factors near 1 may be so small that their squares are 0, and weights times long inputs infinite. */
+TEST(bounds_of_extreme_numbers)
+{
+    static const double p[2] = {1, 1}, w[2] = {1e150, 1e-50}, v[2] = {1e-50, 1e150}, zero[2] = {0, 0};
+    world         w0;
+    tn_ball_bound b;
+    REQUIRE(open_world(&w0, TN_F64, 3));
+    tn_tensor *f[2] = {matrix(&w0, 2, 1, w), matrix(&w0, 2, 1, v)};
+    tn_cp     *cp = tn_cp_create(w0.ctx, 2, matrix(&w0, 1, 2, p), f, TN_CP_INPUT_PLAIN);
+    CHECK_STATUS(tn_cp_ball_bound(cp, 1, &b), TN_OK);           /* 2e100 x x */
+    CHECK(b.bound >= 2e100 && b.bound < HUGE_VAL);
+    CHECK(b.reached >= 1.9e100 && b.reached <= b.bound);
+    tn_ball_bound_destroy(&b);
+    CHECK_STATUS(tn_cp_ball_bound(cp, 1e200, &b), TN_OK);
+    CHECK(b.bound == HUGE_VAL && b.reached >= 0);
+    tn_ball_bound_destroy(&b);
+    CHECK_STATUS(tn_write(cp->f[0], TN_F64, zero, 2), TN_OK);
+    CHECK_STATUS(tn_cp_ball_bound(cp, 1, &b), TN_OK);
+    CHECK(b.bound == 0 && b.reached == 0);
+    tn_ball_bound_destroy(&b);
+    tn_cp_destroy(cp);
+    close_world(&w0);
+}
+
+TEST_MAIN(bounds_on_a_ball, bounds_of_extreme_numbers, fewer_terms_within_a_bound, merged_terms_change_nothing,
+          shorter_models_are_the_same, pruned_terms, golden_bounds, bad_compressions)

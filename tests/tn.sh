@@ -2317,6 +2317,7 @@ holds "degrees: the loss up to the last one" near "$(awk '/^ +[0-9]+ / { last = 
 holds "a picture of degrees" grep -q "<svg" degree-proven.svg
 degree_loss=$(number loss)
 expect 0 "loss: $degree_loss" circuits proven degrees --tokens 48 --max-degree 2 --out degree-proven.svg
+expect 0 "Degrees above 2 were not computed" circuits proven degrees --tokens 48 --max-degree 2 --out degree-proven.svg
 is "degrees up to 2" "$(awk '/^ +[0-9]+ / { print $1 }' said | tail -1)" 2
 expect 0 "\"share_of_1\"" circuits proven degrees "the cat and the dog" --json --out degree-proven.svg
 expect 1 "y: block 0 has softmax patterns that are no polynomial, expected --hold" circuits y degrees --tokens 48 --out degree-y.svg

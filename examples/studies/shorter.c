@@ -2,8 +2,8 @@
 
    Folded, a network is one operator B with ten outputs. With fewer units it is B', and the logits of an image x differ by at most
    q |x|^2, where q bounds |B(u,u) - B'(u,u)| over |u| = 1 (tn_cp_ball_bound). An image whose largest logit leads by more than
-   sqrt(2) q |x|^2 certainly keeps its answer. Three ways to leave out units: tn_cp_compress, the same units refitted by nothing
-   but chosen by their length (pruning), and the largest eigenpairs of each class, of which each is a unit.
+   sqrt(2) q |x|^2 certainly keeps its answer. Three ways to leave out units: tn_cp_compress, which refits the others; pruning,
+   which keeps the units with the longest weights as they are; and the largest eigenpairs of each class, each of which is a unit.
 
    sh examples/get_data.sh fashion
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/shorter.c -o shorter -lm && ./shorter

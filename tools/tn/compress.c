@@ -399,8 +399,9 @@ static void report_blocks(const shortening *x, bool measured)
                    b->c.change.reached * unit, seen ? b->most * unit : NAN, seen ? b->sum / x->tokens * unit : NAN,
                    norms ? b->size.reached * unit : NAN);
     }
-    report_note("bound: for every text. worst found: by an ascent over what a norm can give. in text, mean: the largest and the "
-                "mean on the text below. of the MLP: the largest that an ascent finds of what it adds.");
+    report_note("bound: for every text. worst found: by an ascent over all inputs of the largest length that a norm gives. "
+                "in text, mean: the largest and the mean on the text below. of the MLP: the largest that an ascent finds of what "
+                "it adds.");
 }
 
 static void report_logits(const shortening *x, double shift, double longest)

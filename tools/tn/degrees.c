@@ -251,8 +251,13 @@ static void report_table_of_degrees(const measured *m, int64_t shown)
         if (m->size[d] > 0)
             report_row(columns, (double)d, m->cut[d * SCALES + SCALE_1], lowest(m->cut + d * SCALES), m->without[d], all[d],
                        m->size[d], heads[d] - none[d], mlps[d] - none[d], all[d] - heads[d] - mlps[d] + none[d]);
-    report_note("Part d of a logit has degree d in the embeddings; the parts are exact, and add up to the logits. Losses are "
-                "nats per token: of the parts up to a degree, of the same times the best factor, and of all parts but this one. "
+    if ((double)m->degrees <= m->highest)
+        report_note("Degrees above %lld were not computed: the parts, their shares, and the losses of the model without a part "
+                    "lack them. The remainder below is the largest difference from a logit, in that of the largest.",
+                    (long long)m->degrees - 1);
+    report_note("Part d of a logit has degree d in the embeddings; the parts are exact, and all of them add up to the logits. "
+                "Losses are nats per token: of the parts up to a degree, of the same times the best factor, and of all parts but "
+                "this one. "
                 "share: of the variance of the logits over the vocabulary, the covariance with the part; those of all degrees "
                 "add up to 1. size: the part's own standard deviation, in that of the logits. A share passes heads alone, MLPs "
                 "alone, or both; the rest is the embedding itself.");
