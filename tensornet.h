@@ -34382,34 +34382,46 @@ void tn_anomaly_destroy(tn_anomaly *a) { tni_result_end(a, sizeof *a, offsetof(t
        sum_i S_i S_i^T   [out,out]          sum_i S_i^T S_i   [n,n]
 
    The largest eigenvalue of either is at least |S(u,u)|^2 for |u| = 1: S(u,u) . z is the product of an unfolding with the unit
-   vectors z and u (x) u, or u and z (x) u. Inputs are divided by the radius and all arrays by powers of two, so that squares
-   neither overflow nor vanish; the unit is what the results are multiplied by. */
+   vectors z and u (x) u, or u and z (x) u. Inputs are divided by the radius and all arrays by powers of two, whose exponents add
+   up to that of the results, so that squares do not overflow; for those that vanish the bound of rounding has a summand. */
 typedef struct tni_ball {
     tni_scratch *w;
     tni_host     host;
     tni_flat     f;
-    double       unit, radius;
+    double       radius;
+    int          exponent;              /* without that of p            */
+    bool        *zero;                  /* [h] of terms that are 0 on the ball, before numbers are scaled */
     double      *p, *slab, *mixed, *g[2], *values, *vectors, *work;     /* [out,h] [out,n] [h,n] [out,out] [n,n] */
 } tni_ball;
 
-static double tni_scale_to_one(int64_t n, double *x, int64_t more, double *y)
+/* Divides by a power of two, whose exponent it returns. */
+static int tni_scale_to_one(int64_t n, double *x, int64_t more, double *y)
 {
     const double scale = tni_unit_scale(tni_max_f64(tni_largest_of(n, x), tni_largest_of(more, y)));
     for (int64_t i = 0; i < n; i++) x[i] *= scale;
     for (int64_t i = 0; i < more; i++) y[i] *= scale;
-    return scale;
+    return -tni_exponent(scale);
 }
 
 /* Divides inputs by the radius; f is read, as it is. */
 static tn_status tni_ball_begin(tni_ball *b, tni_scratch *w, double radius)
 {
     const int64_t n = b->f.n, h = b->f.h, out = b->f.out, most = tni_max(n, out);
+    const double  power = tni_unit_scale(radius);
     b->w = w;
     b->radius = radius;
-    b->unit = 1;
+    b->exponent = -2 * tni_exponent(power);
+    b->zero = (bool *)tni_take(w, tni_max(h, 1), sizeof *b->zero);
+    if (w->failed) return TN_ERR_MEMORY;
+    for (int64_t t = 0; t < h; t++) {
+        b->zero[t] = false;
+        for (int e = 0; e < 2; e++) b->zero[t] = b->zero[t] || (b->f.c[e][t] == 0 && (radius == 0 || b->f.length[e][t] == 0));
+    }
     for (int e = 0; e < 2; e++) {
-        for (int64_t i = 0; i < h * n; i++) b->f.w[e][i] *= radius;
-        b->unit /= tni_scale_to_one(h * n, b->f.w[e], h, b->f.c[e]);
+        b->exponent += tni_scale_to_one(h * n, b->f.w[e], h, b->f.c[e]);
+        for (int64_t i = 0; i < h * n; i++) b->f.w[e][i] *= radius * power;
+        for (int64_t t = 0; t < h; t++) b->f.c[e][t] *= power;
+        b->exponent += tni_scale_to_one(h * n, b->f.w[e], h, b->f.c[e]);
         for (int64_t t = 0; t < h; t++) b->f.length[e][t] = tni_frobenius(n, b->f.w[e] + t * n);
     }
     b->host = tni_take_host(w, tni_max(most, h));
@@ -34456,21 +34468,45 @@ static void tni_ball_affine(tni_ball *b, double *constant, double *linear)
         }
 }
 
-/* Bounds |y| for the outputs p [out,h], which are copied to b->p and scaled; *scale: by what. The top eigenvector of the matrix
-   [n,n] is left in the first row of b->vectors. */
+/* What rounding may have changed of the outputs p, if all terms cancel; 0 only if all terms are. */
+static double tni_ball_rounding(const tni_ball *b, const double *p)
+{
+    const tni_flat *f = &b->f;
+    double          all = 0;
+    bool            zero = true;
+    for (int64_t o = 0; o < f->out; o++) {
+        double sum = 0;
+        for (int64_t t = 0; t < f->h; t++) {
+            zero = zero && (b->zero[t] || p[o * f->h + t] == 0);
+            sum += fabs(b->p[o * f->h + t]) * (f->length[0][t] + fabs(f->c[0][t])) * (f->length[1][t] + fabs(f->c[1][t]));
+        }
+        all += sum * sum;
+    }
+    return zero ? 0 : 1e-15 * (double)(f->h + f->n) * sqrt(all) + 1e-140;
+}
+
+/* A result for scaled numbers in the inputs' and outputs' own unit. */
+static double tni_ball_unscaled(const tni_ball *b, const double *p, double y)
+{
+    return ldexp(y, b->exponent - tni_exponent(tni_unit_scale(tni_largest_of(b->f.out * b->f.h, p))));
+}
+
+/* Bounds |y| for the outputs p [out,h], which are copied to b->p and scaled. The top eigenvector of the matrix [n,n] is left in
+   the first row of b->vectors. */
 static tn_status tni_ball_bound(tni_ball *b, const double *p, double *bound)
 {
     const tni_taken *mark = b->w->newest;
     const tni_flat  *f = &b->f;
     const int64_t    n = f->n, h = f->h, out = f->out, size[2] = {out, n};
     double          *constant = tni_take_zeros(b->w, out, 1), *linear = tni_take_zeros(b->w, out, n);
-    double           least = HUGE_VAL, slope = 0, all = 0, trace = 0;
+    double           least = HUGE_VAL, slope = 0, trace = 0, squares = 0;
     if (b->w->failed) return TN_ERR_MEMORY;
     memcpy(b->p, p, (size_t)(out * h) * sizeof *p);
-    const double unit = b->unit / tni_scale_to_one(out * h, b->p, 0, NULL);
+    tni_scale_to_one(out * h, b->p, 0, NULL);
     tni_ball_grams(b);
     tni_ball_affine(b, constant, linear);
     for (int64_t i = 0; i < n; i++) trace += b->g[1][i * n + i];
+    for (int64_t i = 0; i < out * n; i++) squares += linear[i] * linear[i];
     tn_status s = TN_OK;
     for (int k = 0; k < 2 && s == TN_OK; k++) {
         const int64_t m = size[k];
@@ -34478,14 +34514,10 @@ static tn_status tni_ball_bound(tni_ball *b, const double *p, double *bound)
         if (s == TN_OK) least = fmin(least, m > 0 ? tni_max_f64(0, tni_largest_of(m, b->values)) : 0);
     }
     if (s == TN_OK) s = tni_spectral_norm(b->w, &b->host, out, n, linear, &slope);
-    for (int64_t o = 0; o < out; o++) {         /* what rounding may have changed, if all terms cancel */
-        double sum = 0;
-        for (int64_t t = 0; t < h; t++)
-            sum += fabs(b->p[o * h + t]) * (f->length[0][t] + fabs(f->c[0][t])) * (f->length[1][t] + fabs(f->c[1][t]));
-        all += sum * sum;
-    }
     least += 2.3e-16 * (double)(n * tni_max(n, out) + 10 * (n + out)) * trace;
-    *bound = (sqrt(least) + slope + tni_frobenius(out, constant) + 1e-15 * (double)(h + n) * sqrt(all)) * (1 + 1e-12) * unit;
+    slope = sqrt(slope * slope + 2.3e-16 * (double)(tni_max(n, out) + 10 * tni_min(n, out)) * squares);
+    const double sum = (sqrt(least) + slope + tni_frobenius(out, constant) + tni_ball_rounding(b, p)) * (1 + 1e-12);
+    *bound = sum > 0 ? tni_max_f64(tni_ball_unscaled(b, p, sum), 1e-307) : sum;
     if (!(*bound < HUGE_VAL)) *bound = HUGE_VAL;
     for (int64_t i = 0; i < n && n > 1; i++) b->vectors[i] = b->vectors[(n - 1) * n + i];
     tni_scratch_release(b->w, mark);
@@ -34530,7 +34562,7 @@ enum { TNI_BALL_STARTS = 16, TNI_BALL_STEPS = 300 };
 /* The largest |y| that ascents on the sphere find, after tni_ball_bound: steps to the gradient's direction, shorter where they
    do not help, from the eigenvector that it left and from random points, of both signs. Writes where it is, in the inputs' own
    unit. */
-static tn_status tni_ball_ascend(tni_ball *b, double unit, tn_ball_bound *out)
+static tn_status tni_ball_ascend(tni_ball *b, const double *p, tn_ball_bound *out)
 {
     const tni_taken *mark = b->w->newest;
     tn_ctx          *ctx = b->w->ctx;
@@ -34559,7 +34591,7 @@ static tn_status tni_ball_ascend(tni_ball *b, double unit, tn_ball_bound *out)
         memset(x, 0, (size_t)n * sizeof *x);
     }
     for (int64_t i = 0; i < n; i++) best[i] *= b->radius;
-    out->reached = fmin(most * unit, out->bound);
+    out->reached = tni_ball_unscaled(b, p, most);
     out->input = tni_owned_from(ctx, 1, &n, best);
     tni_scratch_release(b->w, mark);
     return out->input ? TN_OK : tni_analysis_status(ctx);
@@ -34569,7 +34601,7 @@ static tn_status tni_ball_ascend(tni_ball *b, double unit, tn_ball_bound *out)
 static tn_status tni_ball_measure(tni_ball *b, const double *p, tn_ball_bound *out)
 {
     tn_status s = tni_ball_bound(b, p, &out->bound);
-    return s == TN_OK ? tni_ball_ascend(b, b->unit / tni_unit_scale(tni_largest_of(b->f.out * b->f.h, p)), out) : s;
+    return s == TN_OK ? tni_ball_ascend(b, p, out) : s;
 }
 
 static bool tni_ball_fits(const tn_cp *cp, double radius, const void *out, const char *op)
@@ -34609,14 +34641,20 @@ typedef struct tni_compress {
     bool     plain, single;             /* as in the desc        */
 } tni_compress;
 
+/* Whether a b has no more bits than a number, which y is. Near 0 the rest of a product is rounded, too, so that it is refused. */
+static bool tni_is_product(double a, double b, double y)
+{
+    return a == 0 || b == 0 ? y == 0 : fabs(y) > 1e-280 && fma(a, b, -y) == 0;
+}
+
 /* The number f with y = f x in every bit, also of further numbers y1 = f x1; 0: there is none. */
 static double tni_exact_factor(int64_t n, const double *x, const double *y, double x1, double y1)
 {
     int64_t at = 0;
     while (at < n && x[at] == 0) at++;
     const double by = at < n ? x[at] : x1, f = by != 0 ? (at < n ? y[at] : y1) / by : 0;
-    if (!(fabs(f) < HUGE_VAL) || fma(f, x1, -y1) != 0) return 0;
-    for (int64_t i = 0; i < n; i++) if (fma(f, x[i], -y[i]) != 0) return 0;
+    if (!(fabs(f) < HUGE_VAL) || !tni_is_product(f, x1, y1)) return 0;
+    for (int64_t i = 0; i < n; i++) if (!tni_is_product(f, x[i], y[i])) return 0;
     return f;
 }
 
@@ -34625,12 +34663,12 @@ static bool tni_merge_exactly(const tni_compress *c, int64_t t, int64_t k, doubl
 {
     const int64_t h = c->ball.f.h, out = c->ball.f.out;
     const double  factor = f * g;
-    if (factor == 0 || fma(f, g, -factor) != 0) return false;
+    if (!tni_is_product(f, g, factor)) return false;
     for (int pass = 0; pass < 2; pass++)
         for (int64_t o = 0; o < out; o++) {
             const double a = c->whole[o * h + t], b = factor * c->whole[o * h + k], sum = a + b, part = sum - a;
             if (pass) c->whole[o * h + t] = sum;
-            else if (fma(factor, c->whole[o * h + k], -b) != 0 || (a - (sum - part)) + (b - part) != 0
+            else if (!tni_is_product(factor, c->whole[o * h + k], b) || (a - (sum - part)) + (b - part) != 0
                      || (c->single && (double)(float)sum != sum)) return false;
         }
     return true;
@@ -34729,7 +34767,7 @@ static void tni_compress_to(tni_compress *c, int64_t terms)
     }
     for (int64_t i = 0; i < h * out; i++) {
         const int64_t t = i / out, at = i % out * h + t;
-        c->p[i] = c->left[t] ? c->p[i] * c->length[t] : 0;
+        c->p[i] = !c->left[t] ? 0 : terms < c->exact ? c->p[i] * c->length[t] : c->whole[at];
         if (c->single) c->p[i] = (double)(float)c->p[i];
         c->change[at] = c->p[i] - c->whole[at];
     }
