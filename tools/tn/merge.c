@@ -156,18 +156,18 @@ static windows windows_to_fit(const merge *x)
         return w;
     }
     for (int k = 0; k < 2; k++) if (x->has_run[k] && x->run[k].train_count < w.length) w.length = x->run[k].train_count;
-    for (int k = 0; k < 2 && w.length > 0; k++)
-        if (x->has_run[k]) add_windows(&w, &x->run[k], merging.tokens / (x->has_run[0] + x->has_run[1]));
+    for (int k = 0, runs = x->has_run[0] + x->has_run[1]; k < 2 && w.length > 0; k++)
+        if (x->has_run[k]) add_windows(&w, &x->run[k], (merging.tokens + runs - 1) / runs);
     return w;
 }
 
-/* Windows of the texts that losses are compared on, as many tokens as there are to fit to. */
+/* Windows of the texts that losses are compared on, as many tokens as there are to fit to, and one window or more. */
 static windows windows_to_check(const merge *x, int64_t length)
 {
     windows w = {NULL, 0, length};
     for (int64_t i = 0; i < x->texts && length > 0; i++) {
         const int64_t all = x->text[i].count / length;
-        int64_t       count = merging.tokens / x->texts / length;
+        int64_t       count = (merging.tokens + x->texts * length - 1) / (x->texts * length);
         if (count > all) count = all;
         w.ids = (int32_t *)resize(w.ids, (size_t)((w.count + count) * length + 1), sizeof *w.ids);
         for (int64_t k = 0; k < count; k++)
