@@ -88,9 +88,13 @@ typedef struct merge {
 
 enum { MOST_TEXTS = (int)(sizeof ((merge *)0)->text / sizeof (compared_text)) };
 
-/* The text of the second run: the settings of a run are read once in a program, so that those of the first are forgotten. */
+/* The settings of the first run, whose texts live as long as the program. */
+static settings first_settings;
+
+/* The text of the second run. The settings of a run are read once in a program, so that those of the first make room. */
 static void read_second_run(merge *x, const char *file, const settings *before)
 {
+    first_settings = train_settings;
     train_settings = *before;
     for (int i = 0; i < train_usage.count; i++) train_usage.options[i].given = false;
     if (!read_run_settings(file)) return;
@@ -456,9 +460,8 @@ int merge_main(int argc, char **argv)
     check_mlps(&x.b, argv[1]);
     x.run[0] = x.s.run;
     x.has_run[0] = x.s.has_run;
-    const int64_t batch = train_settings.batch;
     read_second_run(&x, file, &before);
-    train_settings.batch = batch;
+    train_settings.batch = first_settings.batch;
     list_texts(&x, argv[1]);
     merge_models(&x, argv[1]);
     report_value("seconds", "%.1f", now() - start);
