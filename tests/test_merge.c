@@ -181,7 +181,7 @@ TEST(refits_that_are_exact)
     close_world(&w);
 }
 
-/* A zero operator has no terms, and one row or rows of 0 leave few: whatever is asked for, the error is 0 and no number is NaN. */
+/* A zero operator has no terms, and one row or rows of 0 leave few: the error is 0 then, and no number is NaN. */
 TEST(refits_of_next_to_nothing)
 {
     static const double zeros[2] = {0, 0};
