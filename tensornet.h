@@ -2356,8 +2356,8 @@ typedef struct tn_cp_refit_desc {
    metric is their fourth moment. With `constant` they may lack the one. With a moment S, as for tn_cp_data_metric, the error is
    that of S^1/2 Q S^1/2, which needs fewer inputs to be known. Encoders are in the span of those of cp, and directions of less
    than 1e-12 (F32: 1e-8) of the largest second moment count as absent from the data. The error for other inputs is higher
-   unless rows out is several times terms (2 m + out), m = min(n, 2 terms of cp). 70 rows terms (m + out) operations for
-   each sweep.   docs/math.md 19 */
+   unless rows out is several times terms (2 m + out), m = min(n, 2 terms of cp). It takes some 85 rows terms (m + out)
+   operations for each sweep.   docs/math.md 19 */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error);
 
 #endif /* TN_NO_ANALYSIS */

@@ -181,6 +181,37 @@ TEST(refits_that_are_exact)
     close_world(&w);
 }
 
+/* A zero operator has no terms, and one row or rows of 0 leave few: the error is 0 then, and no number is NaN. */
+TEST(refits_of_next_to_nothing)
+{
+    static const double zeros[2] = {0, 0};
+    for (int constant = 0; constant < 2; constant++) {
+        world w;
+        REQUIRE(open_world(&w, TN_F64, 8));
+        tn_cp        *a = any_cp(&w, 2, 3, 4, 5 + constant, constant), *none = any_cp(&w, 2, 3, 0, 5 + constant, constant);
+        const tn_cp  *two[2] = {a, a};
+        tn_cp        *zero = tn_cp_mean(2, two, zeros);
+        const int64_t shape[2] = {7, 5};
+        tn_tensor    *data[4] = {NULL, any_matrix(&w, 7, 5), any_matrix(&w, 1, 5), tn_full(w.ctx, 2, shape, 0)};
+        for (int i = 0; i < 4; i++) {
+            tn_cp_refit_desc d = ZERO;
+            double           error = -1;
+            tn_cp           *c;
+            d.terms = 1000000;
+            d.inputs = data[i];
+            CHECK((c = tn_cp_refit(zero, &d, &error)) && c->terms == 0 && error == 0);
+            CHECK((c = tn_cp_refit(none, &d, &error)) && c->terms == 0 && error == 0);
+            CHECK((c = tn_cp_refit(a, &d, &error)) && c->terms <= 4 && error < 1e-7);
+            if (!c) continue;
+            const double size = frobenius(host(c->p), tn_tensor_count(c->p));
+            CHECK(size < 1e6);
+            CHECK((size == 0) == (i == 3 && !constant));
+        }
+        tn_cp_release(w.ctx, 0, NULL);
+        close_world(&w);
+    }
+}
+
 /* Number i of all is ((7 i^2 + 5 i) mod 23 - 11)/8. */
 static tn_tensor *eighths(world *w, int64_t n, int64_t m, int64_t *count)
 {
@@ -310,4 +341,4 @@ TEST(merges_without_memory)
 }
 
 TEST_MAIN(means_are_sums_of_tensors, refits_of_outputs, refits_in_the_data_metric, refits_that_are_exact,
-          merges_as_numpy_finds_them, merges_refuse, merges_without_memory)
+          refits_of_next_to_nothing, merges_as_numpy_finds_them, merges_refuse, merges_without_memory)

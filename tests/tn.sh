@@ -2341,6 +2341,8 @@ for child in 1 2; do
 done
 expect 0 "hidden: 40" merge child-1 child-2 --out merged --tokens 256 --share 0.25
 holds "the table of a merge" grep -qE '^ *0 +40 +0\.[0-9]{6} +0\.[0-9]{6} +0\.[0-9]{6}$' said
+expect 0 "hidden: 40" merge child-1 child-2 --out merged-little --tokens 1
+holds "one window of each text" grep -qE '^ *0 +40 +[0-9]\.[0-9]{6} +[0-9]\.[0-9]{6} +[0-9]' said
 expect 0 "hidden: 80" merge child-1 child-2 --out merged-exactly --hidden 80 --tokens 256
 holds "the units of an exact merge" grep -q '"d_hidden": 80' merged-exactly/config.json
 expect 0 "\"losses\"" merge child-1 child-2 --out merged-json --hidden 8 --json --data text --fit text

@@ -88,9 +88,13 @@ typedef struct merge {
 
 enum { MOST_TEXTS = (int)(sizeof ((merge *)0)->text / sizeof (compared_text)) };
 
-/* The text of the second run: the settings of a run are read once in a program, so that those of the first are forgotten. */
+/* The settings of the first run, whose texts live as long as the program. */
+static settings first_settings;
+
+/* The text of the second run. The settings of a run are read once in a program, so that those of the first make room. */
 static void read_second_run(merge *x, const char *file, const settings *before)
 {
+    first_settings = train_settings;
     train_settings = *before;
     for (int i = 0; i < train_usage.count; i++) train_usage.options[i].given = false;
     if (!read_run_settings(file)) return;
@@ -156,18 +160,18 @@ static windows windows_to_fit(const merge *x)
         return w;
     }
     for (int k = 0; k < 2; k++) if (x->has_run[k] && x->run[k].train_count < w.length) w.length = x->run[k].train_count;
-    for (int k = 0; k < 2 && w.length > 0; k++)
-        if (x->has_run[k]) add_windows(&w, &x->run[k], merging.tokens / (x->has_run[0] + x->has_run[1]));
+    for (int k = 0, runs = x->has_run[0] + x->has_run[1]; k < 2 && w.length > 0; k++)
+        if (x->has_run[k]) add_windows(&w, &x->run[k], (merging.tokens + runs - 1) / runs);
     return w;
 }
 
-/* Windows of the texts that losses are compared on, as many tokens as there are to fit to. */
+/* Windows of the texts that losses are compared on, as many tokens as there are to fit to, and one window or more. */
 static windows windows_to_check(const merge *x, int64_t length)
 {
     windows w = {NULL, 0, length};
     for (int64_t i = 0; i < x->texts && length > 0; i++) {
         const int64_t all = x->text[i].count / length;
-        int64_t       count = merging.tokens / x->texts / length;
+        int64_t       count = (merging.tokens + x->texts * length - 1) / (x->texts * length);
         if (count > all) count = all;
         w.ids = (int32_t *)resize(w.ids, (size_t)((w.count + count) * length + 1), sizeof *w.ids);
         for (int64_t k = 0; k < count; k++)
@@ -456,9 +460,8 @@ int merge_main(int argc, char **argv)
     check_mlps(&x.b, argv[1]);
     x.run[0] = x.s.run;
     x.has_run[0] = x.s.has_run;
-    const int64_t batch = train_settings.batch;
     read_second_run(&x, file, &before);
-    train_settings.batch = batch;
+    train_settings.batch = first_settings.batch;
     list_texts(&x, argv[1]);
     merge_models(&x, argv[1]);
     report_value("seconds", "%.1f", now() - start);
