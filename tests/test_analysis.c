@@ -1066,13 +1066,39 @@ TEST(exact_fits_become_sparse)
     CLOSE_CTX(ctx);
 }
 
+/* Without a number of starts there are eight: where the eighth is the best, seven find less. */
+TEST(eight_starts_by_default)
+{
+    enum { N = 5, H = 6, OUT = 2 };
+    tn_ctx          *ctx = ctx_in(NULL, TN_F64, 0);
+    uint64_t         seed = 5;
+    tn_tensor       *in[2];
+    tn_cp_refit_desc d = ZERO;
+    int              seen = 0;
+    for (int k = 0; k < 2; k++) in[k] = random_2d(ctx, &seed, H, N);
+    tn_cp *cp = tn_cp_create(ctx, 2, random_2d(ctx, &seed, OUT, H), in, TN_CP_INPUT_PLAIN);
+    d.terms = 2;
+    d.sparsity = 0.01;
+    for (d.seed = 0; d.seed < 60 && seen == 0; d.seed++) {
+        double error[3];
+        for (int k = 0; k < 3; k++) {
+            d.starts = k < 2 ? 7 + k : 0;
+            tn_cp_destroy(tn_cp_refit(cp, &d, &error[k]));
+        }
+        seen += error[0] != error[1];
+        CHECK(error[2] == error[1]);
+    }
+    CHECK(seen > 0);
+    CLOSE_CTX(ctx);
+}
+
 #ifdef TN_NO_TRAINING
 TEST_MAIN(topk_is_a_stable_sort, topk_refuses, eye, tables, views_of_layers, patterns_and_heads_make_the_layer,
           heads_make_the_pattern, products_refuse, unfoldings_of_mode_products, signal_against_its_nulls,
           certificates_hold, feature_interactions_and_modification,
           bases_and_correlations_of_features, modifiers_make_the_layer, mixed_differences,
           canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
-          alignment_finds_the_units, refits_are_least_squares, sparse_terms_are_found,
+          alignment_finds_the_units, refits_are_least_squares, eight_starts_by_default, sparse_terms_are_found,
           exact_fits_become_sparse)
 #else
 TEST_MAIN(topk_is_a_stable_sort, topk_has_a_gradient, topk_refuses, eye, tables, views_of_layers,
@@ -1080,6 +1106,6 @@ TEST_MAIN(topk_is_a_stable_sort, topk_has_a_gradient, topk_refuses, eye, tables,
           signal_against_its_nulls, certificates_hold, feature_interactions_and_modification,
           bases_and_correlations_of_features, modifiers_make_the_layer,
           mixed_differences, canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
-          alignment_finds_the_units, refits_are_least_squares, sparse_terms_are_found,
+          alignment_finds_the_units, refits_are_least_squares, eight_starts_by_default, sparse_terms_are_found,
           exact_fits_become_sparse)
 #endif

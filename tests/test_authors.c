@@ -280,6 +280,12 @@ TEST(configs_that_are_wrong)
     CHECK(d.norm_eps == 1e-5 && d.qk_norm_eps == 1e-6);
     CHECK_STATUS(read_config(ctx, "qwen3", "", &d), TN_OK);
     CHECK(d.qk_norm && d.qk_gain && d.qk_norm_eps == 1e-6 && d.d_qk == 6 && d.d_v == 6 && d.tied && !d.attn_bias);
+    static const char qwen[] = "{\"model_type\":\"qwen3\"," SIZES "}";
+    CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_memory(qwen, strlen(qwen)), &d), TN_OK);
+    CHECK_INT(d.d_qk, 128);                                 /* of transformers, whatever the width */
+    static const char turning[] = "{\"model_type\":\"gemma\"," SIZES ",\"rope_parameters\":{\"rope_theta\":500}}";
+    CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_memory(turning, strlen(turning)), &d), TN_OK);
+    CHECK_NEAR(d.rope_base, 500, 0);
     tn_ctx_destroy(ctx);
 }
 

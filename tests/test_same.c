@@ -484,7 +484,9 @@ TEST(texts_of_models_that_are_no_polynomials)
             CHECK_NEAR(r.difference, most, 1e-13);
             CHECK_NEAR(fabs(a[r.position * d.vocab + r.token] - b[r.position * d.vocab + r.token]), most, 1e-13);
         }
+        const int64_t before = (int64_t)tn_ctx_memory(w.ctx).live;
         tn_transformer_same_destroy(&r);
+        CHECK((int64_t)tn_ctx_memory(w.ctx).live < before && !r.text);
         free_pair(&p);
         fresh(&w);
     }
