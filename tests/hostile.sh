@@ -122,7 +122,7 @@ say "tokenizer compare" tokenizer compare "$folder/story"
 say clean clean "$folder/story" --out "$folder/clean"
 say cache cache "$folder/run" a --points embed --out points
 say export export "$folder/run" --hf exported
-say prove prove same "$folder/run" "$folder/none"
+for from in "$folder/hf" "$folder/run"; do say prove prove same "$from" "$folder/none"; done
 say merge merge "$folder/run" "$folder/run" --out merged
 say audit audit "$folder/run"
 say audit audit run
