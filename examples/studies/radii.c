@@ -11,7 +11,8 @@
    sh examples/get_data.sh fashion
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/radii.c -o radii -lm && ./radii
    --data fashion|mnist   --epochs N   --batch N   --lr X   --weight-decay X   --noise X   --width N   --seed N   --threads N
-   --images N (of the test set)   --steps N, --aim X, --strength X, --further-lr X (of the further training)   --out FOLDER */
+   --images N (of the test set)   --steps N, --aim X, --strength X, --further-lr X (of the further training)   --out FOLDER
+   --weights FILE   a published network (published.c) instead of a trained one; of the data only the test set is read */
 #define _POSIX_C_SOURCE 200809L
 #ifdef HAVE_STB_IMAGE_WRITE
 #include "stb_image_write.h"
@@ -24,14 +25,14 @@
 enum { PGD_STEPS = 200, ATTACKED = 12, ROWS = 3 };
 
 typedef struct options {
-    const char *data, *out;
+    const char *data, *out, *weights;
     int64_t     epochs, batch, width, seed, threads, images, steps;
     double      lr, weight_decay, noise, aim, strength, further_lr;
 } options;
 
 static options read_options(int argc, char **argv)
 {
-    options    o = {"fashion", "out", 5, 128, 128, 1, 0, 200, 200, 2e-3, 0.05, 0.1, 2, 1, 1e-4};
+    options    o = {"fashion", "out", NULL, 5, 128, 128, 1, 0, 200, 200, 2e-3, 0.05, 0.1, 2, 1, 1e-4};
     const flag flags[] = {
         TRAINING_FLAGS(&o),
         NOISE_FLAG(&o),
@@ -43,6 +44,7 @@ static options read_options(int argc, char **argv)
         {"--further-lr", FLAG_REAL, &o.further_lr, 0, 10, NULL},
         {"--strength", FLAG_REAL, &o.strength, 0, 1000, NULL},
         OUT_FLAG(&o),
+        {"--weights", FLAG_TEXT, &o.weights, 0, 0, NULL},
         {0}
     };
     read_flags(argc, argv, flags);
@@ -261,6 +263,30 @@ static void draw(tn_ctx *ctx, const network *net, const image_set *test, const o
     nearest_free(&n);
 }
 
+/* A published network: embed.weight E [d,784], blocks.0.weight [2d,d] = [L; R] and head.weight H [10,d] make
+   H (x + (L x) * (R x)), x = E v. */
+static void network_read(tn_ctx *ctx, network *net, const char *path)
+{
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_path(path));
+    check(ctx);
+    tn_tensor *e = tn_safetensors_read(f, "embed.weight"), *w = tn_safetensors_read(f, "blocks.0.weight");
+    tn_tensor *h = tn_safetensors_read(f, "head.weight");
+    check(ctx);
+    const int64_t d = e->shape[0];
+    net->params = tn_params_create(ctx);
+    net->noise = 0;
+    tn_linear_init(net->params, "embed", &(tn_linear_desc){ .in = PIXELS, .out = d }, &net->embed);
+    tn_mlp_init(net->params, "bilinear", &(tn_mlp_desc){ .in = d, .hidden = d, .no_projection = true, .residual = true },
+                &net->bilinear);
+    tn_linear_init(net->params, "unembed", &(tn_linear_desc){ .in = d, .out = CLASSES }, &net->unembed);
+    check(ctx);
+    tn_assign(net->embed.w, e);
+    tn_assign(net->bilinear.w, tn_reshape(w, 3, (int64_t[]){2, d, d}));
+    tn_assign(net->unembed.w, h);
+    tn_safetensors_close(f);
+    check(ctx);
+}
+
 int main(int argc, char **argv)
 {
     options o = read_options(argc, argv);
@@ -271,7 +297,16 @@ int main(int argc, char **argv)
 
     make_folder(o.out);
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
-    image_set set = load_set(ctx, o.data, "train"), test = load_set(ctx, o.data, "t10k");
+    image_set test = load_set(ctx, o.data, "t10k");
+    if (o.weights) {
+        network_read(ctx, &net, o.weights);
+        report(ctx, "published", &net, &test, accuracy_of(ctx, logits_of_network, &net, &test), &o);
+        draw(ctx, &net, &test, &o, "radii_published");
+        free_set(&test);
+        tn_ctx_destroy(ctx);
+        return 0;
+    }
+    image_set set = load_set(ctx, o.data, "train");
     network_init(ctx, &net, o.width, o.noise);
     double accuracy = train(ctx, &(training){ .params = net.params, .logits = logits_of_network, .model = &net, .set = &set,
         .test = &test, .epochs = o.epochs, .batch = o.batch, .seed = (uint64_t)o.seed, .lr = o.lr,
