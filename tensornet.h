@@ -34242,29 +34242,22 @@ tn_status tn_cp_radius(int count, const tn_cp *const *layers, const tn_tensor *x
 void tn_radius_destroy(tn_radius *r) { tni_result_end(r, sizeof *r, offsetof(tn_radius, radius), 4); }
 
 /* ---- what a training added ---------------------------------------------- >>analysis-anomaly-impl
-   The difference of two operators is an operator: P = [P_a -P_b] with the rows of both encoders below each other. */
+   The difference of two operators is an operator, of which each column of P may be taken less its mean. */
 static tn_cp *tni_anomaly_difference(const tn_cp *a, const tn_cp *b, bool logits)
 {
-    tn_ctx       *ctx = a->ctx;
-    const int64_t h = a->terms, g = b->terms, out = a->out;
-    tn_cp        *to = tni_cp_make(ctx, 2, out, tni_plus(h, g), a->in, a->constant);
-    tn_status     s = to ? tni_put_copy(ctx, tni_block_of(to->p, 0, out, 0, h), tni_view(a->p)) : TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_put_scaled(ctx, tni_block_of(to->p, 0, out, h, g), tni_view(b->p), -1);
-    for (int k = 0; k < 2 && s == TN_OK; k++) {
-        s = tni_put_copy(ctx, tni_block_of(to->f[k], 0, h, 0, a->in[k]), tni_view(a->f[k]));
-        if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(to->f[k], h, g, 0, a->in[k]), tni_view(b->f[k]));
+    static const double signs[2] = {1, -1};
+    const tn_cp  *both[2] = {a, b};
+    tn_cp        *to = tn_cp_mean(2, both, signs);
+    const int64_t terms = to ? to->terms : 0, out = a->out;
+    if (!to || !logits) return to;
+    tni_scratch w = tni_scratch_begin(a->ctx, "anomaly");
+    double     *p = tni_take_numbers(&w, to->p);
+    for (int64_t t = 0; p && t < terms; t++) {
+        double mean = 0;
+        for (int64_t o = 0; o < out; o++) mean += p[o * terms + t] / (double)out;
+        for (int64_t o = 0; o < out; o++) p[o * terms + t] -= mean;
     }
-    if (s == TN_OK && logits) {
-        tni_scratch w = tni_scratch_begin(ctx, "anomaly");
-        double     *p = tni_take_numbers(&w, to->p);
-        for (int64_t t = 0; p && t < h + g; t++) {
-            double mean = 0;
-            for (int64_t o = 0; o < out; o++) mean += p[o * (h + g) + t] / (double)out;
-            for (int64_t o = 0; o < out; o++) p[o * (h + g) + t] -= mean;
-        }
-        s = tni_scratch_end(&w, p ? tn_write(to->p, TN_F64, p, out * (h + g)) : tni_analysis_status(ctx));
-    }
-    return to ? tni_cp_done(to, s) : NULL;
+    return tni_cp_done(to, tni_scratch_end(&w, p ? tn_write(to->p, TN_F64, p, out * terms) : tni_analysis_status(a->ctx)));
 }
 
 typedef struct tni_anomaly {
