@@ -258,6 +258,14 @@ TEST(merged_terms_change_nothing)
         CHECK_STATUS(tn_cp_compress(cp, &d, &c), TN_OK);
         CHECK(c.cp && c.cp->terms == 6 && c.change.bound == 0);
         tn_compression_destroy(&c);
+        f[0][4 * N + N - 1] += 1;                               /* parallel but for the constant one */
+        tn_tensor *rows[2] = {matrix(&w, H, N, f[0]), matrix(&w, H, N, f[1])};
+        tn_cp     *biased = tn_cp_create(w.ctx, 2, matrix(&w, OUT, H, p), rows, TN_CP_INPUT_CONSTANT);
+        CHECK_STATUS(tn_cp_compress(biased, &d, &c), TN_OK);
+        CHECK(c.cp && c.cp->terms == 6 && c.change.bound == 0);
+        tn_compression_destroy(&c);
+        tn_cp_destroy(biased);
+        f[0][4 * N + N - 1] -= 1;
         for (int o = 0; o < OUT && !single; o++) {              /* 6 would add 2^-500 1e-200 to 2, which is 0 */
             p[o * H + 6] = 1e-200;
             for (int i = 0; i < N; i++) f[0][2 * N + i] = 1, f[0][6 * N + i] = 0x1p-500, f[1][6 * N + i] = f[1][2 * N + i];
