@@ -34640,7 +34640,7 @@ static bool tni_is_product(double a, double b, double y)
     return a == 0 || b == 0 ? y == 0 : fabs(y) > 1e-280 && fma(a, b, -y) == 0;
 }
 
-/* The number f with y = f x in every bit, also of further numbers y1 = f x1; 0: there is none. */
+/* The number f with y = f x in every bit, also of further numbers y1 = f x1; 0 where no number is exact. */
 static double tni_exact_factor(int64_t n, const double *x, const double *y, double x1, double y1)
 {
     int64_t at = 0;

@@ -277,4 +277,31 @@ static inline tn_tensor *logits_of_network(tn_ctx *ctx, const void *model, tn_te
     return tn_linear_forward(ctx, &net->unembed, x);
 }
 
+/* Reads a published network: embed.weight E [d,784], blocks.0.weight [2d,d] = [L; R] and head.weight H [10,d] make
+   H (x + (L x) * (R x)), x = E v. */
+static inline void network_read(tn_ctx *ctx, network *net, const char *path)
+{
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_path(path));
+    check(ctx);
+    tn_tensor *e = tn_safetensors_read(f, "embed.weight"), *w = tn_safetensors_read(f, "blocks.0.weight");
+    tn_tensor *h = tn_safetensors_read(f, "head.weight");
+    check(ctx);
+    const int64_t d = e->shape[0];
+    if (e->rank != 2 || e->shape[1] != PIXELS || w->rank != 2 || w->shape[0] != 2 * d || w->shape[1] != d || h->rank != 2
+        || h->shape[0] != CLASSES || h->shape[1] != d)
+        stop("the shapes are not those of embed.weight [d,784], blocks.0.weight [2d,d], head.weight [10,d]");
+    net->params = tn_params_create(ctx);
+    net->noise = 0;
+    tn_linear_init(net->params, "embed", &(tn_linear_desc){ .in = PIXELS, .out = d }, &net->embed);
+    tn_mlp_init(net->params, "bilinear", &(tn_mlp_desc){ .in = d, .hidden = d, .no_projection = true, .residual = true },
+                &net->bilinear);
+    tn_linear_init(net->params, "unembed", &(tn_linear_desc){ .in = d, .out = CLASSES }, &net->unembed);
+    check(ctx);
+    tn_assign(net->embed.w, e);
+    tn_assign(net->bilinear.w, tn_reshape(w, 3, (int64_t[]){2, d, d}));
+    tn_assign(net->unembed.w, h);
+    tn_safetensors_close(f);
+    check(ctx);
+}
+
 #endif

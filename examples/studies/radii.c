@@ -12,7 +12,7 @@
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/radii.c -o radii -lm && ./radii
    --data fashion|mnist   --epochs N   --batch N   --lr X   --weight-decay X   --noise X   --width N   --seed N   --threads N
    --images N (of the test set)   --steps N, --aim X, --strength X, --further-lr X (of the further training)   --out FOLDER
-   --weights FILE   a published network (published.c) instead of a trained one; of the data only the test set is read */
+   --weights FILE   a published network (common.h) instead of a trained one; of the data only the test set is read */
 #define _POSIX_C_SOURCE 200809L
 #ifdef HAVE_STB_IMAGE_WRITE
 #include "stb_image_write.h"
@@ -261,30 +261,6 @@ static void draw(tn_ctx *ctx, const network *net, const image_set *test, const o
         .cell = 3, .scale = 2, .title = "The nearest images that are called something else, and how far they are" }), o->out, file);
     free(v);
     nearest_free(&n);
-}
-
-/* A published network: embed.weight E [d,784], blocks.0.weight [2d,d] = [L; R] and head.weight H [10,d] make
-   H (x + (L x) * (R x)), x = E v. */
-static void network_read(tn_ctx *ctx, network *net, const char *path)
-{
-    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_path(path));
-    check(ctx);
-    tn_tensor *e = tn_safetensors_read(f, "embed.weight"), *w = tn_safetensors_read(f, "blocks.0.weight");
-    tn_tensor *h = tn_safetensors_read(f, "head.weight");
-    check(ctx);
-    const int64_t d = e->shape[0];
-    net->params = tn_params_create(ctx);
-    net->noise = 0;
-    tn_linear_init(net->params, "embed", &(tn_linear_desc){ .in = PIXELS, .out = d }, &net->embed);
-    tn_mlp_init(net->params, "bilinear", &(tn_mlp_desc){ .in = d, .hidden = d, .no_projection = true, .residual = true },
-                &net->bilinear);
-    tn_linear_init(net->params, "unembed", &(tn_linear_desc){ .in = d, .out = CLASSES }, &net->unembed);
-    check(ctx);
-    tn_assign(net->embed.w, e);
-    tn_assign(net->bilinear.w, tn_reshape(w, 3, (int64_t[]){2, d, d}));
-    tn_assign(net->unembed.w, h);
-    tn_safetensors_close(f);
-    check(ctx);
 }
 
 int main(int argc, char **argv)

@@ -41,14 +41,11 @@ static tn_cp *published(tn_ctx *ctx, const char *path, image_set *set)
 {
     char        images[1024];
     const char *slash = strrchr(path, '/');
-    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_path(path));
-    check(ctx);
-    tn_tensor *e = tn_safetensors_read(f, "embed.weight"), *w = tn_safetensors_read(f, "blocks.0.weight");
-    tn_tensor *h = tn_safetensors_read(f, "head.weight");
-    check(ctx);
-    const int64_t d = e->shape[0];
-    tn_tensor    *rows[2] = {tn_matmul(ctx, tn_slice(w, 0, 0, d), e), tn_matmul(ctx, tn_slice(w, 0, d, 2 * d), e)};
-    tn_cp        *cp = tn_cp_create(ctx, 2, h, rows, TN_CP_INPUT_PLAIN);
+    network     net;
+    network_read(ctx, &net, path);
+    tn_tensor *e = net.embed.w, *rows[2];
+    for (int k = 0; k < 2; k++) rows[k] = tn_matmul(ctx, tn_mlp_encoder(&net.bilinear, k), e);
+    tn_cp     *cp = tn_cp_create(ctx, 2, net.unembed.w, rows, TN_CP_INPUT_PLAIN);
     snprintf(images, sizeof images, "%.*sfirst3_test_images.npy", slash ? (int)(slash + 1 - path) : 0, path);
     tn_tensor *bytes = tn_npy_load(ctx, images);
     check(ctx);
@@ -62,9 +59,7 @@ static tn_cp *published(tn_ctx *ctx, const char *path, image_set *set)
 /* B' - B, as one operator. */
 static tn_cp *difference(tn_ctx *ctx, const tn_cp *a, const tn_cp *b)
 {
-    tn_tensor *p[2] = {b->p, tn_scale(ctx, a->p, -1)}, *f[2];
-    for (int k = 0; k < 2; k++) f[k] = tn_concat(ctx, 2, (tn_tensor *[]){b->f[k], a->f[k]}, 0);
-    tn_cp *cp = tn_cp_create(ctx, 2, tn_concat(ctx, 2, p, 1), f, TN_CP_INPUT_PLAIN);
+    tn_cp *cp = tn_cp_mean(2, (const tn_cp *const[]){b, a}, (const double[]){1, -1});
     check(ctx);
     return cp;
 }

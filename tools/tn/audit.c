@@ -96,7 +96,7 @@ static void read_lines(audit *a)
 
 static size_t line_bytes(const audit *a, int64_t i) { return (size_t)(a->line[i + 1] - a->line[i]) - 1; }
 
-/* The text of a member of a line; false: there is none. */
+/* Reads the text of a member of a line; false where the line lacks it. */
 static bool line_text(const audit *a, int64_t i, const char *key, char *text, size_t bytes)
 {
     const char *to, *bad, *end = a->line[i] + line_bytes(a, i), *from = json_find(a->line[i], end, key, &to, &bad);
@@ -331,7 +331,7 @@ static void print_entry(buffer *b, const char *dtype, const unsigned char *p)
     else buffer_print(b, "another one");
 }
 
-/* The first entry of a tensor in which a file differs from our data, a new string; NULL: there is none. where: what has these */
+/* The first entry of a tensor in which a file differs from our data, a new string; NULL if all agree. where: what has these */
 static char *entry_difference(tn_safetensors *file, const tn_safetensors_entry *ours, const unsigned char *data,
                               const char *where)
 {

@@ -38,7 +38,7 @@ static void print_difference(const model *m, const tn_transformer_same_result *r
     if (r->values > 0) print("largest difference of logits: %.3g\n", r->difference);
     if (!r->text) {
         print("64 random texts show no difference: it %s.\n", r->values > 0
-              ? "may be in other texts, or below rounding, or there is none and the functions' arguments differ"
+              ? "may be in other texts, or below rounding, or the models are equal although the functions' arguments differ"
               : "is in other texts, in mixtures of tokens, or at other angles of RoPE");
         return;
     }

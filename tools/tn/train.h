@@ -93,7 +93,7 @@ typedef struct chain {
 } chain;
 
 void chain_start(chain *c);         /* it is on, and empty */
-/* Adds a line of the log, without its newline. After a bad link the chain goes on with what that says. */
+/* Adds a line of the log, without its newline. Where a link is wrong, the chain goes on from the hash that this link has. */
 link_kind chain_add(chain *c, const char *line, size_t bytes);
 /* The length of what is hashed of a line that is no link. */
 size_t untimed(const char *line, size_t bytes);
