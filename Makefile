@@ -264,7 +264,7 @@ fuzz:
 
 # ---- speed, beside others'. `sh tools/setup.sh --bench` makes the Python environment and installs OpenBLAS on OpenMP; without
 #      them rows say what they skip. BENCH_ROWS="LM step, softmax|adamw" measures only rows that contain one of these texts.
-#      The AVX2 kernels have a run of their own.
+#      SIMD=avx2 measures what a processor without AVX-512 would run, on one that has it: the peers are limited to AVX2, too.
 
 BENCH     = gemm pieces step lm decode operator scan chains einsum attention predict threads
 PYTHON    = $(firstword $(wildcard data/bench/python/bin/python) /usr/bin/python3)
@@ -273,11 +273,14 @@ BLAS      = $(dir $(firstword $(wildcard /usr/lib/*/openblas-openmp/libopenblas.
 # between runs.
 TORCH_ENV = MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=4294967296 MALLOC_TOP_PAD_=268435456 \
             TORCHINDUCTOR_CACHE_DIR="$(CURDIR)/build/bench/cache"
-BENCH_ENV = $(if $(BLAS),LD_LIBRARY_PATH="$(BLAS)") BENCH_TORCH='exec env $(TORCH_ENV) $(PYTHON) tools/bench/torch_peer.py'
+SIMD      =
+SIMD_ENV  = $(if $(filter avx2,$(SIMD)),TN_SIMD=avx2 OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 \
+            MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2,$(if $(SIMD),$(error SIMD is $(SIMD): it can be avx2, or empty)))
+BENCH_ENV = $(if $(BLAS),LD_LIBRARY_PATH="$(BLAS)") $(SIMD_ENV) \
+            BENCH_TORCH='exec env $(TORCH_ENV) $(PYTHON) tools/bench/torch_peer.py'
 
 bench: build/bench/bench
 	@$(BENCH_ENV) $< $(BENCH)
-	@$(if $(filter gemm,$(BENCH)),$(BENCH_ENV) TN_SIMD=avx2 OPENBLAS_CORETYPE=Haswell $< gemm)
 
 build/bench/bench: $(patsubst tools/bench/%.c,build/bench/%.o,$(wildcard tools/bench/*.c)) $(LIBRARY)
 	$(Q) $(CC) -std=gnu11 $(CFLAGS) $(THREADS) $(call linked_by_cc,-fopenmp) $^ $(LDFLAGS) -o $@ -ldl -lm

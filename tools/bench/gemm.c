@@ -98,9 +98,7 @@ static void bf16(tn_gemm_precision precision, const char *what, double goal)
 
 void bench_gemm(void)
 {
-    const char *level = getenv("TN_SIMD");
-    bool        avx2 = level && level[0] == 'a' && level[3] == '2';     /* then OPENBLAS_CORETYPE=Haswell holds the peer to the same */
-    for (int threads = 1; threads <= (avx2 ? 1 : 2); threads++) {
+    for (int threads = 1; threads <= 2; threads++) {
         char   name[64];
         void  *state = bench_state(bench_ctx(TN_F32, threads));
         double sum = 0, worst = HUGE_VAL;
@@ -114,13 +112,12 @@ void bench_gemm(void)
         }
         if (measured == 0) continue;
         printf("%-26s %-16d %3d %10s %10s %-10s %6.2f %6.2f          worst %.2f\n", "gemm, geometric mean", measured, threads, "", "", "OpenBLAS",
-               exp(sum / measured), avx2 ? 0.95 : 1.08, worst);
-        snprintf(name, sizeof name, avx2 ? "gemm_avx2_vs_openblas_%dt" : "gemm_vs_openblas_%dt", threads);
+               exp(sum / measured), 1.08, worst);
+        snprintf(name, sizeof name, "gemm_vs_openblas_%dt", threads);
         bench_value(name, exp(sum / measured));
-        snprintf(name, sizeof name, avx2 ? "gemm_avx2_worst_%dt" : "gemm_worst_%dt", threads);
+        snprintf(name, sizeof name, "gemm_worst_%dt", threads);
         bench_value(name, worst);
     }
-    if (avx2) return;
     bf16(TN_GEMM_BF16, "bf16", 0);
     bf16(TN_GEMM_BF16X3, "bf16x3", 2.0);
     bf16(TN_GEMM_BF16X6, "bf16x6", 1.3);
