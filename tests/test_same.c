@@ -393,11 +393,20 @@ TEST(residue_of_an_independent_program)
         how.seed = 11;
         CHECK_STATUS(tn_transformer_same(&p.m[0], &p.m[1], &how, &r), TN_OK);
         CHECK(r.equal && r.prime == UINT64_C(1114462830584378879) && r.residue == residues[other]);
-        CHECK(r.points == 3 && r.chance > 0 && r.chance < (other ? 1e-25 : 1e-30));
+        CHECK(r.points == 3);
         /* Of both polynomials: (((1 * 5 + 16) * 2) * 5 + 16) * 2, where 16 is 8 (3 - 1) of one pair of a head's dimensions. With
            functions a logit is a variable; a block has 3 * 2 norms, 3 * 4 of q and k, 2 * 6 weights of softmax, 3 * 3 gates. */
         CHECK_NEAR(r.degree, other ? 2 : 2 * 452, 0);
         CHECK_NEAR(r.values, other ? 2 * (2 * (6 + 12 + 12 + 9) + 3 + 3 * 5) : 0, 0);
+        /* At one of three points, with 64 bits for the sum over a weight's index. The polynomials: weights of 4 bits, and
+           ((17 * 2 + 4) + 2 * (2 * 39 + 2) + 4) * 2 + 5 = 409 of them, 16, 32, 176, 352 turns. With functions: 75 bits, from the 5
+           of the soft cap to the last bit of 1e-6. The largest arguments are those of the last norm, twice 23 weights and 4, of the
+           second softmax, degree 2 * 7 + 8, and 8 turns. */
+        const double zero = other ? ldexp(2 * 22 + 2 * 8, -59) + ldexp((2 * 50 * (75 + 64) + 4 * 8) / 59.0, -53)
+                                  : ldexp(2 * 452, -59) + ldexp((2 * 409 * (4 + 64) + 4 * 352) / 59.0, -53);
+        const double logits = ldexp(2, -59) + ldexp(2 * (75 + 64) / 59.0, -53);
+        const double once = other ? logits + (double)r.values * (double)(r.values - 1) / 2 * zero : zero;
+        CHECK_NEAR(r.chance, once * once * once, 1e-12 * r.chance);
         tn_transformer_same_destroy(&r);
         free_pair(&p);
         close_world(&w);

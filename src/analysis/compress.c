@@ -334,9 +334,9 @@ static tn_status tni_compress_inverse(tni_compress *c)
     const tni_flat  *f = &b->f;
     const tni_taken *mark = b->w->newest;
     const int64_t    h = f->h;
-    double *g[4], *k = tni_take_f64(b->w, h, h), *values = tni_take_zeros(b->w, tni_max(h, 1), 1);
+    double *k = tni_take_f64(b->w, h, h), *values = tni_take_zeros(b->w, tni_max(h, 1), 1);
     double *vectors = tni_take_f64(b->w, h, h), *work = tni_take_f64(b->w, tni_eigh_work(h), 1);
-    for (int e = 0; e < 4; e++) g[e] = tni_take_f64(b->w, h, h);
+    double *const g[4] = {tni_take_f64(b->w, h, h), tni_take_f64(b->w, h, h), tni_take_f64(b->w, h, h), tni_take_f64(b->w, h, h)};
     if (b->w->failed) return TN_ERR_MEMORY;
     for (int e = 0; e < 4; e++) {
         b->host.by->gemm(&b->host, h, h, f->n, 1 / (double)tni_max(f->n, 1), tni_rows(f->w[e / 2], f->n),
