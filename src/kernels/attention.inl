@@ -415,13 +415,6 @@ TNI_INLINE TNI_REAL *TNI_T(attend_row_at)(const TNI_T(attend_row) *w, int64_t se
     return w->s + (set * w->t->heads + h) * TNI_ATTEND_LONG;
 }
 
-/* Requests n numbers 4 KB after p, because processors do not prefetch across pages of that size. */
-TNI_INLINE void TNI_T(attend_row_request)(const TNI_REAL *p, int64_t n)
-{
-    const int64_t size = (int64_t)sizeof *p;
-    for (int64_t e = 0; e < n; e += 64 / size) TNI_REQUEST(p, 4096 / size + e, 2);
-}
-
 /* s = f0 q.k over the current keys; then, up to whole vectors, scores of no keys */
 TNI_FAST void TNI_T(attend_row_scores)(const TNI_T(attend_row) *w)
 {
@@ -435,7 +428,6 @@ TNI_FAST void TNI_T(attend_row_scores)(const TNI_T(attend_row) *w)
             const TNI_REAL *q = TNI_ROW(&c->in[0], w->b, w->i, set * t->heads);
             const TNI_REAL *k = TNI_ROW(&c->in[1], w->b, w->j + j, set * t->heads);
             TNI_REAL       *s = TNI_T(attend_row_at)(w, set, 0) + j, sums[4];
-            TNI_T(attend_row_request)(k + w->h0 * k_head, (w->h1 - w->h0) * k_head);
             for (int64_t h = w->h0; h < w->h1; h += 4) {
                 const int64_t left = tni_min(4, w->h1 - h);
                 TNI_V         lanes[4];
@@ -499,7 +491,6 @@ TNI_FAST void TNI_T(attend_row_values)(const TNI_T(attend_row) *w, bool first)
     }
     for (int64_t j = 0; j < w->n; j++) {
         const TNI_REAL *p = TNI_T(attend_row_at)(w, 0, 0) + j, *v = TNI_ROW(&c->in[2], w->b, w->j + j, 0);
-        TNI_T(attend_row_request)(v + w->h0 * c->in[2].strides[2], (w->h1 - w->h0) * c->in[2].strides[2]);
         for (int64_t h = w->h0; h < w->h1; h++) {
             const TNI_V     factor = TNI_SET(p[h * TNI_ATTEND_LONG]);
             const TNI_REAL *from = v + h * c->in[2].strides[2];
