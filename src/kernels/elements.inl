@@ -406,7 +406,7 @@ TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- sum: of everything, of each row, or of each column ----------------- >>pass-sum */
-TNI_INLINE double TNI_T(sum_of)(const float *x, int64_t n)
+TNI_NOINLINE TNI_FAST double TNI_T(sum_of)(const float *x, int64_t n)
 {
     TNI_T(wide) t = TNI_T(wide_zero)(), other = t;          /* an addition waits for the one before it */
     int64_t     i;

@@ -173,6 +173,16 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, cons
             for (int q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
 }
 
+/* The same of all rows; the first ones request. */
+TNI_NOINLINE TNI_FAST void TNI_T(gemm_dots_rows)(const TNI_T(gemm) *g, const TNI_REAL *b, int64_t b_col, int64_t j,
+                                                 int64_t end, bool fetch)
+{
+    for (int64_t i = 0; i < g->m; i += g->high)
+#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end, fetch && i == 0); break;
+        switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
+#undef TNI_CASE
+}
+
 /* W numbers of a column from element d + i on, of which `k` count: float, or words of a compact copy, of which there are
    whole blocks. d is a multiple of 4 W; i, in the loops a constant, of W. */
 enum { TNI_T(as_real), TNI_T(as_bf16), TNI_T(as_int8) };
@@ -272,7 +282,6 @@ TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t 
     const int64_t b_col = wider ? (int64_t)DEPTH : g->b_col;
     TNI_REAL      scratch[4 * DEPTH + 64 / sizeof(TNI_REAL)];
     TNI_REAL     *wide = scratch + (64 - (uintptr_t)scratch % 64) / sizeof(TNI_REAL);   /* whole cache lines */
-    int64_t       i;
     if (g->m == 1) {
         TNI_T(gemm_dots_row)(as, g, j, end);
         return;
@@ -280,10 +289,7 @@ TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t 
     for (; j < end; j += 4) {
         const TNI_REAL *b = wider ? wide : g->b + j * g->b_col;
         if (wider) TNI_T(gemm_widen)(as, g, j, end, wide, DEPTH);
-        for (i = 0; i < g->m; i += g->high)
-#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end, i == 0 && !wider); break;
-            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
-#undef TNI_CASE
+        TNI_T(gemm_dots_rows)(g, b, b_col, j, end, !wider);
     }
 }
 

@@ -1,7 +1,7 @@
 #if TNI_BITS == 32
 /* ---- rmsnorm, see >>op-rmsnorm ------------------------------------------ >>pass-rmsnorm */
 /* The sum of squares of n numbers. Two vectors at a time, because an addition waits for the one before it. */
-TNI_INLINE double TNI_T(squares_of)(const float *x, int64_t n)
+TNI_NOINLINE TNI_FAST double TNI_T(squares_of)(const float *x, int64_t n)
 {
     TNI_T(wide) sum = TNI_T(wide_zero)(), other = sum;
     int64_t     i;
@@ -20,7 +20,7 @@ TNI_INLINE double TNI_T(squares_of)(const float *x, int64_t n)
 }
 
 /* y of one row; returns its r. */
-TNI_INLINE float TNI_T(rmsnorm_of)(const float *x, const float *w, double eps, int64_t C, float *y)
+TNI_NOINLINE TNI_FAST float TNI_T(rmsnorm_of)(const float *x, const float *w, double eps, int64_t C, float *y)
 {
     float scale = (float)(1 / sqrt(TNI_T(squares_of)(x, C) / (double)C + eps));
     const TNI_V s = TNI_SET(scale);
