@@ -48,7 +48,7 @@ TNI_NOINLINE TNI_FAST void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, in
 }
 
 #if TNI_BITS == 32
-TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x) { return TNI_T(exp)(x); }
+TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x) { return TNI_T(exp_below)(x); }
 TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
 #else
 TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x)

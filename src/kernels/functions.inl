@@ -120,31 +120,44 @@ TNI_INLINE void TNI_T(wide_add_product)(TNI_T(wide) *t, TNI_V a, TNI_V b)
 
 TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
 {
-    double lane[2 * sizeof(TNI_D) / sizeof(double)];
-    memcpy(lane, t, sizeof lane);
-    for (int half = (int)(sizeof(TNI_D) / sizeof(double)); half > 0; half /= 2)
-        for (int i = 0; i < half; i++) lane[i] += lane[i + half];
+    const TNI_D d = t->low + t->high;
+#if TNI_LEVEL == 1 || TNI_LEVEL == 2
+#if TNI_LEVEL == 2
+    const __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(d), _mm512_maskz_extractf64x4_pd(0xf, d, 1));
+#else
+    const __m256d four = d;
+#endif
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+#else
+    double lane[sizeof(TNI_D) / sizeof(double)];
+    memcpy(lane, &d, sizeof lane);
+    for (int i = 1; i < (int)(sizeof lane / sizeof *lane); i++) lane[0] += lane[i];
     return lane[0];
+#endif
 }
 
 /* ---- exp, normal distribution, log, sin, cos: minimax polynomials ------- >>pass-functions */
 
-/* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, underflows gradually to 0. */
-TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
+/* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Returns e^r; *n is 1.5 2^23 more than n. */
+TNI_INLINE TNI_V TNI_T(exp_rest)(TNI_V x, TNI_V *n)
 {
-    TNI_V k, n, p;
-    x = TNI_MIN(TNI_SET(89.0f), TNI_MAX(TNI_SET(-104.0f), x));
-    n = TNI_FMA(x, TNI_SET(1.44269504f), TNI_SET(12582912.0f));       /* 1.5 2^23: rounds */
-    k = n - TNI_SET(12582912.0f);
-    TNI_V r = TNI_FMA(k, TNI_SET(-0.693359375f), x);
+    *n = TNI_FMA(x, TNI_SET(1.44269504f), TNI_SET(12582912.0f));      /* rounds */
+    TNI_V k = *n - TNI_SET(12582912.0f), r = TNI_FMA(k, TNI_SET(-0.693359375f), x), p;
     r = TNI_FMA(k, TNI_SET(2.12194440e-4f), r);
     p = TNI_FMA(TNI_SET(0.00138232135f), r, TNI_SET(0.00836882368f));
     p = TNI_FMA(p, r, TNI_SET(0.04166824f));
     p = TNI_FMA(p, r, TNI_SET(0.166665196f));
     p = TNI_FMA(p, r, TNI_SET(0.49999994f));
-    p = TNI_FMA(p, r * r, r) + TNI_SET(1.0f);
+    return TNI_FMA(p, r * r, r) + TNI_SET(1.0f);
+}
+
+/* Overflows to infinity, underflows gradually to 0. */
+TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
+{
+    TNI_V n, p = TNI_T(exp_rest)(TNI_MIN(TNI_SET(89.0f), TNI_MAX(TNI_SET(-104.0f), x)), &n);
 #if TNI_LEVEL == 2
-    return _mm512_maskz_scalef_ps(0xffff, p, k);
+    return _mm512_maskz_scalef_ps(0xffff, p, n - TNI_SET(12582912.0f));
 #else
     {
         TNI_U whole = TNI_T(bits)(n) - TNI_T(set_u)(0x4b400000u);
@@ -152,6 +165,18 @@ TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
         p = p * TNI_T(real)((half + 127u) << 23);
         return p * TNI_T(real)((whole - half + 127u) << 23);
     }
+#endif
+}
+
+/* e^x of differences from a maximum, which are at most 0 but for rounding. Below -87.6 it may be 0. */
+TNI_INLINE TNI_V TNI_T(exp_below)(TNI_V x)
+{
+#if TNI_LEVEL == 2
+    return TNI_T(exp)(x);
+#else
+    TNI_V n, p = TNI_T(exp_rest)(x, &n);
+    p = p * TNI_T(real)((TNI_T(bits)(n) << 23) + 0x3f800000u);         /* the shift leaves of n its whole number */
+    return TNI_PICK(x < TNI_SET(-87.6f), TNI_SET(0.0f), p);
 #endif
 }
 

@@ -99,11 +99,20 @@ TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
 #endif
 
 #if TNI_LEVEL == 2
-#define TNI_DOTS(X) X(0) X(1) X(2) X(3)
+#define TNI_DOTS(X)       X(0) X(1) X(2) X(3)
+#define TNI_DOTS_OF(q, X) X(0, q) X(1, q) X(2, q) X(3, q)
 enum { TNI_T(dots_high) = 4 };
 #else
-#define TNI_DOTS(X) X(0) X(1) X(2)
+#define TNI_DOTS(X)       X(0) X(1) X(2)
+#define TNI_DOTS_OF(q, X) X(0, q) X(1, q) X(2, q)
 enum { TNI_T(dots_high) = 3 };
+#endif
+
+/* Keeps v in a register, where the compiler would read it from memory again for each use. */
+#if TNI_LEVEL == 1 || TNI_LEVEL == 2
+#define TNI_HOLD(v) __asm__("" : "+v"(v))
+#else
+#define TNI_HOLD(v) (void)0
 #endif
 
 /* For rows of A and columns of B that are contiguous: `rows` by four inner products at once, of row i and column j and those
@@ -117,48 +126,61 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, cons
     const int64_t   a_row = g->a_row, depth = g->k, whole = depth / TNI_W * TNI_W;
     const TNI_V     zero = TNI_SET(0);
     TNI_REAL        sums[4 * TNI_T(dots_high)];
+    TNI_V           y;
     int64_t         d;
-#define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
-#define TNI_STEP(i, k) if (i < rows) { \
-        TNI_V x = TNI_LOAD(a + i * a_row + d, k); \
-        s##i##0 = TNI_FMA(x, y0, s##i##0); \
-        s##i##1 = TNI_FMA(x, y1, s##i##1); \
-        s##i##2 = TNI_FMA(x, y2, s##i##2); \
-        s##i##3 = TNI_FMA(x, y3, s##i##3); }
-#define TNI_WHOLE(i) TNI_STEP(i, TNI_W)
-#define TNI_REST(i)  TNI_STEP(i, k)
+#define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero, x##i = zero;
+#define TNI_TAKE(i)  if (i < rows) x##i = TNI_LOAD(a + i * a_row + d, k);
+#define TNI_ADD(i, q) if (i < rows) s##i##q = TNI_FMA(x##i, y, s##i##q);
+#define TNI_STEP(q)  y = TNI_LOAD(b##q + d, k); TNI_HOLD(y); TNI_DOTS_OF(q, TNI_ADD)
 #define TNI_END(i)   if (i < rows) TNI_T(lane_sums)(s##i##0, s##i##1, s##i##2, s##i##3, sums + 4 * i);
     (void)fetch;
     TNI_DOTS(TNI_BEGIN)
-    for (d = 0; d < whole; d += TNI_W) {
-        TNI_V y0 = TNI_LOAD(b0 + d, TNI_W), y1 = TNI_LOAD(b1 + d, TNI_W);
-        TNI_V y2 = TNI_LOAD(b2 + d, TNI_W), y3 = TNI_LOAD(b3 + d, TNI_W);
-#if TNI_LEVEL == 1 || TNI_LEVEL == 2
+    for (d = 0; d < whole; d += TNI_W) {        /* twelve sums, three x and one y are the 16 registers of AVX2 */
+        const int k = TNI_W;
+#if TNI_LEVEL == 2
         if (fetch) {
             TNI_REQUEST(b0, 4 * b_col + d, 2);
             TNI_REQUEST(b1, 4 * b_col + d, 2);
             TNI_REQUEST(b2, 4 * b_col + d, 2);
             TNI_REQUEST(b3, 4 * b_col + d, 2);
         }
+#elif TNI_LEVEL == 1                        /* a vector is half a line: two columns, and then the other two */
+        if (fetch) {
+            const bool    later = 2 * d >= depth;
+            const int64_t at = 4 * b_col + 2 * d - (later ? depth : 0);
+            TNI_REQUEST(later ? b2 : b0, at, 2);
+            TNI_REQUEST(later ? b3 : b1, at, 2);
+        }
 #endif
-        TNI_DOTS(TNI_WHOLE)
+        TNI_DOTS(TNI_TAKE)
+        TNI_STEP(0) TNI_STEP(1) TNI_STEP(2) TNI_STEP(3)
     }
     if (d < depth) {
         const int k = (int)(depth - d);
-        TNI_V     y0 = TNI_LOAD(b0 + d, k), y1 = TNI_LOAD(b1 + d, k), y2 = TNI_LOAD(b2 + d, k), y3 = TNI_LOAD(b3 + d, k);
-        TNI_DOTS(TNI_REST)
+        TNI_DOTS(TNI_TAKE)
+        TNI_STEP(0) TNI_STEP(1) TNI_STEP(2) TNI_STEP(3)
     }
     TNI_DOTS(TNI_END)
 #undef TNI_BEGIN
+#undef TNI_TAKE
+#undef TNI_ADD
 #undef TNI_STEP
-#undef TNI_WHOLE
-#undef TNI_REST
 #undef TNI_END
     if (j + 4 <= end && g->c_col == 1 && g->alpha == 1 && g->beta == 0 && !g->bias)
         for (int r = 0; r < rows; r++) memcpy(g->c + (i + r) * g->c_row + j, sums + 4 * r, 4 * sizeof *sums);
     else
         for (int r = 0; r < rows; r++)
             for (int q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
+}
+
+/* The same of all rows; the first ones request. */
+TNI_NOINLINE TNI_FAST void TNI_T(gemm_dots_rows)(const TNI_T(gemm) *g, const TNI_REAL *b, int64_t b_col, int64_t j,
+                                                 int64_t end, bool fetch)
+{
+    for (int64_t i = 0; i < g->m; i += g->high)
+#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end, fetch && i == 0); break;
+        switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
+#undef TNI_CASE
 }
 
 /* W numbers of a column from element d + i on, of which `k` count: float, or words of a compact copy, of which there are
@@ -260,7 +282,6 @@ TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t 
     const int64_t b_col = wider ? (int64_t)DEPTH : g->b_col;
     TNI_REAL      scratch[4 * DEPTH + 64 / sizeof(TNI_REAL)];
     TNI_REAL     *wide = scratch + (64 - (uintptr_t)scratch % 64) / sizeof(TNI_REAL);   /* whole cache lines */
-    int64_t       i;
     if (g->m == 1) {
         TNI_T(gemm_dots_row)(as, g, j, end);
         return;
@@ -268,10 +289,7 @@ TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t 
     for (; j < end; j += 4) {
         const TNI_REAL *b = wider ? wide : g->b + j * g->b_col;
         if (wider) TNI_T(gemm_widen)(as, g, j, end, wide, DEPTH);
-        for (i = 0; i < g->m; i += g->high)
-#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end, i == 0 && !wider); break;
-            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
-#undef TNI_CASE
+        TNI_T(gemm_dots_rows)(g, b, b_col, j, end, !wider);
     }
 }
 

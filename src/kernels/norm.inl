@@ -1,21 +1,34 @@
 #if TNI_BITS == 32
 /* ---- rmsnorm, see >>op-rmsnorm ------------------------------------------ >>pass-rmsnorm */
-/* y of one row; returns its r. */
-TNI_INLINE float TNI_T(rmsnorm_of)(const float *x, const float *w, double eps, int64_t C, float *y)
+/* The sum of squares of n numbers. Two vectors at a time, because an addition waits for the one before it. */
+TNI_NOINLINE TNI_FAST double TNI_T(squares_of)(const float *x, int64_t n)
 {
-    TNI_T(wide) squares = TNI_T(wide_zero)();
-    for (int64_t i = 0; i < C; i += TNI_W) {
-        TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(C - i));
-        TNI_T(wide_add_product)(&squares, v, v);
+    TNI_T(wide) sum = TNI_T(wide_zero)(), other = sum;
+    int64_t     i;
+    for (i = 0; i + 2 * TNI_W <= n; i += 2 * TNI_W) {
+        const TNI_V a = TNI_LOAD(x + i, TNI_W), b = TNI_LOAD(x + i + TNI_W, TNI_W);
+        TNI_T(wide_add_product)(&sum, a, a);
+        TNI_T(wide_add_product)(&other, b, b);
     }
-    float scale = (float)(1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + eps));
-    TNI_V s = TNI_SET(scale);
-    for (int64_t i = 0; i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V v = TNI_LOAD(x + i, k) * s;
-        if (w) v = v * TNI_LOAD(w + i, k);
-        TNI_STORE(y + i, v, k);
+    for (; i < n; i += TNI_W) {
+        const TNI_V a = TNI_LOAD(x + i, TNI_T(lanes)(n - i));
+        TNI_T(wide_add_product)(&sum, a, a);
     }
+    sum.low = sum.low + other.low;
+    sum.high = sum.high + other.high;
+    return TNI_T(wide_sum)(&sum);
+}
+
+/* y of one row; returns its r. */
+TNI_NOINLINE TNI_FAST float TNI_T(rmsnorm_of)(const float *x, const float *w, double eps, int64_t C, float *y)
+{
+    float scale = (float)(1 / sqrt(TNI_T(squares_of)(x, C) / (double)C + eps));
+    const TNI_V s = TNI_SET(scale);
+    int64_t     i;
+#define TNI_STEP(k) TNI_STORE(y + i, w ? TNI_LOAD(x + i, k) * s * TNI_LOAD(w + i, k) : TNI_LOAD(x + i, k) * s, k);
+    for (i = 0; i + TNI_W <= C; i += TNI_W) TNI_STEP(TNI_W)
+    if (i < C) TNI_STEP((int)(C - i))
+#undef TNI_STEP
     return scale;
 }
 
@@ -90,35 +103,38 @@ TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float
     float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
     const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
     double       s = (double)TNI_IN(2)[r];
-    TNI_T(wide) dot = TNI_T(wide_zero)();
-    for (int64_t i = 0; i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V d = TNI_LOAD(x + i, k) * TNI_LOAD(dy + i, k);
-        if (w) d = d * TNI_LOAD(w + i, k);
-        TNI_T(wide_add)(&dot, d);
-    }
+    TNI_T(wide)  dot = TNI_T(wide_zero)();
+    int64_t      i;
+#define TNI_STEP(i, k) (w ? TNI_LOAD(x + (i), k) * TNI_LOAD(dy + (i), k) * TNI_LOAD(w + (i), k) \
+                          : TNI_LOAD(x + (i), k) * TNI_LOAD(dy + (i), k))
+    for (i = 0; i + 4 * TNI_W <= C; i += 4 * TNI_W)         /* four of these rounded numbers are added in float */
+        TNI_T(wide_add)(&dot, (TNI_STEP(i, TNI_W) + TNI_STEP(i + TNI_W, TNI_W))
+                              + (TNI_STEP(i + 2 * TNI_W, TNI_W) + TNI_STEP(i + 3 * TNI_W, TNI_W)));
+    for (; i < C; i += TNI_W) TNI_T(wide_add)(&dot, TNI_STEP(i, TNI_T(lanes)(C - i)));
+#undef TNI_STEP
     double sum = TNI_T(wide_sum)(&dot), factor = -s * s * s * sum / (double)C;
     if (!(s > 1e-6 && s < 1e6) || !(fabs(factor) <= 3.4e38) || (factor != 0 && fabs(factor) < 1.2e-38)      /* a NaN, too */
         || (fabs(sum) < 1e-30 * (double)C && TNI_T(rmsnorm_is_tiny)(x, dy, w, TNI_IN(2)[r], C))) {
-        for (int64_t i = 0; dw && i < C; i += TNI_W) {
+        for (i = 0; dw && i < C; i += TNI_W) {
             int k = TNI_T(lanes)(C - i);
             TNI_STORE(dw + i, TNI_FMA(TNI_LOAD(x + i, k) * scale, TNI_LOAD(dy + i, k), TNI_LOAD(dw + i, k)), k);
         }
         if (dx) tni_f32_rmsnorm_dx(c, r);
         return;
     }
-    TNI_V mean = TNI_SET((float)factor);
-    for (int64_t i = 0; i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V v = TNI_LOAD(x + i, k), d = TNI_LOAD(dy + i, k);
-        if (dw) TNI_STORE(dw + i, TNI_FMA(v * d, scale, TNI_LOAD(dw + i, k)), k);
-        if (!dx) continue;
-        d = d * scale;
-        if (w) d = d * TNI_LOAD(w + i, k);
-        d = TNI_FMA(v, mean, d);
-        if (c->accumulate) d = d + TNI_LOAD(dx + i, k);
-        TNI_STORE(dx + i, d, k);
-    }
+    const TNI_V mean = TNI_SET((float)factor);
+    const bool  add = dx && c->accumulate;
+#define TNI_STEP(k) { \
+        TNI_V v = TNI_LOAD(x + i, k), d = TNI_LOAD(dy + i, k); \
+        if (dw) TNI_STORE(dw + i, TNI_FMA(v * d, scale, TNI_LOAD(dw + i, k)), k); \
+        d = d * scale; \
+        if (w) d = d * TNI_LOAD(w + i, k); \
+        d = TNI_FMA(v, mean, d); \
+        if (add) d = d + TNI_LOAD(dx + i, k); \
+        if (dx) TNI_STORE(dx + i, d, k); }
+    for (i = 0; i + TNI_W <= C; i += TNI_W) TNI_STEP(TNI_W)
+    if (i < C) TNI_STEP((int)(C - i))
+#undef TNI_STEP
 }
 
 /* Every task sums dw over its own rows. */
@@ -149,9 +165,7 @@ TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
    The mean is a float and its rounding error, so that a row far from zero keeps its digits. */
 TNI_INLINE TNI_V TNI_T(row_mean)(const float *x, int64_t C, TNI_V *lost)
 {
-    TNI_T(wide) sum = TNI_T(wide_zero)();
-    for (int64_t i = 0; i < C; i += TNI_W) TNI_T(wide_add)(&sum, TNI_LOAD(x + i, TNI_T(lanes)(C - i)));
-    double mean = TNI_T(wide_sum)(&sum) / (double)C;
+    double mean = TNI_T(sum_of)(x, C) / (double)C;
     *lost = TNI_SET((float)(mean - (double)(float)mean));
     return TNI_SET((float)mean);
 }
@@ -258,7 +272,7 @@ TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C,
         const int64_t end = tni_min(i + 8 * TNI_W, C - TNI_W + 1);
         TNI_V         some = TNI_SET(0.0f);
         for (; i < end; i += TNI_W) {
-            TNI_V e = TNI_T(exp)(TNI_LOAD(z + i, TNI_W) - top);
+            TNI_V e = TNI_T(exp_below)(TNI_LOAD(z + i, TNI_W) - top);
             if (dz) TNI_STORE(dz + i, e, TNI_W);
             some = some + e;
         }
@@ -266,7 +280,7 @@ TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C,
     }
     if (i < C) {
         int k = (int)(C - i);
-        TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(z + i, k) - top), TNI_W);
+        TNI_STORE(lane, TNI_T(exp_below)(TNI_LOAD(z + i, k) - top), TNI_W);
         TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
         if (dz) memcpy(dz + i, lane, sizeof *dz * (size_t)k);
     }
@@ -330,7 +344,7 @@ TNI_INLINE void TNI_T(softmax_row)(const float *x, float *y, int64_t C, bool log
     top = TNI_SET(most);
     for (i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
-        TNI_V e = TNI_T(exp)(TNI_LOAD(x + i, k) - top);
+        TNI_V e = TNI_T(exp_below)(TNI_LOAD(x + i, k) - top);
         if (!log_of) TNI_STORE(y + i, e, k);
         if (k < TNI_W) {                                    /* lanes after the row count zero */
             TNI_STORE(lane, e, TNI_W);

@@ -3,17 +3,6 @@
    Calls of a series (one kernel for each parameter, i1 calls before it and i2 after it) are collected and run in one region
    when the last comes, or when the list is full, so that threads share small parameters as they share large ones. The
    tasks of a parameter, and so the order of its sum, do not depend on the others. */
-TNI_FAST double TNI_T(sumsq_part)(const tni_update *u, int64_t begin, int64_t end)
-{
-    const float *g = u->x[0];
-    TNI_T(wide)  squares = TNI_T(wide_zero)();
-    for (int64_t i = begin; i < end; i += TNI_W) {
-        TNI_V v = TNI_LOAD(g + i, TNI_T(lanes)(end - i));
-        TNI_T(wide_add_product)(&squares, v, v);
-    }
-    return TNI_T(wide_sum)(&squares);
-}
-
 TNI_FAST void TNI_T(adamw_part)(const tni_update *u, int64_t begin, int64_t end)
 {
     const float *s = u->scalars, *g = u->x[1];
@@ -65,7 +54,7 @@ TNI_FAST void TNI_T(series_task)(void *arg, int64_t task, int worker)
     (void)worker;
     while (u->first > task) u--;
     int64_t begin = (task - u->first) * u->share, end = tni_min(u->n, begin + u->share);
-    if (cpu->update_kernel == TN_KERNEL_SUMSQ) cpu->part[task] = TNI_T(sumsq_part)(u, begin, end);
+    if (cpu->update_kernel == TN_KERNEL_SUMSQ) cpu->part[task] = TNI_T(squares_of)(u->x[0] + begin, end - begin);
     else if (cpu->update_kernel == TN_KERNEL_ADAMW) TNI_T(adamw_part)(u, begin, end);
     else TNI_T(sgd_part)(u, begin, end);
 }

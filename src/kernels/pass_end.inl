@@ -19,6 +19,8 @@
 #undef TNI_LOAD_SOME
 #undef TNI_STORE_SOME
 #undef TNI_DOTS
+#undef TNI_DOTS_OF
+#undef TNI_HOLD
 #undef TNI_SIDE
 #undef TNI_WIDE
 #undef TNI_WHOLE

@@ -33,8 +33,9 @@ void bench_value(const char *name, double value);
 /* What one run of `row` takes at least on this machine, in seconds. */
 double bench_floor(const bench_row *row);
 double bench_peak(void);                                  /* multiply-adds of one thread, in flops per second     */
-double bench_update_seconds(double bytes);                /* to read half of them and to write the other half     */
-double bench_read_seconds(double bytes);
+/* Seconds in which so many threads share these bytes: to read half of them and to write the other half, and to read all. */
+double bench_update_seconds(double bytes, int threads);
+double bench_read_seconds(double bytes, int threads);
 
 /* ---- ours */
 tn_ctx *bench_ctx(tn_dtype dtype, int threads);          /* made once, until the end */

@@ -58,11 +58,12 @@ static double bytes_of(const tn_view *v)
 /* Seconds for so many bytes, by the rate of a nearby size, which is measured once. */
 static double seconds_of_bytes(double bytes, double set, bool reads)
 {
-    static double rate[2][128];
-    int           step = (int)lrint(2 * log2(fmax(fmax(bytes, set) / threads, 4096)));
+    static double rate[MOST_THREADS + 1][2][128];
+    int           step = (int)lrint(2 * log2(fmax(fmax(bytes, set), 4096.0 * threads)));
     double        size = exp2(step / 2.0);
-    if (rate[reads][step] == 0) rate[reads][step] = size / (reads ? bench_read_seconds(size) : bench_update_seconds(size));
-    return bytes / threads / rate[reads][step];
+    double       *known = &rate[threads][reads][step];
+    if (*known == 0) *known = size / (reads ? bench_read_seconds(size, threads) : bench_update_seconds(size, threads));
+    return bytes / *known;
 }
 
 /* Pairs of a query and a key that it sees. */
