@@ -983,6 +983,41 @@ TEST(results_in_place)
     in_place(TN_F32, 3, 1e-4);
 }
 
+/* Batches of dot products of any number and length, whose rows may be apart, against sums in double; the same bits for one thread
+   and three. */
+TEST(dot_products)
+{
+    static const int64_t counts[] = {0, 1, 3, 4, 7, 1001}, depths[] = {1, 5, 64, 500, 769, 2000};
+    static double x[2][1001 * 2001];
+    static float  got[2][1001];
+    for (int round = 0; round < 36; round++) {
+        const int64_t n = counts[round % 6], depth = depths[round / 6], shape[2] = {n, depth + round % 2};
+        for (int threads = 0; threads < 2; threads++) {
+            tn_desc    d = ZERO;
+            tn_ctx    *ctx;
+            tn_tensor *t[2];
+            d.threads = threads ? 3 : 1;
+            d.seed = 7;
+            REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
+            for (int i = 0; i < 2; i++) {
+                t[i] = tn_slice(tn_normal(ctx, 2, shape, 0, 1), 1, round % 2, depth + round % 2);
+                REQUIRE(tn_read(t[i], TN_F64, x[i], n * depth) == TN_OK);
+            }
+            REQUIRE(tn_read(tn_einsum(ctx, "ij,ij->i", 2, t), TN_F32, got[threads], n) == TN_OK);
+            CLOSE_CTX(ctx);
+        }
+        CHECK(memcmp(got[0], got[1], sizeof *got[0] * (size_t)n) == 0);
+        for (int64_t i = 0; i < n; i++) {
+            double sum = 0, size = 0;
+            for (int64_t j = i * depth; j < (i + 1) * depth; j++) {
+                sum += x[0][j] * x[1][j];
+                size += fabs(x[0][j] * x[1][j]);
+            }
+            CHECK(fabs(got[0][i] - sum) <= 1e-6 * size);
+        }
+    }
+}
+
 /* Batches of several axes keep desc.gemm_precision: each product has the bits of tn_matmul's. */
 TEST(precision)
 {
@@ -1062,4 +1097,4 @@ TEST(limits)
 }
 
 TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, least_size_of_a_chain, many, legs, threads, bf16, refusals,
-          plans, slices, limits, rows_of_several_axes, results_in_place, precision)
+          plans, slices, limits, rows_of_several_axes, results_in_place, dot_products, precision)

@@ -869,6 +869,39 @@ TEST(some_pairs_and_one_direction)
     close_world(&w);
 }
 
+/* Large enough to be divided: only the vectors that are asked for are computed, also where eigenvalues are equal, opposite or
+   zero, so that pairs are finished early. */
+TEST(some_pairs_of_large_ones)
+{
+    world  w;
+    double residual = 0, orthonormal = 0;
+    if (!open_world(&w, TN_F64, 48)) return;
+    for (int round = 0; round < 30; round++) {
+        int64_t  n = test_random_int(&w.seed, 33, 140), h = test_random_int(&w.seed, 20, 120), out = 2;
+        double  *p = noise(&w, out * h), *f = noise(&w, h * n), *g = noise(&w, h * n);
+        for (int64_t i = 0; round % 3 == 1 && i < h * n; i++) f[i] = g[i] = i / n == i % n;      /* Q is diagonal: values of p .. */
+        for (int64_t i = 0; round % 3 == 1 && i < out * h; i++) p[i] = (double)(i % 4) - 1.5;    /* .. two of each sign         */
+        for (int64_t i = 0; round % 3 == 2 && i < h * n; i++) if (i / n > 9) f[i] = 0;           /* rank 20 */
+        tn_cp   *cp = cp_of(&w, out, h, n, p, f, g);
+        double  *plain = plain_symmetric(plain_dense(cp), out, n);
+        tn_eigenpairs e, some;
+        REQUIRE(CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK));
+        const int64_t k = round == 0 ? 1 : round == 3 ? e.count - 1 : test_random_int(&w.seed, 1, e.count);
+        REQUIRE(CHECK_STATUS(tn_cp_eigen_all(cp, k, &some), TN_OK));
+        REQUIRE(some.count == k);
+        for (int64_t o = 0; o < out; o++)
+            CHECK(memcmp(host(some.values) + o * k, host(e.values) + o * e.count, sizeof(double) * (size_t)k) == 0);
+        check_pairs(&some, plain, &residual, &orthonormal);
+        tn_eigenpairs_destroy(&e);
+        tn_eigenpairs_destroy(&some);
+        tn_cp_destroy(cp);
+        fresh(&w);
+    }
+    WORST("some pairs: Q v = l v", residual, 1e-14);
+    WORST("some pairs: orthonormal", orthonormal, 3e-14);
+    close_world(&w);
+}
+
 /* Of a direction that is no output: the same as of the interaction matrix, by the solver for any matrix. */
 TEST(pairs_of_a_direction)
 {
@@ -2035,7 +2068,8 @@ TEST_MAIN(layer_is_its_tensor, layer_is_its_tensor_on_reference, layer_is_its_te
           dense_of_every_order, symmetric_forms, folding_in_and_out, folding_out_does_not_fold_into_w_and_v, stack_is_one_operator,
           operators_of_no_terms, residual_operator, split_into_quadratic_linear_constant, split_gives_what_is_asked_for, on_two_inputs,
           freezing_each_slot, eigenpairs, eigenpairs_of_the_degenerate, small_problem_against_the_full_one, rank_one_neuron,
-          some_pairs_and_one_direction, pairs_of_a_direction, eigen_has_the_same_bits_for_any_threads,
+          some_pairs_and_one_direction, some_pairs_of_large_ones, pairs_of_a_direction,
+          eigen_has_the_same_bits_for_any_threads,
           eigen_of_one_output_has_the_same_bits_for_any_threads, truncation, gauge, effective_ranks,
           comparisons_against_dense, invariances, even_and_homogeneous, operators_are_not_recorded, operators_leave_the_arena,
           small_example, gates, golden, bad_factors, bad_layers, bad_calls_of_an_operator, status_is_of_this_call,

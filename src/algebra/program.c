@@ -128,6 +128,12 @@ static void tni_gemm_views(const tni_builder *b, tn_view *v)
     b->program->in_place = true;
 }
 
+/* What a label is to the product with node `with`, whose result is node `to`. 0: a row or column; 1: batch; 2: summed */
+static int tni_label_kind(const tni_builder *b, int label, int with, int to)
+{
+    return !tni_set_has(tni_legs(b->p, with), label) ? 0 : tni_set_has(tni_legs(b->p, to), label) ? 1 : 2;
+}
+
 /* Whether an order of these labels suits the next product, with node `with`, whose result is node `to`. 1: each axis is one
    run of labels; 2: they are in the order that they have in `with`, too; else 0. */
 static int tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
@@ -135,7 +141,7 @@ static int tni_suits(const tni_builder *b, int n, const int *label, int with, in
     const tni_layout *q = &b->piece[with];
     int             k, before[3] = {0, 0, 0}, was = -1, at = -1, suits = 2;
     for (int i = 0; i < n; i++) {
-        int kind = !tni_set_has(tni_legs(b->p, with), label[i]) ? 0 : tni_set_has(tni_legs(b->p, to), label[i]) ? 1 : 2;
+        const int kind = tni_label_kind(b, label[i], with, to);
         if (kind != was && before[kind]++) return 0;
         for (k = 0; k < q->count && q->label[k] != label[i]; k++) {}
         if (kind > 0 && kind == was && k < q->count && k < at) suits = 1;
@@ -164,9 +170,26 @@ static void tni_build_ordered(tni_builder *b, tni_layout *q, int node, int n, co
     tni_build_copy(b, q, node, own);
 }
 
+/* Where an order of a product's labels does not suit the next product: the labels of its batch, those of its rows or columns,
+   then those that it sums, unless an operand that is not small would have to be copied for that. */
+static void tni_mul_reorder(const tni_builder *b, tni_layout *const *q, int n, int *order, int with, int to)
+{
+    static const int kinds[3] = {1, 0, 2};
+    int count = 0;
+    if (tni_suits(b, n, order, with, to) > 0) return;
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < n; i++) if (tni_label_kind(b, order[i], with, to) == kinds[k]) b->order[count++] = order[i];
+    for (int x = 0; x < 2; x++)
+        for (int i = 0; i < q[x]->count; i++)
+            if (q[x]->label[i] == b->order[n - 1] && q[x]->stride[i] != 1
+                && 4 * tni_elements(b, q[x]->count, q[x]->label) > tni_elements(b, n, order)) return;
+    memcpy(order, b->order, (size_t)n * sizeof *order);
+}
+
 /* A product without sums: in the order of the result; or first the labels that only the smaller operand has, then those of
-   the larger in its own order. If that has too many axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
-static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q)
+   the larger in its own order, unless another order suits the next product, with node `with`, better. If that has too many
+   axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
+static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q, int parent, int with)
 {
     static const int axes[3] = {TNI_M, TNI_B, TNI_N};
     const bool       last = node == b->p->root;
@@ -181,6 +204,7 @@ static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q)
     if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
     for (int i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
     for (int i = 0; !last && i < q[large]->count; i++) order[n++] = q[large]->label[i];
+    if (!last) tni_mul_reorder(b, q, n, order, with, parent);
     for (;;) {
         tni_set_strides(b, q, direct);
         if (!direct) tni_plan_strides(b, n, order, b->s[2]);
@@ -422,7 +446,7 @@ static void tni_build_pair(tni_builder *b, int node, int parent, int with)
             else axis = k == 0 ? TNI_M : TNI_N;
             if (k == 0 || axis == TNI_N) b->list[axis][b->count[axis]++] = label;
         }
-    if (b->count[TNI_K] == 0) tni_build_mul(b, node, q);
+    if (b->count[TNI_K] == 0) tni_build_mul(b, node, q, parent, with);
     else tni_build_gemm(b, node, q, parent, with);
 }
 

@@ -19,7 +19,7 @@
 /* A rank-one problem of k poles, d ascending. `group` orders the poles by where their rows are not zero. */
 typedef struct tni_merge {
     const tni_divide *divide;
-    int64_t  k;
+    int64_t  k, rows;                          /* rows: of the factor, those that are wanted of the k */
     double   rho;
     double  *d, *z, *origin, *tau, *values;    /* [k]; value = origin + tau         */
     double  *pole, *weight;                    /* [k] in the order of groups: d, z' */
@@ -120,7 +120,7 @@ static void tni_merge_vectors(void *arg, int64_t task, int worker)
     const tni_algebra *by = v->host->by;
     double            *row = v->rows + task * v->n;
     (void)worker;
-    for (int64_t j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++) {
+    for (int64_t j = task * TNI_MERGE_SHARE; j < tni_min(m->rows, (task + 1) * TNI_MERGE_SHARE); j++) {
         by->pole_vector(m->k, m->pole, m->weight, m->origin[j], m->tau[j], row);
         for (int end = 0; end < 2; end++)
             m->joined[end][j] = by->dot(m->count[end], row + m->begin[end], m->ends[end] + m->begin[end]);
@@ -191,18 +191,40 @@ static void tni_merge_pack(const tni_divide *v, int64_t first, int64_t n, int64_
     for (int64_t i = k; i < n; i++, to += n * size) memcpy(to, tni_divide_at(v, first + member[i], first), (size_t)(n * size));
 }
 
-/* Z = turn packed, and the finished rows. */
-static void tni_merge_join(const tni_divide *v, int64_t first, int64_t n, int64_t n1, const int64_t *count)
+/* Chooses the `top` pairs of largest magnitude, the positive one of two that are equal: d gets their values, first those of the
+   m->rows that are not finished, and `chosen` their numbers. */
+static void tni_merge_choose(tni_merge *m, int64_t n, int64_t top, int64_t *order, int64_t *spare, int64_t *chosen, double *d)
 {
+    int64_t low = 0, high = n - 1, done = top;
+    tni_sort_index(n, m->values, order, spare);
+    for (m->rows = 0; m->rows < done;) {
+        const int64_t i = fabs(m->values[order[low]]) > fabs(m->values[order[high]]) ? order[low++] : order[high--];
+        chosen[i < m->k ? m->rows++ : --done] = i;
+    }
+    for (int64_t i = 0; i < top; i++) {
+        d[i] = m->values[chosen[i]];
+        if (i >= m->rows) continue;
+        m->d[i] = m->origin[chosen[i]];
+        m->z[i] = m->tau[chosen[i]];
+    }
+    m->origin = m->d;
+    m->tau = m->z;
+}
+
+/* Z = turn packed, and the finished rows, of the `rows` that are wanted. */
+static void tni_merge_join(const tni_merge *m, int64_t first, int64_t n, int64_t n1, const int64_t *count, int64_t rows,
+                           const int64_t *chosen)
+{
+    const tni_divide     *v = m->divide;
     const tni_vector_ops *ops = v->ops;
     const int64_t n2 = n - n1, up = count[TNI_FIRST] + count[TNI_BOTH], down = count[TNI_BOTH] + count[TNI_SECOND];
     const int64_t k = up + count[TNI_SECOND];
     char         *lower = v->packed + up * n1 * ops->size, *done = lower + down * n2 * ops->size;
-    ops->gemm(v->host, k, n1, up, v->turn, k, v->packed, n1, tni_divide_at(v, first, first), v->n);
-    ops->gemm(v->host, k, n2, down, v->turn + count[TNI_FIRST] * ops->size, k, lower, n2,
+    ops->gemm(v->host, m->rows, n1, up, v->turn, k, v->packed, n1, tni_divide_at(v, first, first), v->n);
+    ops->gemm(v->host, m->rows, n2, down, v->turn + count[TNI_FIRST] * ops->size, k, lower, n2,
               tni_divide_at(v, first, first + n1), v->n);
-    for (int64_t i = k; i < n; i++, done += n * ops->size)
-        memcpy(tni_divide_at(v, first + i, first), done, (size_t)(n * ops->size));
+    for (int64_t i = m->rows; i < rows; i++)
+        memcpy(tni_divide_at(v, first + i, first), done + (chosen[i] - k) * n * ops->size, (size_t)(n * ops->size));
 }
 
 /* Joins the eigenpairs of rows [first,first+n1) and of the rest of the n; e: the off-diagonal element between them. */
@@ -210,7 +232,7 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
 {
     double   *d = v->d + first, *u = v->arrays;
     int64_t  *order = v->lists, *support = order + n, *left = support + n, *member = left + n, *at = member + n;
-    int64_t   count[TNI_SUPPORTS] = {0}, place[TNI_SUPPORTS], i;
+    int64_t   count[TNI_SUPPORTS] = {0}, place[TNI_SUPPORTS], rows = n == v->n ? v->top : n, i;
     tni_merge m;
     double   *ends[2] = {v->ends[0] + first, v->ends[1] + first};
     for (i = 0; i < n; i++) {
@@ -247,9 +269,12 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
     tni_parallel_for(pool, tasks, tni_merge_roots, &m);
     for (i = 0; i < m.k; i++) if (!(fabs(m.values[i]) < HUGE_VAL)) return TN_ERR_CONVERGENCE;
     tni_parallel_for(pool, tasks, tni_merge_weights, &m);
+    m.rows = m.k;
+    if (rows < n) tni_merge_choose(&m, n, rows, order, support, left, d);
+    else memcpy(d, m.values, (size_t)n * sizeof *d);
+    for (i = m.k; i < n && rows == n; i++) left[i] = i;
     tni_parallel_for(pool, tasks, tni_merge_vectors, &m);
-    tni_merge_join(v, first, n, n1, count);
-    memcpy(d, m.values, (size_t)n * sizeof *d);
+    tni_merge_join(&m, first, n, n1, count, rows, left);
     memcpy(ends[0], m.joined[0], (size_t)n * sizeof *d);
     memcpy(ends[1], m.joined[1], (size_t)n * sizeof *d);
     return TN_OK;

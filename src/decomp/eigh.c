@@ -9,7 +9,8 @@
    of columns stays in the second cache from the first product to the last; a task has some strips, and all blocks. V^T and
    -V T of each block are packed once, in the order in which all tasks read them. */
 enum {
-    TNI_BACK_BLOCK = 60, TNI_BACK_SMALL = 30,   /* most reflections in a block; up to TNI_TRIDIAGONAL_SMALL rows */
+    TNI_BACK_BLOCK = 60, TNI_BACK_SMALL = 30,   /* most reflections in a block; up to TNI_BACK_FEW rows */
+    TNI_BACK_FEW = 512,
     TNI_BACK_LANES = 32,                        /* most columns of a strip */
     TNI_BACK_STRIPS = 2                         /* strips per task */
 };
@@ -17,8 +18,8 @@ enum {
 typedef struct tni_back {
     const tni_host       *host;
     const tni_vector_ops *ops;
-    int64_t        n, block, strips, next;      /* next: numbers from strip to strip, (n + block) lanes */
-    const int64_t *place;                       /* [n]: row of the result of each row of Z              */
+    int64_t        n, rows, block, strips, next;    /* next: numbers from strip to strip, (n + block) lanes */
+    const int64_t *place;                       /* [rows]: row of the result of each row of Z           */
     double        *vectors;                     /* [n,n]: Z before, as floats or doubles                */
     char          *panels, *strip;              /* [strips][n + block,lanes]: a strip, then V^T times it */
 } tni_back;
@@ -46,7 +47,7 @@ static void tni_back_read(void *arg, int64_t task, int worker)
     const tni_back *b = (const tni_back *)arg;
     const int64_t   lanes = b->ops->lanes, first = task * lanes, n = b->n, size = b->ops->size;
     (void)worker;
-    b->ops->pack((int)lanes, tni_min(lanes, n - first), n, (const char *)b->vectors + first * n * size, n, 1,
+    b->ops->pack((int)lanes, tni_min(lanes, b->rows - first), n, (const char *)b->vectors + first * n * size, n, 1,
                  b->strip + task * b->next * size, 0);
 }
 
@@ -67,7 +68,7 @@ static void tni_back_task(void *arg, int64_t task, int worker)
         ops->strip_times(m, w, panels, strips, b->next, product, true, x);
         panels += tni_round_up(m, ops->tile_rows) * w * size;
     }
-    for (int64_t i = 0; i < tni_min(strips * lanes, n - first * lanes); i++) {
+    for (int64_t i = 0; i < tni_min(strips * lanes, b->rows - first * lanes); i++) {
         double *to = b->vectors + b->place[first * lanes + i] * n;
         ops->column(n, strip + (i / lanes * b->next + i % lanes) * size, to);
         if (size < 8) b->host->by->scale(n, 1 / sqrt(b->host->by->dot(n, to, to)), to);     /* floats have lengthened it */
@@ -76,7 +77,7 @@ static void tni_back_task(void *arg, int64_t task, int worker)
 }
 
 /* The reflectors are the rows of a. */
-static void tni_back_pack(const tni_back *b, double *a, const double *tau, double *work)
+static void tni_back_pack(const tni_back *b, double *a, int64_t ld, const double *tau, double *work)
 {
     const tni_host       *h = b->host;
     const tni_vector_ops *ops = b->ops;
@@ -84,12 +85,12 @@ static void tni_back_pack(const tni_back *b, double *a, const double *tau, doubl
     char                 *panels = b->panels;
     for (int64_t start = (n - 2) / b->block * b->block; start >= 0; start -= b->block) {
         const int64_t m = n - start - 1, w = tni_min(b->block, m);
-        const tni_mat v = tni_rows(a + start * n + start + 1, n);                        /* V^T [w,m] */
+        const tni_mat v = tni_rows(a + start * ld + start + 1, ld);                        /* V^T [w,m] */
         double       *gram = work, *t = gram + w * w, *tv = t + w * w;
         char         *copy = (char *)(tv + w * m);
         tni_block_factor(h, m, w, tni_transposed(v), tau + start, gram, t);
         h->by->gemm(h, w, m, w, -1, tni_transposed(tni_rows(t, w)), v, 0, tni_rows(tv, m));
-        for (int64_t i = 0; i < w; i++) ops->from(m, v.p + i * n, copy + i * m * size);
+        for (int64_t i = 0; i < w; i++) ops->from(m, v.p + i * ld, copy + i * m * size);
         ops->pack((int)rows, w, m, copy, m, 1, panels, rows * m);
         panels += tni_round_up(w, rows) * m * size;
         for (int64_t i = 0; i < w; i++) ops->from(m, tv + i * m, copy + i * m * size);
@@ -98,14 +99,14 @@ static void tni_back_pack(const tni_back *b, double *a, const double *tau, doubl
     }
 }
 
-/* Row i of Z, [n,n] numbers of ops in `vectors`, becomes row place[i] of V, doubles. a, tau: from tni_tridiagonal. */
-static void tni_eigh_back(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, const double *tau,
-                          const int64_t *place, double *vectors, double *work)
+/* Row i of Z, [rows,n] numbers of ops in `vectors`, becomes row place[i] of V, doubles. a, tau: from tni_tridiagonal. */
+static void tni_eigh_back(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t rows, double *a, int64_t ld,
+                          const double *tau, const int64_t *place, double *vectors, double *work)
 {
     tni_back b;
-    b.host = h; b.ops = ops; b.n = n; b.place = place; b.vectors = vectors;
-    b.block = (n > TNI_TRIDIAGONAL_SMALL ? TNI_BACK_BLOCK : TNI_BACK_SMALL) / ops->tile_rows * ops->tile_rows;
-    b.strips = tni_ceil_div(n, ops->lanes);
+    b.host = h; b.ops = ops; b.n = n; b.rows = rows; b.place = place; b.vectors = vectors;
+    b.block = (n > TNI_BACK_FEW ? TNI_BACK_BLOCK : TNI_BACK_SMALL) / ops->tile_rows * ops->tile_rows;
+    b.strips = tni_ceil_div(rows, ops->lanes);
     b.next = (n + b.block) * ops->lanes;
     work = tni_aligned(work);
     b.panels = (char *)work;
@@ -115,7 +116,7 @@ static void tni_eigh_back(const tni_host *h, const tni_vector_ops *ops, int64_t 
         b.strip = (char *)work;
         work += tni_back_strips(n, ops->size);
     }
-    tni_back_pack(&b, a, tau, work);                         /* the last use of a's numbers */
+    tni_back_pack(&b, a, ld, tau, work);                         /* the last use of a's numbers */
     tni_parallel_for(h->pool, b.strips, tni_back_read, &b);
     tni_parallel_for(h->pool, tni_ceil_div(b.strips, TNI_BACK_STRIPS), tni_back_task, &b);
 }
@@ -154,9 +155,9 @@ static tn_status tni_lapack_eigh(const tni_host *h, int64_t n, double *a, double
 }
 #endif
 
-/* Z, [n,n], and d; e is used up. */
-static tn_status tni_eigh_tridiagonal(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *d, double *e, void *z,
-                                      double *work)
+/* Z, [n,n] or its first `top` rows, and d; e is used up. */
+static tn_status tni_eigh_tridiagonal(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t top, double *d,
+                                      double *e, void *z, double *work)
 {
     double        nothing = TNI_EPS * fmax(tni_largest_of(n, d), tni_largest_of(n, e));
     tni_rotations none;
@@ -166,7 +167,7 @@ static tn_status tni_eigh_tridiagonal(const tni_host *h, const tni_vector_ops *o
         return tni_ql(n, d, e, nothing, TNI_QL_SWEEPS, &none);
     }
     memset(z, 0, (size_t)(n * n * ops->size));
-    v.host = h; v.ops = ops; v.n = n; v.z = (char *)z; v.d = d; v.e = e; v.nothing = nothing;
+    v.host = h; v.ops = ops; v.n = n; v.top = top; v.z = (char *)z; v.d = d; v.e = e; v.nothing = nothing;
     v.rows = tni_aligned(work);
     v.ends[0] = v.rows + tni_ceil_div(n, TNI_MERGE_SHARE) * n; v.ends[1] = v.ends[0] + n;
     v.arrays = v.ends[1] + n;
@@ -190,42 +191,49 @@ static void tni_eigh_sort(int64_t n, double *values, int64_t *place, double *spa
     for (int64_t i = 0; i < n; i++) values[place[i]] = spare[n + i];
 }
 
-static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
-                                 double *vectors, double *work)
+/* *rows: of which there are pairs; the `top` of largest magnitude, or all n. */
+static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t top, double *a,
+                                 int64_t ld, double *values, double *vectors, double *work, int64_t *rows)
 {
     double  *e = work, *tau = e + n, *rest = tau + n;
     int64_t *place = (int64_t *)(void *)rest;
 #ifdef TN_USE_BLAS
     if (n <= TNI_LAPACK_MOST) return tni_lapack_eigh(h, n, a, values, vectors, work);
 #endif
-    tni_tridiagonal(h, n, a, values, e, tau, rest);
-    tn_status s = tni_eigh_tridiagonal(h, ops, n, values, e, vectors, rest);
+    if (vectors && top > 0 && n > TNI_LEAF) *rows = top;
+    tni_tridiagonal(h, n, a, ld, values, e, tau, rest);
+    tn_status s = tni_eigh_tridiagonal(h, ops, n, *rows, values, e, vectors, rest);
     if (s != TN_OK) return s;
-    tni_eigh_sort(n, values, place, rest + n);
-    if (vectors) tni_eigh_back(h, ops, n, a, tau, place, vectors, rest + n);
+    tni_eigh_sort(*rows, values, place, rest + n);
+    if (vectors) tni_eigh_back(h, ops, n, *rows, a, ld, tau, place, vectors, rest + n);
     return TN_OK;
 }
 
-/* Eigenvalues, ascending, of the symmetric a[n,n], which is overwritten; only its upper triangle is read.
-   vectors: [n,n], or NULL; row i belongs to values[i], and its largest component is positive.
+/* Eigenvalues of the symmetric a[n,n], which is overwritten; only its upper triangle is read. Its rows begin ld numbers apart,
+   n unless there is no LAPACK; what lies between them is scratch. top 0: all, ascending; else the
+   first `top`, at most n, by magnitude. values [n]; vectors [n,n], or NULL: row i belongs to values[i], and its largest
+   component is positive; vectors of other pairs are not computed.
    TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. ops: the precision in which vectors are computed, which are returned as doubles.
    Eigenvalues have the accuracy of doubles in any case. */
-TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
-                             double *vectors, double *work)
+TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t top, double *a, int64_t ld,
+                             double *values, double *vectors, double *work)
 {
-    double largest = tni_largest(n, n, tni_rows(a, n));
+    int64_t rows = n;
+    double  largest = tni_largest(n, n, tni_rows(a, ld));
     if (n == 0) return TN_OK;
     if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
     double scale = tni_unit_scale(largest);
-    h->by->scale(n * n, scale, a);
-    tn_status s = tni_eigh_scaled(h, ops, n, a, values, vectors, work);
-    if (s == TN_OK) h->by->scale(n, 1 / scale, values);
-    return s;
+    h->by->scale(n * ld, scale, a);
+    tn_status s = tni_eigh_scaled(h, ops, n, top, a, ld, values, vectors, work, &rows);
+    if (s != TN_OK) return s;
+    h->by->scale(n, 1 / scale, values);
+    if (top > 0) tni_sort_rows(rows, values, tni_before_magnitude, n, vectors, NULL);
+    return TN_OK;
 }
 
 TNI_FN tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
 {
-    return tni_eigh_in(h, h->by->vectors, n, a, values, vectors, work);
+    return tni_eigh_in(h, h->by->vectors, n, 0, a, n, values, vectors, work);
 }
 
 #endif /* TN_NO_OPERATOR */

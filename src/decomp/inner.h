@@ -24,7 +24,7 @@ static inline bool tni_before_magnitude(double a, double b)  { return fabs(a) > 
 
 enum { TNI_BLOCK = 32 };                       /* reflections in a block */
 
-enum { TNI_TRIDIAGONAL_SMALL = 512, TNI_TRIDIAGONAL_BANDS = 4 };
+enum { TNI_TRIDIAGONAL_BANDS = 8, TNI_TRIDIAGONAL_BAND = 96 };        /* most bands of a triangle; fewest rows of one */
 
 typedef struct tni_rotations {
     const tni_host *host;
@@ -50,7 +50,7 @@ enum {
 typedef struct tni_divide {
     const tni_host *host;
     const tni_vector_ops *ops;
-    int64_t   n;
+    int64_t   n, top;                          /* top: rows of Z to compute, if n > TNI_LEAF    */
     char     *z;                               /* [n,n]                                         */
     double   *d, *e;                           /* [n]                                           */
     double   *ends[2];                         /* [n]: of each row of Z its first component, and its last one, in the
@@ -160,7 +160,7 @@ TNI_FN tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t coun
 
 /* tridiagonal.c */
 TNI_FN int64_t tni_tridiagonal_work(int64_t n);
-TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, double *e, double *tau, double *ws);
+TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, int64_t ld, double *d, double *e, double *tau, double *ws);
 TNI_FN tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int sweeps, tni_rotations *rotations);
 
 /* divide.c */
@@ -170,8 +170,8 @@ TNI_FN tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n);
 /* eigh.c */
 TNI_FN int64_t tni_eigh_work_of(int64_t n, int64_t size);
 TNI_FN int64_t tni_eigh_work(int64_t n);
-TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
-                             double *vectors, double *work);
+TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t top, double *a, int64_t ld,
+                             double *values, double *vectors, double *work);
 TNI_FN tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work);
 
 /* eig.c */

@@ -212,7 +212,7 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
 /* (A + A^T)/2, by square blocks that stay in the cache together with their transposed blocks */
 TNI_FN void tni_symmetrise(int64_t n, double *a)
 {
-    const int64_t side = 16;
+    const int64_t side = 8;                                  /* rows that share a set of the first cache if n is a power of 2 */
     for (int64_t bi = 0; bi < n; bi += side)
         for (int64_t bj = bi; bj < n; bj += side)
             for (int64_t i = bi; i < tni_min(bi + side, n); i++)
@@ -252,7 +252,7 @@ typedef struct tni_eigh_job {
     const tn_eigh_desc *desc;
     const tni_pool     *pool;                    /* of one matrix */
     const tni_vector_ops *ops;
-    int64_t             n, count, each;          /* of a worker   */
+    int64_t             n, ld, count, each;      /* ld: from row to row; each: of a worker */
     double             *matrix, *values, *vectors, *work;
     tn_status          *status;
 } tni_eigh_job;
@@ -269,9 +269,8 @@ static void tni_eigh_task(void *arg, int64_t task, int worker)
     double  *work = tni_aligned(j->work + worker * j->each), *values = j->values + task * n;
     double  *vectors = j->vectors ? j->vectors + task * n * n : NULL;
     tni_host h = tni_host_of(j->ctx->desc.simd, j->pool, n, work + tni_eigh_work_of(n, j->ops->size));
-    j->status[task] = tni_eigh_in(&h, j->ops, n, j->matrix + task * n * n, values, vectors, work);
-    if (j->desc->order == TN_EIGH_MAGNITUDE && j->status[task] == TN_OK)
-        tni_sort_rows(n, values, tni_before_magnitude, n, vectors, NULL);
+    j->status[task] = tni_eigh_in(&h, j->ops, n, j->desc->order == TN_EIGH_MAGNITUDE ? n : 0, j->matrix + task * n * j->ld, j->ld,
+                                  values, vectors, work);
 }
 
 /* Moves the pairs to keep to the front, in their order, and returns their number. */
@@ -299,8 +298,9 @@ static tn_status tni_eigh_out(tni_scratch *w, tn_eigh_result *out, const tn_tens
         k = desc->top ? tni_min(desc->top, keep) : keep;
     }
     for (int64_t b = 0; b < count; b++) {
-        memcpy(sorted, j->values + b * n, (size_t)n * sizeof *sorted);
-        tni_sort_rows(n, sorted, tni_before_magnitude, 0, NULL, NULL);
+        for (int64_t i = 0; i < n; i++) angle[i] = -fabs(j->values[b * n + i]);
+        tni_sort_index(n, angle, order, order + n);
+        for (int64_t i = 0; i < n; i++) sorted[i] = j->values[b * n + order[i]];
         keep = tni_max(keep, tn_truncation_count(&desc->truncation, n, sorted, NULL));
     }
     for (int64_t b = 0; b < count; b++) {
@@ -309,7 +309,7 @@ static tn_status tni_eigh_out(tni_scratch *w, tn_eigh_result *out, const tn_tens
         tni_clusters(n, k, j->values + b * n, 2 * noise * tni_frobenius(n, j->values + b * n), false, cluster + b * k,
                      angle + b * k, order, order + n);
         memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *sorted);
-        for (int64_t i = 0; vectors && i < k; i++)
+        for (int64_t i = 0; vectors && b * (n - k) > 0 && i < k; i++)
             memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *sorted);
     }
     s = tni_decomp_put(ctx, "eigh", &out->values, TN_REAL, batch, 1, k, 0, j->values);
@@ -328,7 +328,11 @@ static tn_status tni_eigh_tensor(tni_scratch *w, tn_eigh_result *out, const tn_t
     double       *again = j->desc->measure ? tni_take_f64(w, all, 1) : NULL;
     tni_pool      many = *tni_ctx_pool(ctx);
     int64_t       b;
-    j->matrix = tni_take_f64(w, all, 1);
+    j->ld = n;
+#ifndef TN_USE_BLAS
+    if (j->count == 1 && n % 256 == 0) j->ld = n + 8;        /* else rows share sets of lines of the caches */
+#endif
+    j->matrix = tni_take_f64(w, tni_area(n, j->ld), j->count);
     j->values = tni_take_f64(w, j->count, n);
     j->status = (tn_status *)tni_take(w, j->count, sizeof *j->status);
     j->work = tni_take_f64(w, workers, j->each);
@@ -340,6 +344,10 @@ static tn_status tni_eigh_tensor(tni_scratch *w, tn_eigh_result *out, const tn_t
     if (s != TN_OK) return s;
     if (j->desc->measure) memcpy(again, j->matrix, (size_t)all * sizeof *again);
     if (j->desc->no_vectors) j->vectors = NULL;
+    for (b = n; j->ld > n && b-- > 0;) {
+        memmove(j->matrix + b * j->ld, j->matrix + b * n, (size_t)n * sizeof *vectors);
+        memset(j->matrix + b * j->ld + n, 0, (size_t)(j->ld - n) * sizeof *vectors);
+    }
     many.threads = workers;
     tni_parallel_for(&many, j->count, tni_eigh_task, j);
     for (b = 0; b < j->count; b++)

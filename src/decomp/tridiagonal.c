@@ -13,27 +13,54 @@
 /* ---- 1. to tridiagonal form: only the upper triangle of A is read ------- >>eigh-tridiagonal
    A reflection takes A to A - v w^T - w v^T with
        w = p - (tau/2)(p.v) v      p = tau A v
-   Small matrices stay in the cache: each pass over A applies the last reflection and multiplies by the next v.
-   For large ones the reflections of a block are applied together, at its end, by one matrix product; until
-   then A is represented by A - sum (v w^T + w v^T).
-   Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
+   One pass over A applies the last reflection and multiplies by the next v. LAPACK applies the reflections of a block
+   together, which halves the bytes that are written but not those that are read, and costs products with thin panels. [dsytd2] */
 
-TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (3 * TNI_BLOCK + TNI_TRIDIAGONAL_BANDS) * n; }
+TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (2 + TNI_TRIDIAGONAL_BANDS) * n; }
 
-/* Replaces p = A v by w. */
-static void tni_tridiagonal_partner(const tni_host *h, int64_t m, const double *v, double tau, double *w)
+/* y = A x, without the first `from` rows and columns, after A -= v w^T + w v^T unless v is NULL. A large triangle is divided
+   into bands of rows of about equal areas, whose results are added in their order. */
+typedef struct tni_bands {
+    const tni_host *host;
+    int64_t       n, ld, begin[TNI_TRIDIAGONAL_BANDS + 1];
+    double       *a, *part;             /* [n,ld], [bands,n] */
+    const double *v, *w, *x;
+} tni_bands;
+
+static void tni_band_times(void *arg, int64_t task, int worker)
 {
-    h->by->scale(m, tau, w);
-    h->by->axpy(m, -0.5 * tau * h->by->dot(m, w, v), v, w);
+    const tni_bands *b = (const tni_bands *)arg;
+    (void)worker;
+    b->host->by->upper_times(b->begin[task], b->begin[task + 1], b->n, b->a, b->ld, b->v, b->w, b->x, b->part + task * b->n);
 }
 
-/* The remaining part, from row `first` on. Row k becomes the reflector v_k, in columns k+1.., after zeros. */
-static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64_t first, double *d, double *e, double *tau,
-                                  double *ws)
+static void tni_tridiagonal_times(const tni_host *h, int64_t n, double *a, int64_t ld, int64_t from, const double *v,
+                                  const double *w, const double *x, double *y, double *part)
+{
+    const int64_t count = tni_min(TNI_TRIDIAGONAL_BANDS, (n - from) / (2 * TNI_TRIDIAGONAL_BAND) * 2);
+    tni_bands     b;
+    int64_t       i;
+    if (count < 2) {
+        h->by->upper_times(from, n, n, a, ld, v, w, x, y);
+        return;
+    }
+    b.host = h; b.n = n; b.ld = ld; b.a = a; b.part = part; b.v = v; b.w = w; b.x = x;
+    for (i = 0; i < count; i++) {                            /* the rest of the triangle has this share of its area */
+        const double share = 1 - (double)i / (double)count;
+        b.begin[i] = from + (int64_t)((double)(n - from) * (1 - sqrt(share))) / 4 * 4;
+    }
+    b.begin[i] = n;
+    tni_parallel_for(h->pool, count, tni_band_times, &b);
+    memcpy(y + from, part + from, (size_t)(n - from) * sizeof *y);
+    for (i = 1; i < count; i++) h->by->axpy(n - b.begin[i], 1, part + i * n + b.begin[i], y + b.begin[i]);
+}
+
+/* A = Q T Q^T. Row k of a becomes the reflector v_k, in columns k+1.., after zeros. */
+TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, int64_t ld, double *d, double *e, double *tau, double *ws)
 {
     double *v = NULL, *w = ws, *next = ws + n;
-    for (int64_t k = first; k < n; k++) {
-        double *row = a + k * n, *spare = w;
+    for (int64_t k = 0; k < n; k++) {
+        double *row = a + k * ld, *spare = w, *p;
         int64_t from = k + 1, m = n - from;
         if (v) {
             double vk = v[k], wk = w[k];
@@ -41,99 +68,18 @@ static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64
             h->by->axpy(n - k, -wk, v + k, row + k);
         }
         d[k] = row[k];
+        e[k] = 0;
         if (m == 0) break;
         e[k] = tni_reflector(h, m, row + from, tau + k);
         memset(row, 0, (size_t)from * sizeof *row);
-        h->by->upper_times(from, n, n, a, n, v, w, row, next);
-        tni_tridiagonal_partner(h, m, row + from, tau[k], next + from);
+        tni_tridiagonal_times(h, n, a, ld, from, v, w, row, next, ws + 2 * n);
+        p = next + from;                                     /* A v becomes w */
+        h->by->scale(m, tau[k], p);
+        h->by->axpy(m, -0.5 * tau[k] * h->by->dot(m, p, row + from), row + from, p);
         v = row;
         w = next;
         next = spare;
     }
-}
-
-/* p = A v, without the first `from` rows and columns: bands of rows of the triangle of about equal areas, whose results are
-   added in their order. */
-typedef struct tni_bands {
-    const tni_host *host;
-    int64_t       n, begin[TNI_TRIDIAGONAL_BANDS + 1];
-    double       *a, *part;             /* [n,n], [bands,n] */
-    const double *v;
-} tni_bands;
-
-static void tni_band_times(void *arg, int64_t task, int worker)
-{
-    const tni_bands *b = (const tni_bands *)arg;
-    (void)worker;
-    b->host->by->upper_times(b->begin[task], b->begin[task + 1], b->n, b->a, b->n, NULL, NULL, b->v, b->part + task * b->n);
-}
-
-static void tni_tridiagonal_times(const tni_host *h, int64_t n, double *a, int64_t from, const double *v, double *p,
-                                  double *part)
-{
-    tni_bands b;
-    int64_t   i;
-    b.host = h; b.n = n; b.a = a; b.part = part; b.v = v;
-    for (i = 0; i < TNI_TRIDIAGONAL_BANDS; i++) {            /* the rest of the triangle has this share of its area */
-        const double share = 1 - (double)i / (double)TNI_TRIDIAGONAL_BANDS;
-        b.begin[i] = from + (int64_t)((double)(n - from) * (1 - sqrt(share))) / 4 * 4;
-    }
-    b.begin[i] = n;
-    tni_parallel_for(h->pool, TNI_TRIDIAGONAL_BANDS, tni_band_times, &b);
-    memcpy(p + from, part + from, (size_t)(n - from) * sizeof *p);
-    for (i = 1; i < TNI_TRIDIAGONAL_BANDS; i++) h->by->axpy(n - b.begin[i], 1, part + i * n + b.begin[i], p + b.begin[i]);
-}
-
-/* Rows first .. first+w-1; ws gets [V;-W;V], where V and W have a row for each reflection. */
-static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64_t first, int64_t w, double *d, double *e,
-                                  double *tau, double *ws)
-{
-    double *vs = ws, *partners = ws + w * n, coefficient[2 * TNI_BLOCK];
-    for (int64_t k = first; k < first + w; k++) {
-        int64_t  before = k - first, m = n - k - 1, from = k + 1;
-        double  *row = a + k * n, *p = partners + before * n + from;
-        tni_mat  v = tni_rows(vs, n), partner = tni_rows(partners, n), c = tni_rows(coefficient, 1);
-        tni_mat  to = tni_rows(row + k, 1);
-        if (before > 0) {
-            h->by->gemm(h, n - k, 1, before, -1, tni_transposed(tni_from(partner, 0, k)), tni_mat_of(vs + k, n, 1), 1, to);
-            h->by->gemm(h, n - k, 1, before, -1, tni_transposed(tni_from(v, 0, k)), tni_mat_of(partners + k, n, 1), 1, to);
-        }
-        d[k] = row[k];
-        e[k] = tni_reflector(h, m, row + from, tau + k);
-        memset(row, 0, (size_t)from * sizeof *row);
-        memcpy(vs + before * n, row, (size_t)n * sizeof *row);
-        tni_tridiagonal_times(h, n, a, from, row, partners + before * n, ws + 3 * w * n);
-        if (before > 0) {
-            h->by->gemm(h, before, 1, m, 1, tni_from(partner, 0, from), tni_rows(row + from, 1), 0, c);
-            h->by->gemm(h, m, 1, before, -1, tni_transposed(tni_from(v, 0, from)), c, 1, tni_rows(p, 1));
-            h->by->gemm(h, before, 1, m, 1, tni_from(v, 0, from), tni_rows(row + from, 1), 0, c);
-            h->by->gemm(h, m, 1, before, -1, tni_transposed(tni_from(partner, 0, from)), c, 1, tni_rows(p, 1));
-        }
-        tni_tridiagonal_partner(h, m, row + from, tau[k], p);
-    }
-    h->by->scale(w * n, -1, partners);
-    memcpy(ws + 2 * w * n, vs, (size_t)(w * n) * sizeof *ws);
-}
-
-/* A[next:, next:] += [V;-W]^T [-W;V], upper triangle */
-static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int64_t next, int64_t w, double *ws)
-{
-    int64_t height = 2 * TNI_BLOCK;
-    tni_mat vw = tni_rows(ws, n), wv = tni_rows(ws + w * n, n);
-    for (int64_t i = next; i < n; i += height)
-        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, 1, tni_transposed(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1,
-                    tni_rows(a + i * n + i, n));
-}
-
-TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, double *e, double *tau, double *ws)
-{
-    int64_t first;
-    for (first = 0; n - first > TNI_TRIDIAGONAL_SMALL; first += TNI_BLOCK) {
-        tni_tridiagonal_panel(h, n, a, first, TNI_BLOCK, d, e, tau, ws);
-        tni_tridiagonal_update(h, n, a, first + TNI_BLOCK, TNI_BLOCK, ws);
-    }
-    tni_tridiagonal_small(h, n, a, first, d, e, tau, ws);
-    e[n - 1] = 0;
 }
 
 /* ---- 2. implicit QL, and its rotations ---------------------------------- >>eigh-ql

@@ -259,6 +259,41 @@ TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t
     }
 }
 
+#if TNI_BITS == 32 && TNI_LEVEL == 1
+/* Whether the products of a batch are inner products of contiguous rows. These two serve AVX-512, too. */
+TNI_FN bool TNI_T(gemm_is_dots)(const tn_call *c)
+{
+    const tn_view *a = &c->in[0], *b = &c->in[1], *out = &c->out[0];
+    return out->rank == 3 && out->shape[1] == 1 && out->shape[2] == 1 && a->strides[2] == 1 && b->strides[1] == 1
+           && c->f[0] == 1 && c->f[1] == 0 && !(c->n_in > 2 && c->in[2].data);
+}
+
+/* Task: some of them. Slabs as in gemm_few_run; past the last row, the last one is repeated. */
+TNI_ISA TNI_FN void TNI_T(gemm_batch_dots)(void *arg, int64_t task, int worker)
+{
+    enum { DEPTH = TNI_GEMM_DEPTH / sizeof(TNI_REAL) };
+    const tni_pass *p = (const tni_pass *)arg;
+    const tn_view  *a = &p->call->in[0], *b = &p->call->in[1], *out = &p->call->out[0];
+    const int64_t   depth = a->shape[2], end = tni_pass_end(p, task);
+    int64_t         q;
+    (void)worker;
+    for (int64_t i = tni_pass_begin(p, task); i < end; i += 4) {
+        TNI_REAL four[4], sums[4] = {0};
+        for (int64_t d = 0; d < depth; d += DEPTH) {
+            TNI_V s[4];
+            for (q = 0; q < 4; q++) {
+                const int64_t row = tni_min(i + q, end - 1);
+                s[q] = TNI_T(dot_lanes)((const TNI_REAL *)a->data + row * a->strides[0] + d,
+                                        (const TNI_REAL *)b->data + row * b->strides[0] + d, tni_min(depth - d, DEPTH));
+            }
+            TNI_T(lane_sums)(s[0], s[1], s[2], s[3], four);
+            for (q = 0; q < 4; q++) sums[q] += four[q];
+        }
+        for (q = i; q < tni_min(i + 4, end); q++) ((TNI_REAL *)out->data)[q * out->strides[0]] = sums[q - i];
+    }
+}
+#endif
+
 /* Columns j to j + 3 of B, up to the last column, from their compact copy. */
 TNI_INLINE void TNI_T(gemm_widen)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end, TNI_REAL *to, int64_t to_col)
 {

@@ -223,7 +223,12 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     if (batch > 1 && work < (double)TNI_GEMM_CUT) {
         p.cpu = cpu;
         p.call = c;
-        tni_pass_run(&p, batch, (int64_t)(work / 64), INT64_MAX, TNI_T(gemm_some));
+        const int64_t reads = (m + n) * c->in[0].shape[axes - 1];
+        tn_task_fn    fn = TNI_T(gemm_some);
+#if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+        if (tni_f32_gemm_is_dots_avx2(c)) fn = tni_f32_gemm_batch_dots_avx2;
+#endif
+        tni_pass_run(&p, batch, tni_max((int64_t)(work / 64), reads / 2), INT64_MAX, fn);
         return TN_OK;
     }
     for (int64_t i = 0; i < batch; i++) {

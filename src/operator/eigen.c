@@ -32,7 +32,8 @@ static int64_t tni_eigen_extent(const tni_eigen_job *j)
 
 static int64_t tni_eigen_work(const tni_eigen_job *j)
 {
-    return 2 * j->r * j->r + j->r * j->h + j->h + j->r + tni_eigh_work(j->r) + tni_host_work(tni_eigen_extent(j));
+    const int64_t scaled = j->outputs > 1 ? j->r * j->h : 0;
+    return 2 * j->r * j->r + scaled + j->h + j->r + tni_eigh_work(j->r) + tni_host_work(tni_eigen_extent(j));
 }
 
 /* The eigenvectors in input space, with the sign rule applied there. */
@@ -51,17 +52,17 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
     const tni_eigen_job *j = (const tni_eigen_job *)arg;
     const int64_t r = j->r, h = j->h, lines = j->q ? r : h, length = j->q ? h : r;
     double *t = j->work + worker * tni_eigen_work(j), *z = t + r * r, *scaled = z + r * r;
-    double *d = scaled + r * h, *values = d + h, *rest = values + r;
+    double *d = scaled + (j->outputs > 1 ? r * h : 0), *values = d + h, *rest = values + r;
     tni_host host = tni_host_of(j->simd, j->pool, tni_eigen_extent(j), rest + tni_eigh_work(r));
     host.by->gemm(&host, 1, h, j->out, 1, tni_rows(j->u + task * j->out, j->out), tni_rows(j->p, h), 0, tni_rows(d, h));
+    if (j->outputs == 1) scaled = j->left;                   /* which nobody reads again */
     for (int64_t i = 0; i < lines; i++)
         for (int64_t k = 0; k < length; k++) scaled[i * length + k] = j->left[i * length + k] * d[j->q ? k : i];
     if (j->q) host.by->gemm(&host, r, r, h, 1, tni_rows(scaled, h), tni_transposed(tni_rows(j->right, h)), 0, tni_rows(t, r));
     else host.by->gemm(&host, r, r, h, 1, tni_transposed(tni_rows(scaled, r)), tni_rows(j->right, r), 0, tni_rows(t, r));
     tni_symmetrise(r, t);
-    j->status[task] = tni_eigh_in(&host, j->ops, r, t, values, j->vectors ? z : NULL, rest);
+    j->status[task] = tni_eigh_in(&host, j->ops, r, j->count, t, r, values, j->vectors ? z : NULL, rest);
     if (j->status[task] != TN_OK) return;
-    tni_sort_rows(r, values, tni_before_magnitude, r, j->vectors ? z : NULL, NULL);
     memcpy(j->values + task * j->count, values, sizeof *values * (size_t)j->count);
     if (j->vectors) tni_eigen_vectors(j, &host, z, j->vectors + task * j->count * j->n);
 }
