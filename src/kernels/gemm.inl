@@ -247,7 +247,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         const TNI_V zero = TNI_SET(0);
         k = TNI_T(lanes)(lanes);
         for (; d < depth; d++, dst += TNI_NR, src += step) {
-            TNI_REQUEST(src, 8 * step, 1);
+            TNI_REQUEST(src, 16 * step, 1);               /* rows are too far apart for the processor's own prefetching */
             TNI_STORE(dst, TNI_LOAD(src, k), TNI_W);
             TNI_STORE(dst + TNI_W, lanes > TNI_W ? TNI_LOAD(src + TNI_W, lanes - TNI_W) : zero, TNI_W);
         }
@@ -265,7 +265,11 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
     }
 #if TNI_LEVEL == 1 && TNI_BITS == 32
     if (step == 1 && lanes == TNI_MR && width == TNI_MR) {
-        for (; d + 4 <= depth; d += 4) TNI_T(transpose_six)(dst + d * TNI_MR, src + d, stride);
+        for (; d + 4 <= depth; d += 4) {
+            if (d % 16 == 0)                              /* a line of each row of the next panel */
+                for (k = TNI_MR; k < 2 * TNI_MR; k++) TNI_REQUEST(src + d, k * stride, 2);
+            TNI_T(transpose_six)(dst + d * TNI_MR, src + d, stride);
+        }
         for (; d < depth; d++) for (k = 0; k < TNI_MR; k++) dst[d * TNI_MR + k] = src[k * stride + d];
         return;
     }
