@@ -277,8 +277,10 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
 #if TNI_X86 || TNI_NEON
     if (step == 1) {                                      /* a depth of 64 at a time stays in the cache */
         int64_t start, end;
-#define TNI_STRIPS(side, turn) \
-        for (; lane + side <= lanes; lane += side) { \
+/* overlaps: the last strip overlaps the one before */
+#define TNI_STRIPS(side, turn, overlaps) \
+        for (; lane + side <= lanes || (overlaps && lane > 0 && lanes - lane > 1); lane += side) { \
+            lane = (int)tni_min(lane, lanes - side); \
             const TNI_REAL *from = src + lane * stride; \
             for (d = start; d + side <= end; d += side) turn(dst + d * width + lane, width, from + d, stride); \
             for (; d < end; d++) \
@@ -288,11 +290,9 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
             end = tni_min(start + 64, depth);
             lane = 0;
 #ifdef TNI_STRIP_SIDE
-            TNI_STRIPS(TNI_STRIP_SIDE, TNI_T(transpose_wide))
-            if (lane > 0 && lanes - lane > 1) lane = lanes - TNI_STRIP_SIDE;     /* the last strip overlaps the one before */
-            TNI_STRIPS(TNI_STRIP_SIDE, TNI_T(transpose_wide))
+            TNI_STRIPS(TNI_STRIP_SIDE, TNI_T(transpose_wide), true)
 #endif
-            TNI_STRIPS(128 / TNI_BITS, TNI_TRANSPOSE)
+            TNI_STRIPS(128 / TNI_BITS, TNI_TRANSPOSE, false)
         }
 #undef TNI_STRIPS
     }
