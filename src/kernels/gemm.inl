@@ -203,6 +203,24 @@ TNI_INLINE void TNI_T(transpose_wide)(double *to, int64_t width, const double *f
 }
 #endif
 
+#if TNI_LEVEL == 1 && TNI_BITS == 32
+/* Four steps of a panel of six rows */
+TNI_INLINE void TNI_T(transpose_six)(float *to, const float *from, int64_t stride)
+{
+    __m128       r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + stride);
+    __m128       r2 = _mm_loadu_ps(from + 2 * stride), r3 = _mm_loadu_ps(from + 3 * stride);
+    const __m128 r4 = _mm_loadu_ps(from + 4 * stride), r5 = _mm_loadu_ps(from + 5 * stride);
+    const __m128 low = _mm_unpacklo_ps(r4, r5), high = _mm_unpackhi_ps(r4, r5);
+    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
+    _mm_storeu_ps(to, r0);
+    _mm_storeu_ps(to + 4, _mm_movelh_ps(low, r1));
+    _mm_storeu_ps(to + 8, _mm_shuffle_ps(r1, low, 0xee));
+    _mm_storeu_ps(to + 12, r2);
+    _mm_storeu_ps(to + 16, _mm_movelh_ps(high, r3));
+    _mm_storeu_ps(to + 20, _mm_shuffle_ps(r3, high, 0xee));
+}
+#endif
+
 /* MR numbers of a panel, contiguous in A too */
 TNI_INLINE void TNI_T(gemm_copy_rows)(TNI_REAL *to, const TNI_REAL *from)
 {
@@ -229,6 +247,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         const TNI_V zero = TNI_SET(0);
         k = TNI_T(lanes)(lanes);
         for (; d < depth; d++, dst += TNI_NR, src += step) {
+            TNI_REQUEST(src, 16 * step, 1);               /* rows are too far apart for the processor's own prefetching */
             TNI_STORE(dst, TNI_LOAD(src, k), TNI_W);
             TNI_STORE(dst + TNI_W, lanes > TNI_W ? TNI_LOAD(src + TNI_W, lanes - TNI_W) : zero, TNI_W);
         }
@@ -244,11 +263,24 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         }
         return;
     }
+#if TNI_LEVEL == 1 && TNI_BITS == 32
+    if (step == 1 && lanes == TNI_MR && width == TNI_MR) {
+        for (; d + 4 <= depth; d += 4) {
+            if (d % 16 == 0)                              /* a line of each row of the next panel */
+                for (k = TNI_MR; k < 2 * TNI_MR; k++) TNI_REQUEST(src + d, k * stride, 2);
+            TNI_T(transpose_six)(dst + d * TNI_MR, src + d, stride);
+        }
+        for (; d < depth; d++) for (k = 0; k < TNI_MR; k++) dst[d * TNI_MR + k] = src[k * stride + d];
+        return;
+    }
+#endif
 #if TNI_X86 || TNI_NEON
     if (step == 1) {                                      /* a depth of 64 at a time stays in the cache */
         int64_t start, end;
-#define TNI_STRIPS(side, turn) \
-        for (; lane + side <= lanes; lane += side) { \
+/* overlaps: the last strip overlaps the one before */
+#define TNI_STRIPS(side, turn, overlaps) \
+        for (; lane + side <= lanes || (overlaps && lane > 0 && lanes - lane > 1); lane += side) { \
+            lane = (int)tni_min(lane, lanes - side); \
             const TNI_REAL *from = src + lane * stride; \
             for (d = start; d + side <= end; d += side) turn(dst + d * width + lane, width, from + d, stride); \
             for (; d < end; d++) \
@@ -258,11 +290,9 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
             end = tni_min(start + 64, depth);
             lane = 0;
 #ifdef TNI_STRIP_SIDE
-            TNI_STRIPS(TNI_STRIP_SIDE, TNI_T(transpose_wide))
-            if (lane > 0 && lanes - lane > 1) lane = lanes - TNI_STRIP_SIDE;     /* the last strip overlaps the one before */
-            TNI_STRIPS(TNI_STRIP_SIDE, TNI_T(transpose_wide))
+            TNI_STRIPS(TNI_STRIP_SIDE, TNI_T(transpose_wide), true)
 #endif
-            TNI_STRIPS(128 / TNI_BITS, TNI_TRANSPOSE)
+            TNI_STRIPS(128 / TNI_BITS, TNI_TRANSPOSE, false)
         }
 #undef TNI_STRIPS
     }
@@ -284,9 +314,12 @@ TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t row
 {
     const TNI_REAL *from = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
     const int64_t   panels = g->a_row == 1 ? (end - row) / TNI_MR : 0;
-    for (int64_t d = 0; d < g->depth && panels > 0; d++)
+    for (int64_t d = 0, stop; d < g->depth && panels > 0; d = stop) {
+        stop = tni_min(d + 8, g->depth);
         for (int64_t i = 0; i < panels; i++)
-            TNI_T(gemm_copy_rows)(to + (i * g->depth + d) * TNI_MR, from + d * g->a_col + i * TNI_MR);
+            for (int64_t k = d; k < stop; k++)
+                TNI_T(gemm_copy_rows)(to + (i * g->depth + k) * TNI_MR, from + k * g->a_col + i * TNI_MR);
+    }
     for (int64_t i = panels * TNI_MR; row + i < end; i += TNI_MR)
         TNI_T(panel)(to + i * g->depth, TNI_MR, from + i * g->a_row, g->a_row, g->a_col, (int)tni_min(TNI_MR, end - row - i),
                      g->depth);
