@@ -12,6 +12,9 @@
 #elif TNI_LEVEL == 3
 #define TNI_MR 12
 #define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#elif TNI_WASM                          /* without fused products six rows are one vector too many for browsers on x86 */
+#define TNI_MR 4
+#define TNI_ROWS(X) X(0) X(1) X(2) X(3)
 #else
 #define TNI_MR 6
 #define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5)
@@ -244,7 +247,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         }
         return;
     }
-#if TNI_X86 || TNI_NEON
+#if TNI_TURN
     if (step == 1) {                                      /* a depth of 64 at a time stays in the cache */
         int64_t start, end;
 #define TNI_STRIPS(side, turn) \

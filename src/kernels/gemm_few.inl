@@ -14,7 +14,14 @@ TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 /* four[i] = the sum of the lanes of s_i */
 TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REAL *four)
 {
-#if TNI_LEVEL == 0 || TNI_LEVEL == 3
+#if TNI_LEVEL == 3 && TNI_BITS == 32
+    vst1q_f32(four, vpaddq_f32(vpaddq_f32(s0, s1), vpaddq_f32(s2, s3)));
+#elif TNI_WASM && TNI_BITS == 32
+#define TNI_HALF(a, b) \
+    ((TNI_V)wasm_i32x4_shuffle((v128_t)a, (v128_t)b, 0, 4, 1, 5) + (TNI_V)wasm_i32x4_shuffle((v128_t)a, (v128_t)b, 2, 6, 3, 7))
+    const v128_t s01 = (v128_t)TNI_HALF(s0, s1), s23 = (v128_t)TNI_HALF(s2, s3);
+    TNI_STORE(four, (TNI_V)wasm_i64x2_shuffle(s01, s23, 0, 2) + (TNI_V)wasm_i64x2_shuffle(s01, s23, 1, 3), TNI_W);
+#elif TNI_LEVEL == 0 || TNI_LEVEL == 3
     TNI_REAL lane[4][TNI_W];
     int      k;
     TNI_STORE(lane[0], s0, TNI_W);
@@ -101,6 +108,9 @@ TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
 #if TNI_LEVEL == 2
 #define TNI_DOTS(X) X(0) X(1) X(2) X(3)
 enum { TNI_T(dots_high) = 4 };
+#elif TNI_WASM
+#define TNI_DOTS(X) X(0) X(1)
+enum { TNI_T(dots_high) = 2 };
 #else
 #define TNI_DOTS(X) X(0) X(1) X(2)
 enum { TNI_T(dots_high) = 3 };
