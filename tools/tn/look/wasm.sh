@@ -11,9 +11,9 @@ cd "$(dirname "$0")/../../.."
 # that -disable-lsr leaves out, constant offsets stay within loads, where browsers compute them for nothing. Functions that the
 # exported ones do not call are left out by the linker.
 build() {
-    "$clang" --target=wasm32-wasi -std=c99 -Oz -msimd128 -mbulk-memory -mllvm -disable-lsr \
-        -ffunction-sections -fdata-sections -fvisibility=hidden -I. -DTN_NO_STDIO -DTN_NO_THREADS -DTN_NO_F64 -DTN_SIMD_MAX=0 "$@" -nostartfiles -Wl,--no-entry -Wl,--gc-sections \
-        -Wl,--strip-all -Wl,-z,stack-size=1048576
+    "$clang" --target=wasm32-wasi -std=c99 -Oz -msimd128 -mbulk-memory -mllvm -disable-lsr -ffunction-sections -fdata-sections \
+        -fvisibility=hidden -I. -DTN_NO_STDIO -DTN_NO_THREADS -DTN_NO_F64 -DTN_SIMD_MAX=0 "$@" -nostartfiles -Wl,--no-entry \
+        -Wl,--gc-sections -Wl,--strip-all -Wl,-z,stack-size=1048576
 }
 
 here() {
