@@ -149,10 +149,23 @@ TNI_FAST void TNI_T(gemm_lanes)(const TNI_T(tile) *t)
 }
 #endif
 
+#if TNI_WASM && TNI_BITS == 32
+/* c = from + A B of a full tile, by another program with fused products, which not every browser has (tools/tn/look/wasm.js);
+   steps are in bytes. NULL: this program computes the tile. */
+typedef void (*tni_wasm_tile_fn)(const float *a, const float *b, const float *from, float *c, int depth, int a_step, int b_step,
+                                 int from_step, int c_step);
+static tni_wasm_tile_fn tni_wasm_tile;
+#endif
+
 TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 {
     if (rows == TNI_MR && wide && t->a_row == 1 && t->last == TNI_W) {
-#if TNI_LEVEL == 3
+#if TNI_WASM && TNI_BITS == 32
+        if (tni_wasm_tile)
+            tni_wasm_tile(t->a, t->b, t->from, t->c, (int)t->depth, 4 * (int)t->a_col, 4 * (int)t->b_row, 4 * (int)t->from_row,
+                          4 * (int)t->c_row);
+        else TNI_T(gemm_tile)(TNI_MR, true, true, t);
+#elif TNI_LEVEL == 3
         TNI_T(gemm_lanes)(t);
 #else
         TNI_T(gemm_tile)(TNI_MR, true, true, t);

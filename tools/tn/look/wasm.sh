@@ -13,7 +13,7 @@ cd "$(dirname "$0")/../../.."
 build() {
     "$clang" --target=wasm32-wasi -std=c99 -Oz -msimd128 -mbulk-memory -mllvm -disable-lsr -ffunction-sections -fdata-sections \
         -fvisibility=hidden -I. -DTN_NO_STDIO -DTN_NO_THREADS -DTN_NO_F64 -DTN_SIMD_MAX=0 "$@" -nostartfiles -Wl,--no-entry \
-        -Wl,--gc-sections -Wl,--strip-all -Wl,-z,stack-size=1048576
+        -Wl,--gc-sections -Wl,--export-table -Wl,--growable-table -Wl,--strip-all -Wl,-z,stack-size=1048576
 }
 
 here() {
