@@ -45,7 +45,9 @@
 #undef TNI_TILE_ZERO
 #undef TNI_OWN_THREADS
 #undef TNI_UNUSED
+#undef TNI_TURN
 #undef TNI_VALUE
+#undef TNI_WASM
 #undef TNI_WRITE_COST
 #undef TNI_X86
 #undef TNI_ZERO

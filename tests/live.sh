@@ -56,24 +56,37 @@ dom() {
     "$chromium" --headless=new --no-sandbox --disable-gpu --user-data-dir="$folder/profile" --virtual-time-budget=60000 \
         --enable-logging=stderr --dump-dom "file://$(cd "$folder" && pwd)/$1" > "$folder/dom" 2> "$folder/said"
 }
-dom page.html
-sed -n 's/.*<pre id="values">//; /^images.count/,/^done/p' "$folder/dom" > "$folder/browser"
-if [ "$(tail -n 1 "$folder/browser")" = done ]; then pass; else
+# answers PAGE: what it computed, in `values`
+answers() {
+    dom "$1"
+    sed -n 's/.*<pre id="values">//; /^images.count/,/^done/p' "$folder/dom" > "$folder/browser"
+    grep -v -e '^refused' -e '^done' "$folder/browser" > "$folder/values"
+    [ "$(tail -n 1 "$folder/browser")" = done ]
+}
+# Equal to 1e-5, relative to numbers above 1.
+agree() {
+    awk 'NR == FNR { name[FNR] = $1; value[FNR] = $2; count = FNR; next }
+        { x = value[FNR]; d = $2 - x; if (d < 0) d = -d; size = x < 0 ? -x : x; if (size > 1) d /= size
+          if ($1 == name[FNR] && $2 ~ /^-?[0-9]/ && d <= 1e-5) next
+          print "FAIL " name[FNR] " is " x ", in the browser " $1, $2
+          bad = 1 }
+        END { print "live_values: " FNR; exit bad || FNR != count || FNR < 100 }' "$folder/native" "$folder/values"
+}
+if answers page.html; then pass; else
     fail "no answer of $chromium: $(sed -n 's/.*<pre id="values">//p' "$folder/dom"; tail -n 3 "$folder/said")"
     finish
 fi
 if [ "$(grep -c '^refused: .' "$folder/browser")" = 12 ]; then pass; else
     fail "wrong arguments: $(grep refused "$folder/browser")"
 fi
-grep -v -e '^refused' -e '^done' "$folder/browser" > "$folder/values"
-# Equal to 1e-5, relative to numbers above 1.
-if awk 'NR == FNR { name[FNR] = $1; value[FNR] = $2; count = FNR; next }
-        { x = value[FNR]; d = $2 - x; if (d < 0) d = -d; size = x < 0 ? -x : x; if (size > 1) d /= size
-          if ($1 == name[FNR] && $2 ~ /^-?[0-9]/ && d <= 1e-5) next
-          print "FAIL " name[FNR] " is " x ", in the browser " $1, $2
-          bad = 1 }
-        END { print "live_values: " FNR; exit bad || FNR != count || FNR < 100 }' \
-    "$folder/native" "$folder/values"; then pass; else fail "values of the browser differ from the native ones"; fi
+if agree; then pass; else fail "values of the browser differ from the native ones"; fi
+# As in a browser without fused products; then with a fault in the tile that has them, which has to show.
+sed 's/0xfd, 0x85, 2/0xfd, 0xaf, 1/' "$folder/page.html" > "$folder/without.html"
+if ! cmp -s "$folder/page.html" "$folder/without.html" && answers without.html && agree; then pass; else
+    fail "values of a browser without fused products differ from the native ones"
+fi
+sed 's/fma(sums + 2 \* i + 1, right)/fma(sums + 2 * i + 1, left)/' "$folder/page.html" > "$folder/fault.html"
+if answers fault.html && ! agree > /dev/null; then pass; else fail "nothing is computed by the tile of fused products"; fi
 
 # live KIND WEIGHTS MORE CHECKS WORKER: the live part of a page, pressed by tests/look/press.js, after the script WORKER. The time
 # of this browser runs ahead of workers, so there is none, or one that ends as soon as it is asked for what explains an answer.

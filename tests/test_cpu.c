@@ -1012,7 +1012,12 @@ TEST(series)
     for (int k = 0; k < 3; k++)
         for (int threads = 1; threads <= 2; threads++) {
             uint64_t seed = 12;
-            tni_cpu *cpu = open_level(TN_SIMD_AUTO, threads, threads > 1 ? pool_for : NULL);
+#ifdef HAVE_PTHREADS
+            const tn_parallel_for_fn pool = pool_for;
+#else
+            const tn_parallel_for_fn pool = pool_backwards;         /* of workers that take turns */
+#endif
+            tni_cpu *cpu = open_level(TN_SIMD_AUTO, threads, threads > 1 ? pool : NULL);
             buffer   s[2], fault[2], of[2][CALLS][4];
             tn_call  c;
             s[0] = make(&seed, TN_F32, 8);

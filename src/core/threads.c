@@ -183,11 +183,18 @@ static void tni_pause(void)
 }
 
 /* How the calling thread rounds, and whether it flushes to zero: a worker computes as the caller does. On POSIX systems a
-   new thread inherits this; where it can be read here, workers also follow a caller that changes it later. */
+   new thread inherits this; where it can be read here, workers also follow a caller that changes it later. On Windows a new
+   thread's x87, which exp and log of mingw use, has another precision than that of main: its control word is the upper half. */
 static uint32_t tni_rounding(void)
 {
 #if defined(__GNUC__) && defined(__SSE__)
-    return __builtin_ia32_stmxcsr() & ~UINT32_C(0x3F);          /* without the flags of past exceptions */
+    uint32_t mode = __builtin_ia32_stmxcsr() & UINT32_C(0xFFC0);        /* without the flags of past exceptions */
+#if defined(_WIN32)
+    uint16_t x87;
+    __asm__ volatile("fnstcw %0" : "=m"(x87));
+    mode |= (uint32_t)x87 << 16;
+#endif
+    return mode;
 #elif defined(__GNUC__) && defined(__aarch64__)
     uint64_t fpcr;
     __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
@@ -201,7 +208,11 @@ static void tni_rounding_set(uint32_t mode)
 {
     if (tni_rounding() == mode) return;
 #if defined(__GNUC__) && defined(__SSE__)
-    __builtin_ia32_ldmxcsr(mode);
+    __builtin_ia32_ldmxcsr(mode & 0xFFFF);
+#if defined(_WIN32)
+    const uint16_t x87 = (uint16_t)(mode >> 16);
+    __asm__ volatile("fldcw %0" :: "m"(x87));
+#endif
 #elif defined(__GNUC__) && defined(__aarch64__)
     __asm__ volatile("msr fpcr, %0" :: "r"((uint64_t)mode));
 #endif

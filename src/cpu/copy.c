@@ -143,7 +143,7 @@ static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t f
 }
 
 /* to[c + r to_row] = from[c from_column + r]: rows lie contiguously in the operand, columns in the result. */
-#if TNI_X86 || TNI_NEON
+#if TNI_TURN
 #define TNI_SQUARES(T, SIDE, turn) \
     for (; r + SIDE <= rows; r += SIDE) { \
         for (c = 0; c + SIDE <= columns; c += SIDE) \
@@ -158,7 +158,7 @@ TNI_FN void tni_copy_transposed(char *to, int64_t to_row, const char *from, int6
                                 int64_t size)
 {
     int64_t r = 0;
-#if TNI_X86 || TNI_NEON
+#if TNI_TURN
     int64_t c;
     int     k;
     if (size == 4) { TNI_SQUARES(float, 4, tni_float_transpose) }

@@ -13,6 +13,13 @@
 #else
 #define TNI_NEON 0
 #endif
+/* Vectors of plain C are WebAssembly's; it has instructions for what C cannot say of them. */
+#ifdef __wasm_simd128__
+#define TNI_WASM 1
+#else
+#define TNI_WASM 0
+#endif
+#define TNI_TURN (TNI_X86 || TNI_NEON || TNI_WASM)      /* squares are transposed in registers */
 #define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
 #define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
 /* Does plain C have all kernels? With TN_SMALL it has products alone, wherever a level with vectors is compiled, and with
@@ -23,7 +30,7 @@
 #define TNI_PLAIN_ALL 1
 #endif
 /* Vectors cannot be mixed with the x87. */
-#if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__) || defined(__wasm_simd128__)) && __FLT_EVAL_METHOD__ != 2
+#if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__) || TNI_WASM) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
 #else
 #define TNI_PLAIN_BYTES 0               /* none: one number at a time */

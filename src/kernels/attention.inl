@@ -145,7 +145,7 @@ TNI_FAST void TNI_T(attend_transpose)(TNI_REAL *to, const TNI_REAL *x, int64_t r
     const TNI_V   by = TNI_SET(scale);
     const int64_t lanes = TNI_WHOLE(n);
     int64_t       i = 0, k, lane;
-#if TNI_X86 || TNI_NEON
+#if TNI_TURN
     const int64_t some = 128 / TNI_BITS;                        /* a cache line is filled before the next one */
     for (; i + 4 * some <= n; i += 4 * some)
         for (k = 0; k < d; k += some)

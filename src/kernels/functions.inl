@@ -70,6 +70,8 @@ TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { return vsqrtq_f64(x); }
 TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return __builtin_convertvector(i, TNI_V); }
 #if TNI_X86
 TNI_INLINE TNI_V TNI_T(sqrt)(TNI_V x)   { return (TNI_V)_mm_sqrt_ps((__m128)x); }
+#elif TNI_WASM
+TNI_INLINE TNI_V TNI_T(sqrt)(TNI_V x)   { return (TNI_V)wasm_f32x4_sqrt((v128_t)x); }
 #else
 TNI_INLINE TNI_V TNI_T(sqrt)(TNI_V x)
 {
@@ -81,7 +83,11 @@ TNI_INLINE TNI_D TNI_T(low)(TNI_V v)    { TNI_D d = {(double)v[0], (double)v[1]}
 TNI_INLINE TNI_D TNI_T(high)(TNI_V v)   { TNI_D d = {(double)v[2], (double)v[3]}; return d; }
 TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b)
 {
+#if TNI_WASM
+    TNI_V v = (TNI_V)wasm_i64x2_shuffle(wasm_f32x4_demote_f64x2_zero((v128_t)a), wasm_f32x4_demote_f64x2_zero((v128_t)b), 0, 2);
+#else
     TNI_V v = {(float)a[0], (float)a[1], (float)b[0], (float)b[1]};
+#endif
     return v;
 }
 TNI_INLINE TNI_D TNI_T(set_d)(double x) { TNI_D d = {x, x}; return d; }
@@ -91,7 +97,10 @@ TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { TNI_D d = {sqrt(x[0]), sqrt(x[1])}; re
 #define TNI_PICK(condition, a, b) TNI_T(pick)((TNI_I)(condition), a, b)
 #define TNI_ABS(v) TNI_T(real)(TNI_T(bits)(v) & TNI_T(set_u)(0x7fffffffu))
 
-#if TNI_LEVEL == 0 || TNI_LEVEL == 3
+#if TNI_WASM
+TNI_INLINE TNI_V TNI_T(max)(TNI_V a, TNI_V b) { return (TNI_V)wasm_f32x4_pmax((v128_t)b, (v128_t)a); }
+TNI_INLINE TNI_V TNI_T(min)(TNI_V a, TNI_V b) { return (TNI_V)wasm_f32x4_pmin((v128_t)b, (v128_t)a); }
+#elif TNI_LEVEL == 0 || TNI_LEVEL == 3
 TNI_INLINE TNI_V TNI_T(max)(TNI_V a, TNI_V b) { return TNI_PICK(a > b, a, b); }
 TNI_INLINE TNI_V TNI_T(min)(TNI_V a, TNI_V b) { return TNI_PICK(a < b, a, b); }
 #endif

@@ -12,6 +12,9 @@
 #elif TNI_LEVEL == 3
 #define TNI_MR 12
 #define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#elif TNI_WASM                          /* without fused products six rows are one vector too many for browsers on x86 */
+#define TNI_MR 4
+#define TNI_ROWS(X) X(0) X(1) X(2) X(3)
 #else
 #define TNI_MR 6
 #define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5)
@@ -146,10 +149,23 @@ TNI_FAST void TNI_T(gemm_lanes)(const TNI_T(tile) *t)
 }
 #endif
 
+#if TNI_WASM && TNI_BITS == 32
+/* c = from + A B of a full tile, by another program with fused products, which not every browser has (tools/tn/look/wasm.js);
+   steps are in bytes. NULL: this program computes the tile. */
+typedef void (*tni_wasm_tile_fn)(const float *a, const float *b, const float *from, float *c, int depth, int a_step, int b_step,
+                                 int from_step, int c_step);
+static tni_wasm_tile_fn tni_wasm_tile;
+#endif
+
 TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 {
     if (rows == TNI_MR && wide && t->a_row == 1 && t->last == TNI_W) {
-#if TNI_LEVEL == 3
+#if TNI_WASM && TNI_BITS == 32
+        if (tni_wasm_tile)
+            tni_wasm_tile(t->a, t->b, t->from, t->c, (int)t->depth, 4 * (int)t->a_col, 4 * (int)t->b_row, 4 * (int)t->from_row,
+                          4 * (int)t->c_row);
+        else TNI_T(gemm_tile)(TNI_MR, true, true, t);
+#elif TNI_LEVEL == 3
         TNI_T(gemm_lanes)(t);
 #else
         TNI_T(gemm_tile)(TNI_MR, true, true, t);
@@ -274,7 +290,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         return;
     }
 #endif
-#if TNI_X86 || TNI_NEON
+#if TNI_TURN
     if (step == 1) {                                      /* a depth of 64 at a time stays in the cache */
         int64_t start, end;
 /* overlaps: the last strip overlaps the one before */

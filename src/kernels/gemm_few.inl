@@ -14,7 +14,14 @@ TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 /* four[i] = the sum of the lanes of s_i */
 TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REAL *four)
 {
-#if TNI_LEVEL == 0 || TNI_LEVEL == 3
+#if TNI_LEVEL == 3 && TNI_BITS == 32
+    vst1q_f32(four, vpaddq_f32(vpaddq_f32(s0, s1), vpaddq_f32(s2, s3)));
+#elif TNI_WASM && TNI_BITS == 32
+#define TNI_HALF(a, b) \
+    ((TNI_V)wasm_i32x4_shuffle((v128_t)a, (v128_t)b, 0, 4, 1, 5) + (TNI_V)wasm_i32x4_shuffle((v128_t)a, (v128_t)b, 2, 6, 3, 7))
+    const v128_t s01 = (v128_t)TNI_HALF(s0, s1), s23 = (v128_t)TNI_HALF(s2, s3);
+    TNI_STORE(four, (TNI_V)wasm_i64x2_shuffle(s01, s23, 0, 2) + (TNI_V)wasm_i64x2_shuffle(s01, s23, 1, 3), TNI_W);
+#elif TNI_LEVEL == 0 || TNI_LEVEL == 3
     TNI_REAL lane[4][TNI_W];
     int      k;
     TNI_STORE(lane[0], s0, TNI_W);
@@ -80,28 +87,45 @@ TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
 #else
 TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
 {
-    uint32_t lane[TNI_W];
+#if TNI_LEVEL == 3 || TNI_PLAIN_BYTES
+    uint32_t lane __attribute__((vector_size(sizeof(TNI_V))));
+    memcpy(&lane, p, sizeof lane);
+    return (TNI_V)(upper ? lane & 0xffff0000u : lane << 16);
+#else
+    uint32_t lane = upper ? *p & 0xffff0000u : *p << 16;
     TNI_V    v;
-    for (int i = 0; i < TNI_W; i++) lane[i] = upper ? p[i] & 0xffff0000u : p[i] << 16;
-    memcpy(&v, lane, sizeof v);
+    memcpy(&v, &lane, sizeof v);
     return v;
+#endif
 }
 
 TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
 {
+#if TNI_LEVEL == 3
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four))))));
+#elif TNI_WASM
+    return (TNI_V)wasm_f32x4_convert_i32x4(wasm_i32x4_extend_low_i16x8(wasm_i16x8_extend_low_i8x16(wasm_v128_load32_zero(p))));
+#else
     float lane[TNI_W];
     TNI_V v;
     for (int i = 0; i < TNI_W; i++) lane[i] = (float)p[i];
     memcpy(&v, lane, sizeof v);
     return v;
+#endif
 }
 #endif
 #endif
 
-#if TNI_LEVEL == 2
+#if TNI_LEVEL == 2 || TNI_LEVEL == 3
 #define TNI_DOTS(X)       X(0) X(1) X(2) X(3)
 #define TNI_DOTS_OF(q, X) X(0, q) X(1, q) X(2, q) X(3, q)
 enum { TNI_T(dots_high) = 4 };
+#elif TNI_WASM
+#define TNI_DOTS(X)       X(0) X(1)
+#define TNI_DOTS_OF(q, X) X(0, q) X(1, q)
+enum { TNI_T(dots_high) = 2 };
 #else
 #define TNI_DOTS(X)       X(0) X(1) X(2)
 #define TNI_DOTS_OF(q, X) X(0, q) X(1, q) X(2, q)

@@ -13,6 +13,11 @@ char *getenv(const char *name) { return (void)name, (char *)NULL; }     /* a pag
 #define EXPORT(name) name
 #endif
 
+#ifdef __wasm__
+/* From here on the function at this place of the table computes tiles of matrix products. */
+void EXPORT(wasm_tile)(uintptr_t place) { tni_wasm_tile = (tni_wasm_tile_fn)place; }
+#endif
+
 static tn_ctx *ctx;             /* the page's one context                                                  */
 static double *numbers;         /* [numbers_used] what the last call computed, for JavaScript to read      */
 static size_t  numbers_used, numbers_room;
