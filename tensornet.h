@@ -5684,11 +5684,18 @@ static void tni_pause(void)
 }
 
 /* How the calling thread rounds, and whether it flushes to zero: a worker computes as the caller does. On POSIX systems a
-   new thread inherits this; where it can be read here, workers also follow a caller that changes it later. */
+   new thread inherits this; where it can be read here, workers also follow a caller that changes it later. On Windows a new
+   thread's x87, which exp and log of mingw use, has another precision than that of main: its control word is the upper half. */
 static uint32_t tni_rounding(void)
 {
 #if defined(__GNUC__) && defined(__SSE__)
-    return __builtin_ia32_stmxcsr() & ~UINT32_C(0x3F);          /* without the flags of past exceptions */
+    uint32_t mode = __builtin_ia32_stmxcsr() & UINT32_C(0xFFC0);        /* without the flags of past exceptions */
+#if defined(_WIN32)
+    uint16_t x87;
+    __asm__ volatile("fnstcw %0" : "=m"(x87));
+    mode |= (uint32_t)x87 << 16;
+#endif
+    return mode;
 #elif defined(__GNUC__) && defined(__aarch64__)
     uint64_t fpcr;
     __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
@@ -5702,7 +5709,11 @@ static void tni_rounding_set(uint32_t mode)
 {
     if (tni_rounding() == mode) return;
 #if defined(__GNUC__) && defined(__SSE__)
-    __builtin_ia32_ldmxcsr(mode);
+    __builtin_ia32_ldmxcsr(mode & 0xFFFF);
+#if defined(_WIN32)
+    const uint16_t x87 = (uint16_t)(mode >> 16);
+    __asm__ volatile("fldcw %0" :: "m"(x87));
+#endif
 #elif defined(__GNUC__) && defined(__aarch64__)
     __asm__ volatile("msr fpcr, %0" :: "r"((uint64_t)mode));
 #endif
@@ -12123,6 +12134,13 @@ TNI_FN bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 #else
 #define TNI_NEON 0
 #endif
+/* Vectors of plain C are WebAssembly's; it has instructions for what C cannot say of them. */
+#ifdef __wasm_simd128__
+#define TNI_WASM 1
+#else
+#define TNI_WASM 0
+#endif
+#define TNI_TURN (TNI_X86 || TNI_NEON || TNI_WASM)      /* squares are transposed in registers */
 #define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
 #define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
 /* Does plain C have all kernels? With TN_SMALL it has products alone, wherever a level with vectors is compiled, and with
@@ -12133,7 +12151,7 @@ TNI_FN bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 #define TNI_PLAIN_ALL 1
 #endif
 /* Vectors cannot be mixed with the x87. */
-#if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__) || defined(__wasm_simd128__)) && __FLT_EVAL_METHOD__ != 2
+#if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__) || TNI_WASM) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
 #else
 #define TNI_PLAIN_BYTES 0               /* none: one number at a time */
@@ -12308,11 +12326,13 @@ static inline int64_t tni_host_block(int64_t extent)
 #include <immintrin.h>
 #elif TNI_X86
 #include <emmintrin.h>
+#elif TNI_WASM
+#include <wasm_simd128.h>
 #endif
 /* Intrinsics of AVX-512 are here often given a mask of all lanes, as in _mm512_maskz_max_ps(0xffff, a, b): the forms without a
    mask pass a vector that is not initialised, of which g++ 12 warns. */
 
-#if TNI_X86 || TNI_NEON
+#if TNI_TURN
 /* to[d width + lane] = from[lane stride + d], for 4 lanes of floats or 2 of doubles, and as many d */
 static inline void tni_float_transpose(float *to, int64_t width, const float *from, int64_t stride)
 {
@@ -12324,6 +12344,15 @@ static inline void tni_float_transpose(float *to, int64_t width, const float *fr
     vst1q_f32(to + width, vzip2q_f32(a0, a1));
     vst1q_f32(to + 2 * width, vzip1q_f32(a2, a3));
     vst1q_f32(to + 3 * width, vzip2q_f32(a2, a3));
+#elif TNI_WASM
+    const v128_t r0 = wasm_v128_load(from), r1 = wasm_v128_load(from + stride);
+    const v128_t r2 = wasm_v128_load(from + 2 * stride), r3 = wasm_v128_load(from + 3 * stride);
+    const v128_t a0 = wasm_i32x4_shuffle(r0, r1, 0, 4, 1, 5), a1 = wasm_i32x4_shuffle(r0, r1, 2, 6, 3, 7);
+    const v128_t a2 = wasm_i32x4_shuffle(r2, r3, 0, 4, 1, 5), a3 = wasm_i32x4_shuffle(r2, r3, 2, 6, 3, 7);
+    wasm_v128_store(to, wasm_i64x2_shuffle(a0, a2, 0, 2));
+    wasm_v128_store(to + width, wasm_i64x2_shuffle(a0, a2, 1, 3));
+    wasm_v128_store(to + 2 * width, wasm_i64x2_shuffle(a1, a3, 0, 2));
+    wasm_v128_store(to + 3 * width, wasm_i64x2_shuffle(a1, a3, 1, 3));
 #else
     __m128 r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + stride);
     __m128 r2 = _mm_loadu_ps(from + 2 * stride), r3 = _mm_loadu_ps(from + 3 * stride);
@@ -12341,6 +12370,10 @@ static inline void tni_double_transpose(double *to, int64_t width, const double 
     float64x2_t r0 = vld1q_f64(from), r1 = vld1q_f64(from + stride);
     vst1q_f64(to, vzip1q_f64(r0, r1));
     vst1q_f64(to + width, vzip2q_f64(r0, r1));
+#elif TNI_WASM
+    const v128_t r0 = wasm_v128_load(from), r1 = wasm_v128_load(from + stride);
+    wasm_v128_store(to, wasm_i64x2_shuffle(r0, r1, 0, 2));
+    wasm_v128_store(to + width, wasm_i64x2_shuffle(r0, r1, 1, 3));
 #else
     __m128d r0 = _mm_loadu_pd(from), r1 = _mm_loadu_pd(from + stride);
     _mm_storeu_pd(to, _mm_unpacklo_pd(r0, r1));
@@ -12730,7 +12763,7 @@ static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t f
 }
 
 /* to[c + r to_row] = from[c from_column + r]: rows lie contiguously in the operand, columns in the result. */
-#if TNI_X86 || TNI_NEON
+#if TNI_TURN
 #define TNI_SQUARES(T, SIDE, turn) \
     for (; r + SIDE <= rows; r += SIDE) { \
         for (c = 0; c + SIDE <= columns; c += SIDE) \
@@ -12745,7 +12778,7 @@ TNI_FN void tni_copy_transposed(char *to, int64_t to_row, const char *from, int6
                                 int64_t size)
 {
     int64_t r = 0;
-#if TNI_X86 || TNI_NEON
+#if TNI_TURN
     int64_t c;
     int     k;
     if (size == 4) { TNI_SQUARES(float, 4, tni_float_transpose) }
@@ -13493,6 +13526,9 @@ TNI_NOINLINE TNI_FAST void TNI_T(row_add)(TNI_REAL *y, const TNI_REAL *x, int64_
 #elif TNI_LEVEL == 3
 #define TNI_MR 12
 #define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#elif TNI_WASM                          /* without fused products six rows are one vector too many for browsers on x86 */
+#define TNI_MR 4
+#define TNI_ROWS(X) X(0) X(1) X(2) X(3)
 #else
 #define TNI_MR 6
 #define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5)
@@ -13627,10 +13663,23 @@ TNI_FAST void TNI_T(gemm_lanes)(const TNI_T(tile) *t)
 }
 #endif
 
+#if TNI_WASM && TNI_BITS == 32
+/* c = from + A B of a full tile, by another program with fused products, which not every browser has (tools/tn/look/wasm.js);
+   steps are in bytes. NULL: this program computes the tile. */
+typedef void (*tni_wasm_tile_fn)(const float *a, const float *b, const float *from, float *c, int depth, int a_step, int b_step,
+                                 int from_step, int c_step);
+static tni_wasm_tile_fn tni_wasm_tile;
+#endif
+
 TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 {
     if (rows == TNI_MR && wide && t->a_row == 1 && t->last == TNI_W) {
-#if TNI_LEVEL == 3
+#if TNI_WASM && TNI_BITS == 32
+        if (tni_wasm_tile)
+            tni_wasm_tile(t->a, t->b, t->from, t->c, (int)t->depth, 4 * (int)t->a_col, 4 * (int)t->b_row, 4 * (int)t->from_row,
+                          4 * (int)t->c_row);
+        else TNI_T(gemm_tile)(TNI_MR, true, true, t);
+#elif TNI_LEVEL == 3
         TNI_T(gemm_lanes)(t);
 #else
         TNI_T(gemm_tile)(TNI_MR, true, true, t);
@@ -13684,6 +13733,24 @@ TNI_INLINE void TNI_T(transpose_wide)(double *to, int64_t width, const double *f
 }
 #endif
 
+#if TNI_LEVEL == 1 && TNI_BITS == 32
+/* Four steps of a panel of six rows */
+TNI_INLINE void TNI_T(transpose_six)(float *to, const float *from, int64_t stride)
+{
+    __m128       r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + stride);
+    __m128       r2 = _mm_loadu_ps(from + 2 * stride), r3 = _mm_loadu_ps(from + 3 * stride);
+    const __m128 r4 = _mm_loadu_ps(from + 4 * stride), r5 = _mm_loadu_ps(from + 5 * stride);
+    const __m128 low = _mm_unpacklo_ps(r4, r5), high = _mm_unpackhi_ps(r4, r5);
+    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
+    _mm_storeu_ps(to, r0);
+    _mm_storeu_ps(to + 4, _mm_movelh_ps(low, r1));
+    _mm_storeu_ps(to + 8, _mm_shuffle_ps(r1, low, 0xee));
+    _mm_storeu_ps(to + 12, r2);
+    _mm_storeu_ps(to + 16, _mm_movelh_ps(high, r3));
+    _mm_storeu_ps(to + 20, _mm_shuffle_ps(r3, high, 0xee));
+}
+#endif
+
 /* MR numbers of a panel, contiguous in A too */
 TNI_INLINE void TNI_T(gemm_copy_rows)(TNI_REAL *to, const TNI_REAL *from)
 {
@@ -13710,6 +13777,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         const TNI_V zero = TNI_SET(0);
         k = TNI_T(lanes)(lanes);
         for (; d < depth; d++, dst += TNI_NR, src += step) {
+            TNI_REQUEST(src, 16 * step, 1);               /* rows are too far apart for the processor's own prefetching */
             TNI_STORE(dst, TNI_LOAD(src, k), TNI_W);
             TNI_STORE(dst + TNI_W, lanes > TNI_W ? TNI_LOAD(src + TNI_W, lanes - TNI_W) : zero, TNI_W);
         }
@@ -13725,11 +13793,24 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         }
         return;
     }
-#if TNI_X86 || TNI_NEON
+#if TNI_LEVEL == 1 && TNI_BITS == 32
+    if (step == 1 && lanes == TNI_MR && width == TNI_MR) {
+        for (; d + 4 <= depth; d += 4) {
+            if (d % 16 == 0)                              /* a line of each row of the next panel */
+                for (k = TNI_MR; k < 2 * TNI_MR; k++) TNI_REQUEST(src + d, k * stride, 2);
+            TNI_T(transpose_six)(dst + d * TNI_MR, src + d, stride);
+        }
+        for (; d < depth; d++) for (k = 0; k < TNI_MR; k++) dst[d * TNI_MR + k] = src[k * stride + d];
+        return;
+    }
+#endif
+#if TNI_TURN
     if (step == 1) {                                      /* a depth of 64 at a time stays in the cache */
         int64_t start, end;
-#define TNI_STRIPS(side, turn) \
-        for (; lane + side <= lanes; lane += side) { \
+/* overlaps: the last strip overlaps the one before */
+#define TNI_STRIPS(side, turn, overlaps) \
+        for (; lane + side <= lanes || (overlaps && lane > 0 && lanes - lane > 1); lane += side) { \
+            lane = (int)tni_min(lane, lanes - side); \
             const TNI_REAL *from = src + lane * stride; \
             for (d = start; d + side <= end; d += side) turn(dst + d * width + lane, width, from + d, stride); \
             for (; d < end; d++) \
@@ -13739,11 +13820,9 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
             end = tni_min(start + 64, depth);
             lane = 0;
 #ifdef TNI_STRIP_SIDE
-            TNI_STRIPS(TNI_STRIP_SIDE, TNI_T(transpose_wide))
-            if (lane > 0 && lanes - lane > 1) lane = lanes - TNI_STRIP_SIDE;     /* the last strip overlaps the one before */
-            TNI_STRIPS(TNI_STRIP_SIDE, TNI_T(transpose_wide))
+            TNI_STRIPS(TNI_STRIP_SIDE, TNI_T(transpose_wide), true)
 #endif
-            TNI_STRIPS(128 / TNI_BITS, TNI_TRANSPOSE)
+            TNI_STRIPS(128 / TNI_BITS, TNI_TRANSPOSE, false)
         }
 #undef TNI_STRIPS
     }
@@ -13765,9 +13844,12 @@ TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t row
 {
     const TNI_REAL *from = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
     const int64_t   panels = g->a_row == 1 ? (end - row) / TNI_MR : 0;
-    for (int64_t d = 0; d < g->depth && panels > 0; d++)
+    for (int64_t d = 0, stop; d < g->depth && panels > 0; d = stop) {
+        stop = tni_min(d + 8, g->depth);
         for (int64_t i = 0; i < panels; i++)
-            TNI_T(gemm_copy_rows)(to + (i * g->depth + d) * TNI_MR, from + d * g->a_col + i * TNI_MR);
+            for (int64_t k = d; k < stop; k++)
+                TNI_T(gemm_copy_rows)(to + (i * g->depth + k) * TNI_MR, from + k * g->a_col + i * TNI_MR);
+    }
     for (int64_t i = panels * TNI_MR; row + i < end; i += TNI_MR)
         TNI_T(panel)(to + i * g->depth, TNI_MR, from + i * g->a_row, g->a_row, g->a_col, (int)tni_min(TNI_MR, end - row - i),
                      g->depth);
@@ -13954,7 +14036,14 @@ TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 /* four[i] = the sum of the lanes of s_i */
 TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REAL *four)
 {
-#if TNI_LEVEL == 0 || TNI_LEVEL == 3
+#if TNI_LEVEL == 3 && TNI_BITS == 32
+    vst1q_f32(four, vpaddq_f32(vpaddq_f32(s0, s1), vpaddq_f32(s2, s3)));
+#elif TNI_WASM && TNI_BITS == 32
+#define TNI_HALF(a, b) \
+    ((TNI_V)wasm_i32x4_shuffle((v128_t)a, (v128_t)b, 0, 4, 1, 5) + (TNI_V)wasm_i32x4_shuffle((v128_t)a, (v128_t)b, 2, 6, 3, 7))
+    const v128_t s01 = (v128_t)TNI_HALF(s0, s1), s23 = (v128_t)TNI_HALF(s2, s3);
+    TNI_STORE(four, (TNI_V)wasm_i64x2_shuffle(s01, s23, 0, 2) + (TNI_V)wasm_i64x2_shuffle(s01, s23, 1, 3), TNI_W);
+#elif TNI_LEVEL == 0 || TNI_LEVEL == 3
     TNI_REAL lane[4][TNI_W];
     int      k;
     TNI_STORE(lane[0], s0, TNI_W);
@@ -14020,30 +14109,56 @@ TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
 #else
 TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
 {
-    uint32_t lane[TNI_W];
+#if TNI_LEVEL == 3 || TNI_PLAIN_BYTES
+    uint32_t lane __attribute__((vector_size(sizeof(TNI_V))));
+    memcpy(&lane, p, sizeof lane);
+    return (TNI_V)(upper ? lane & 0xffff0000u : lane << 16);
+#else
+    uint32_t lane = upper ? *p & 0xffff0000u : *p << 16;
     TNI_V    v;
-    for (int i = 0; i < TNI_W; i++) lane[i] = upper ? p[i] & 0xffff0000u : p[i] << 16;
-    memcpy(&v, lane, sizeof v);
+    memcpy(&v, &lane, sizeof v);
     return v;
+#endif
 }
 
 TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
 {
+#if TNI_LEVEL == 3
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four))))));
+#elif TNI_WASM
+    return (TNI_V)wasm_f32x4_convert_i32x4(wasm_i32x4_extend_low_i16x8(wasm_i16x8_extend_low_i8x16(wasm_v128_load32_zero(p))));
+#else
     float lane[TNI_W];
     TNI_V v;
     for (int i = 0; i < TNI_W; i++) lane[i] = (float)p[i];
     memcpy(&v, lane, sizeof v);
     return v;
+#endif
 }
 #endif
 #endif
 
-#if TNI_LEVEL == 2
-#define TNI_DOTS(X) X(0) X(1) X(2) X(3)
+#if TNI_LEVEL == 2 || TNI_LEVEL == 3
+#define TNI_DOTS(X)       X(0) X(1) X(2) X(3)
+#define TNI_DOTS_OF(q, X) X(0, q) X(1, q) X(2, q) X(3, q)
 enum { TNI_T(dots_high) = 4 };
+#elif TNI_WASM
+#define TNI_DOTS(X)       X(0) X(1)
+#define TNI_DOTS_OF(q, X) X(0, q) X(1, q)
+enum { TNI_T(dots_high) = 2 };
 #else
-#define TNI_DOTS(X) X(0) X(1) X(2)
+#define TNI_DOTS(X)       X(0) X(1) X(2)
+#define TNI_DOTS_OF(q, X) X(0, q) X(1, q) X(2, q)
 enum { TNI_T(dots_high) = 3 };
+#endif
+
+/* Keeps v in a register, where the compiler would read it from memory again for each use. */
+#if TNI_LEVEL == 1 || TNI_LEVEL == 2
+#define TNI_HOLD(v) __asm__("" : "+v"(v))
+#else
+#define TNI_HOLD(v) (void)0
 #endif
 
 /* For rows of A and columns of B that are contiguous: `rows` by four inner products at once, of row i and column j and those
@@ -14057,48 +14172,61 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, cons
     const int64_t   a_row = g->a_row, depth = g->k, whole = depth / TNI_W * TNI_W;
     const TNI_V     zero = TNI_SET(0);
     TNI_REAL        sums[4 * TNI_T(dots_high)];
+    TNI_V           y;
     int64_t         d;
-#define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
-#define TNI_STEP(i, k) if (i < rows) { \
-        TNI_V x = TNI_LOAD(a + i * a_row + d, k); \
-        s##i##0 = TNI_FMA(x, y0, s##i##0); \
-        s##i##1 = TNI_FMA(x, y1, s##i##1); \
-        s##i##2 = TNI_FMA(x, y2, s##i##2); \
-        s##i##3 = TNI_FMA(x, y3, s##i##3); }
-#define TNI_WHOLE(i) TNI_STEP(i, TNI_W)
-#define TNI_REST(i)  TNI_STEP(i, k)
+#define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero, x##i = zero;
+#define TNI_TAKE(i)  if (i < rows) x##i = TNI_LOAD(a + i * a_row + d, k);
+#define TNI_ADD(i, q) if (i < rows) s##i##q = TNI_FMA(x##i, y, s##i##q);
+#define TNI_STEP(q)  y = TNI_LOAD(b##q + d, k); TNI_HOLD(y); TNI_DOTS_OF(q, TNI_ADD)
 #define TNI_END(i)   if (i < rows) TNI_T(lane_sums)(s##i##0, s##i##1, s##i##2, s##i##3, sums + 4 * i);
     (void)fetch;
     TNI_DOTS(TNI_BEGIN)
-    for (d = 0; d < whole; d += TNI_W) {
-        TNI_V y0 = TNI_LOAD(b0 + d, TNI_W), y1 = TNI_LOAD(b1 + d, TNI_W);
-        TNI_V y2 = TNI_LOAD(b2 + d, TNI_W), y3 = TNI_LOAD(b3 + d, TNI_W);
-#if TNI_LEVEL == 1 || TNI_LEVEL == 2
+    for (d = 0; d < whole; d += TNI_W) {        /* twelve sums, three x and one y are the 16 registers of AVX2 */
+        const int k = TNI_W;
+#if TNI_LEVEL == 2
         if (fetch) {
             TNI_REQUEST(b0, 4 * b_col + d, 2);
             TNI_REQUEST(b1, 4 * b_col + d, 2);
             TNI_REQUEST(b2, 4 * b_col + d, 2);
             TNI_REQUEST(b3, 4 * b_col + d, 2);
         }
+#elif TNI_LEVEL == 1                        /* a vector is half a line: two columns, and then the other two */
+        if (fetch) {
+            const bool    later = 2 * d >= depth;
+            const int64_t at = 4 * b_col + 2 * d - (later ? depth : 0);
+            TNI_REQUEST(later ? b2 : b0, at, 2);
+            TNI_REQUEST(later ? b3 : b1, at, 2);
+        }
 #endif
-        TNI_DOTS(TNI_WHOLE)
+        TNI_DOTS(TNI_TAKE)
+        TNI_STEP(0) TNI_STEP(1) TNI_STEP(2) TNI_STEP(3)
     }
     if (d < depth) {
         const int k = (int)(depth - d);
-        TNI_V     y0 = TNI_LOAD(b0 + d, k), y1 = TNI_LOAD(b1 + d, k), y2 = TNI_LOAD(b2 + d, k), y3 = TNI_LOAD(b3 + d, k);
-        TNI_DOTS(TNI_REST)
+        TNI_DOTS(TNI_TAKE)
+        TNI_STEP(0) TNI_STEP(1) TNI_STEP(2) TNI_STEP(3)
     }
     TNI_DOTS(TNI_END)
 #undef TNI_BEGIN
+#undef TNI_TAKE
+#undef TNI_ADD
 #undef TNI_STEP
-#undef TNI_WHOLE
-#undef TNI_REST
 #undef TNI_END
     if (j + 4 <= end && g->c_col == 1 && g->alpha == 1 && g->beta == 0 && !g->bias)
         for (int r = 0; r < rows; r++) memcpy(g->c + (i + r) * g->c_row + j, sums + 4 * r, 4 * sizeof *sums);
     else
         for (int r = 0; r < rows; r++)
             for (int q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
+}
+
+/* The same of all rows; the first ones request. */
+TNI_NOINLINE TNI_FAST void TNI_T(gemm_dots_rows)(const TNI_T(gemm) *g, const TNI_REAL *b, int64_t b_col, int64_t j,
+                                                 int64_t end, bool fetch)
+{
+    for (int64_t i = 0; i < g->m; i += g->high)
+#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end, fetch && i == 0); break;
+        switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
+#undef TNI_CASE
 }
 
 /* W numbers of a column from element d + i on, of which `k` count: float, or words of a compact copy, of which there are
@@ -14177,6 +14305,41 @@ TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t
     }
 }
 
+#if TNI_BITS == 32 && TNI_LEVEL == 1
+/* Whether the products of a batch are inner products of contiguous rows. These two serve AVX-512, too. */
+TNI_FN bool TNI_T(gemm_is_dots)(const tn_call *c)
+{
+    const tn_view *a = &c->in[0], *b = &c->in[1], *out = &c->out[0];
+    return out->rank == 3 && out->shape[1] == 1 && out->shape[2] == 1 && a->strides[2] == 1 && b->strides[1] == 1
+           && c->f[0] == 1 && c->f[1] == 0 && !(c->n_in > 2 && c->in[2].data);
+}
+
+/* Task: some of them. Slabs as in gemm_few_run; past the last row, the last one is repeated. */
+TNI_ISA TNI_FN void TNI_T(gemm_batch_dots)(void *arg, int64_t task, int worker)
+{
+    enum { DEPTH = TNI_GEMM_DEPTH / sizeof(TNI_REAL) };
+    const tni_pass *p = (const tni_pass *)arg;
+    const tn_view  *a = &p->call->in[0], *b = &p->call->in[1], *out = &p->call->out[0];
+    const int64_t   depth = a->shape[2], end = tni_pass_end(p, task);
+    int64_t         q;
+    (void)worker;
+    for (int64_t i = tni_pass_begin(p, task); i < end; i += 4) {
+        TNI_REAL four[4], sums[4] = {0};
+        for (int64_t d = 0; d < depth; d += DEPTH) {
+            TNI_V s[4];
+            for (q = 0; q < 4; q++) {
+                const int64_t row = tni_min(i + q, end - 1);
+                s[q] = TNI_T(dot_lanes)((const TNI_REAL *)a->data + row * a->strides[0] + d,
+                                        (const TNI_REAL *)b->data + row * b->strides[0] + d, tni_min(depth - d, DEPTH));
+            }
+            TNI_T(lane_sums)(s[0], s[1], s[2], s[3], four);
+            for (q = 0; q < 4; q++) sums[q] += four[q];
+        }
+        for (q = i; q < tni_min(i + 4, end); q++) ((TNI_REAL *)out->data)[q * out->strides[0]] = sums[q - i];
+    }
+}
+#endif
+
 /* Columns j to j + 3 of B, up to the last column, from their compact copy. */
 TNI_INLINE void TNI_T(gemm_widen)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end, TNI_REAL *to, int64_t to_col)
 {
@@ -14200,7 +14363,6 @@ TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t 
     const int64_t b_col = wider ? (int64_t)DEPTH : g->b_col;
     TNI_REAL      scratch[4 * DEPTH + 64 / sizeof(TNI_REAL)];
     TNI_REAL     *wide = scratch + (64 - (uintptr_t)scratch % 64) / sizeof(TNI_REAL);   /* whole cache lines */
-    int64_t       i;
     if (g->m == 1) {
         TNI_T(gemm_dots_row)(as, g, j, end);
         return;
@@ -14208,10 +14370,7 @@ TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t 
     for (; j < end; j += 4) {
         const TNI_REAL *b = wider ? wide : g->b + j * g->b_col;
         if (wider) TNI_T(gemm_widen)(as, g, j, end, wide, DEPTH);
-        for (i = 0; i < g->m; i += g->high)
-#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end, i == 0 && !wider); break;
-            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
-#undef TNI_CASE
+        TNI_T(gemm_dots_rows)(g, b, b_col, j, end, !wider);
     }
 }
 
@@ -14403,7 +14562,7 @@ TNI_FAST void TNI_T(gemm_orient)(TNI_T(gemm) *g, int64_t bytes)
 {
     const bool    by_columns = g->c_col != 1 && g->c_row == 1;
     const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
-    const int64_t few_rows = 32, few_columns = 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
+    const int64_t few_rows = 32, few_columns = TNI_LEVEL == 1 ? TNI_W : 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
     if (g->n >= g->m && (g->few = TNI_T(gemm_few)(g, few_rows, bytes)) != NULL) return;
     TNI_T(gemm) transposed = *g;
     TNI_T(gemm_swap)(&transposed);
@@ -14546,7 +14705,12 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     if (batch > 1 && work < (double)TNI_GEMM_CUT) {
         p.cpu = cpu;
         p.call = c;
-        tni_pass_run(&p, batch, (int64_t)(work / 64), INT64_MAX, TNI_T(gemm_some));
+        const int64_t reads = (m + n) * c->in[0].shape[axes - 1];
+        tn_task_fn    fn = TNI_T(gemm_some);
+#if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+        if (tni_f32_gemm_is_dots_avx2(c)) fn = tni_f32_gemm_batch_dots_avx2;
+#endif
+        tni_pass_run(&p, batch, tni_max((int64_t)(work / 64), reads / 2), INT64_MAX, fn);
         return TN_OK;
     }
     for (int64_t i = 0; i < batch; i++) {
@@ -14888,6 +15052,8 @@ TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { return vsqrtq_f64(x); }
 TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return __builtin_convertvector(i, TNI_V); }
 #if TNI_X86
 TNI_INLINE TNI_V TNI_T(sqrt)(TNI_V x)   { return (TNI_V)_mm_sqrt_ps((__m128)x); }
+#elif TNI_WASM
+TNI_INLINE TNI_V TNI_T(sqrt)(TNI_V x)   { return (TNI_V)wasm_f32x4_sqrt((v128_t)x); }
 #else
 TNI_INLINE TNI_V TNI_T(sqrt)(TNI_V x)
 {
@@ -14899,7 +15065,11 @@ TNI_INLINE TNI_D TNI_T(low)(TNI_V v)    { TNI_D d = {(double)v[0], (double)v[1]}
 TNI_INLINE TNI_D TNI_T(high)(TNI_V v)   { TNI_D d = {(double)v[2], (double)v[3]}; return d; }
 TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b)
 {
+#if TNI_WASM
+    TNI_V v = (TNI_V)wasm_i64x2_shuffle(wasm_f32x4_demote_f64x2_zero((v128_t)a), wasm_f32x4_demote_f64x2_zero((v128_t)b), 0, 2);
+#else
     TNI_V v = {(float)a[0], (float)a[1], (float)b[0], (float)b[1]};
+#endif
     return v;
 }
 TNI_INLINE TNI_D TNI_T(set_d)(double x) { TNI_D d = {x, x}; return d; }
@@ -14909,7 +15079,10 @@ TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { TNI_D d = {sqrt(x[0]), sqrt(x[1])}; re
 #define TNI_PICK(condition, a, b) TNI_T(pick)((TNI_I)(condition), a, b)
 #define TNI_ABS(v) TNI_T(real)(TNI_T(bits)(v) & TNI_T(set_u)(0x7fffffffu))
 
-#if TNI_LEVEL == 0 || TNI_LEVEL == 3
+#if TNI_WASM
+TNI_INLINE TNI_V TNI_T(max)(TNI_V a, TNI_V b) { return (TNI_V)wasm_f32x4_pmax((v128_t)b, (v128_t)a); }
+TNI_INLINE TNI_V TNI_T(min)(TNI_V a, TNI_V b) { return (TNI_V)wasm_f32x4_pmin((v128_t)b, (v128_t)a); }
+#elif TNI_LEVEL == 0 || TNI_LEVEL == 3
 TNI_INLINE TNI_V TNI_T(max)(TNI_V a, TNI_V b) { return TNI_PICK(a > b, a, b); }
 TNI_INLINE TNI_V TNI_T(min)(TNI_V a, TNI_V b) { return TNI_PICK(a < b, a, b); }
 #endif
@@ -14938,31 +15111,44 @@ TNI_INLINE void TNI_T(wide_add_product)(TNI_T(wide) *t, TNI_V a, TNI_V b)
 
 TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
 {
-    double lane[2 * sizeof(TNI_D) / sizeof(double)];
-    memcpy(lane, t, sizeof lane);
-    for (int half = (int)(sizeof(TNI_D) / sizeof(double)); half > 0; half /= 2)
-        for (int i = 0; i < half; i++) lane[i] += lane[i + half];
+    const TNI_D d = t->low + t->high;
+#if TNI_LEVEL == 1 || TNI_LEVEL == 2
+#if TNI_LEVEL == 2
+    const __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(d), _mm512_maskz_extractf64x4_pd(0xf, d, 1));
+#else
+    const __m256d four = d;
+#endif
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+#else
+    double lane[sizeof(TNI_D) / sizeof(double)];
+    memcpy(lane, &d, sizeof lane);
+    for (int i = 1; i < (int)(sizeof lane / sizeof *lane); i++) lane[0] += lane[i];
     return lane[0];
+#endif
 }
 
 /* ---- exp, normal distribution, log, sin, cos: minimax polynomials ------- >>pass-functions */
 
-/* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, underflows gradually to 0. */
-TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
+/* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Returns e^r; *n is 1.5 2^23 more than n. */
+TNI_INLINE TNI_V TNI_T(exp_rest)(TNI_V x, TNI_V *n)
 {
-    TNI_V k, n, p;
-    x = TNI_MIN(TNI_SET(89.0f), TNI_MAX(TNI_SET(-104.0f), x));
-    n = TNI_FMA(x, TNI_SET(1.44269504f), TNI_SET(12582912.0f));       /* 1.5 2^23: rounds */
-    k = n - TNI_SET(12582912.0f);
-    TNI_V r = TNI_FMA(k, TNI_SET(-0.693359375f), x);
+    *n = TNI_FMA(x, TNI_SET(1.44269504f), TNI_SET(12582912.0f));      /* rounds */
+    TNI_V k = *n - TNI_SET(12582912.0f), r = TNI_FMA(k, TNI_SET(-0.693359375f), x), p;
     r = TNI_FMA(k, TNI_SET(2.12194440e-4f), r);
     p = TNI_FMA(TNI_SET(0.00138232135f), r, TNI_SET(0.00836882368f));
     p = TNI_FMA(p, r, TNI_SET(0.04166824f));
     p = TNI_FMA(p, r, TNI_SET(0.166665196f));
     p = TNI_FMA(p, r, TNI_SET(0.49999994f));
-    p = TNI_FMA(p, r * r, r) + TNI_SET(1.0f);
+    return TNI_FMA(p, r * r, r) + TNI_SET(1.0f);
+}
+
+/* Overflows to infinity, underflows gradually to 0. */
+TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
+{
+    TNI_V n, p = TNI_T(exp_rest)(TNI_MIN(TNI_SET(89.0f), TNI_MAX(TNI_SET(-104.0f), x)), &n);
 #if TNI_LEVEL == 2
-    return _mm512_maskz_scalef_ps(0xffff, p, k);
+    return _mm512_maskz_scalef_ps(0xffff, p, n - TNI_SET(12582912.0f));
 #else
     {
         TNI_U whole = TNI_T(bits)(n) - TNI_T(set_u)(0x4b400000u);
@@ -14970,6 +15156,18 @@ TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
         p = p * TNI_T(real)((half + 127u) << 23);
         return p * TNI_T(real)((whole - half + 127u) << 23);
     }
+#endif
+}
+
+/* e^x of differences from a maximum, which are at most 0 but for rounding. Below -87.6 it may be 0. */
+TNI_INLINE TNI_V TNI_T(exp_below)(TNI_V x)
+{
+#if TNI_LEVEL == 2
+    return TNI_T(exp)(x);
+#else
+    TNI_V n, p = TNI_T(exp_rest)(x, &n);
+    p = p * TNI_T(real)((TNI_T(bits)(n) << 23) + 0x3f800000u);         /* the shift leaves of n its whole number */
+    return TNI_PICK(x < TNI_SET(-87.6f), TNI_SET(0.0f), p);
 #endif
 }
 
@@ -15481,10 +15679,17 @@ TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- sum: of everything, of each row, or of each column ----------------- >>pass-sum */
-TNI_INLINE double TNI_T(sum_of)(const float *x, int64_t n)
+TNI_NOINLINE TNI_FAST double TNI_T(sum_of)(const float *x, int64_t n)
 {
-    TNI_T(wide) t = TNI_T(wide_zero)();
-    for (int64_t i = 0; i < n; i += TNI_W) TNI_T(wide_add)(&t, TNI_LOAD(x + i, TNI_T(lanes)(n - i)));
+    TNI_T(wide) t = TNI_T(wide_zero)(), other = t;          /* an addition waits for the one before it */
+    int64_t     i;
+    for (i = 0; i + 2 * TNI_W <= n; i += 2 * TNI_W) {
+        TNI_T(wide_add)(&t, TNI_LOAD(x + i, TNI_W));
+        TNI_T(wide_add)(&other, TNI_LOAD(x + i + TNI_W, TNI_W));
+    }
+    for (; i < n; i += TNI_W) TNI_T(wide_add)(&t, TNI_LOAD(x + i, TNI_T(lanes)(n - i)));
+    t.low = t.low + other.low;
+    t.high = t.high + other.high;
     return TNI_T(wide_sum)(&t);
 }
 
@@ -15558,22 +15763,35 @@ TNI_FAST tn_status TNI_T(sum_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- rmsnorm, see >>op-rmsnorm ------------------------------------------ >>pass-rmsnorm */
-/* y of one row; returns its r. */
-TNI_INLINE float TNI_T(rmsnorm_of)(const float *x, const float *w, double eps, int64_t C, float *y)
+/* The sum of squares of n numbers. Two vectors at a time, because an addition waits for the one before it. */
+TNI_NOINLINE TNI_FAST double TNI_T(squares_of)(const float *x, int64_t n)
 {
-    TNI_T(wide) squares = TNI_T(wide_zero)();
-    for (int64_t i = 0; i < C; i += TNI_W) {
-        TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(C - i));
-        TNI_T(wide_add_product)(&squares, v, v);
+    TNI_T(wide) sum = TNI_T(wide_zero)(), other = sum;
+    int64_t     i;
+    for (i = 0; i + 2 * TNI_W <= n; i += 2 * TNI_W) {
+        const TNI_V a = TNI_LOAD(x + i, TNI_W), b = TNI_LOAD(x + i + TNI_W, TNI_W);
+        TNI_T(wide_add_product)(&sum, a, a);
+        TNI_T(wide_add_product)(&other, b, b);
     }
-    float scale = (float)(1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + eps));
-    TNI_V s = TNI_SET(scale);
-    for (int64_t i = 0; i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V v = TNI_LOAD(x + i, k) * s;
-        if (w) v = v * TNI_LOAD(w + i, k);
-        TNI_STORE(y + i, v, k);
+    for (; i < n; i += TNI_W) {
+        const TNI_V a = TNI_LOAD(x + i, TNI_T(lanes)(n - i));
+        TNI_T(wide_add_product)(&sum, a, a);
     }
+    sum.low = sum.low + other.low;
+    sum.high = sum.high + other.high;
+    return TNI_T(wide_sum)(&sum);
+}
+
+/* y of one row; returns its r. */
+TNI_NOINLINE TNI_FAST float TNI_T(rmsnorm_of)(const float *x, const float *w, double eps, int64_t C, float *y)
+{
+    float scale = (float)(1 / sqrt(TNI_T(squares_of)(x, C) / (double)C + eps));
+    const TNI_V s = TNI_SET(scale);
+    int64_t     i;
+#define TNI_STEP(k) TNI_STORE(y + i, w ? TNI_LOAD(x + i, k) * s * TNI_LOAD(w + i, k) : TNI_LOAD(x + i, k) * s, k);
+    for (i = 0; i + TNI_W <= C; i += TNI_W) TNI_STEP(TNI_W)
+    if (i < C) TNI_STEP((int)(C - i))
+#undef TNI_STEP
     return scale;
 }
 
@@ -15648,35 +15866,38 @@ TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float
     float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
     const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
     double       s = (double)TNI_IN(2)[r];
-    TNI_T(wide) dot = TNI_T(wide_zero)();
-    for (int64_t i = 0; i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V d = TNI_LOAD(x + i, k) * TNI_LOAD(dy + i, k);
-        if (w) d = d * TNI_LOAD(w + i, k);
-        TNI_T(wide_add)(&dot, d);
-    }
+    TNI_T(wide)  dot = TNI_T(wide_zero)();
+    int64_t      i;
+#define TNI_STEP(i, k) (w ? TNI_LOAD(x + (i), k) * TNI_LOAD(dy + (i), k) * TNI_LOAD(w + (i), k) \
+                          : TNI_LOAD(x + (i), k) * TNI_LOAD(dy + (i), k))
+    for (i = 0; i + 4 * TNI_W <= C; i += 4 * TNI_W)         /* four of these rounded numbers are added in float */
+        TNI_T(wide_add)(&dot, (TNI_STEP(i, TNI_W) + TNI_STEP(i + TNI_W, TNI_W))
+                              + (TNI_STEP(i + 2 * TNI_W, TNI_W) + TNI_STEP(i + 3 * TNI_W, TNI_W)));
+    for (; i < C; i += TNI_W) TNI_T(wide_add)(&dot, TNI_STEP(i, TNI_T(lanes)(C - i)));
+#undef TNI_STEP
     double sum = TNI_T(wide_sum)(&dot), factor = -s * s * s * sum / (double)C;
     if (!(s > 1e-6 && s < 1e6) || !(fabs(factor) <= 3.4e38) || (factor != 0 && fabs(factor) < 1.2e-38)      /* a NaN, too */
         || (fabs(sum) < 1e-30 * (double)C && TNI_T(rmsnorm_is_tiny)(x, dy, w, TNI_IN(2)[r], C))) {
-        for (int64_t i = 0; dw && i < C; i += TNI_W) {
+        for (i = 0; dw && i < C; i += TNI_W) {
             int k = TNI_T(lanes)(C - i);
             TNI_STORE(dw + i, TNI_FMA(TNI_LOAD(x + i, k) * scale, TNI_LOAD(dy + i, k), TNI_LOAD(dw + i, k)), k);
         }
         if (dx) tni_f32_rmsnorm_dx(c, r);
         return;
     }
-    TNI_V mean = TNI_SET((float)factor);
-    for (int64_t i = 0; i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V v = TNI_LOAD(x + i, k), d = TNI_LOAD(dy + i, k);
-        if (dw) TNI_STORE(dw + i, TNI_FMA(v * d, scale, TNI_LOAD(dw + i, k)), k);
-        if (!dx) continue;
-        d = d * scale;
-        if (w) d = d * TNI_LOAD(w + i, k);
-        d = TNI_FMA(v, mean, d);
-        if (c->accumulate) d = d + TNI_LOAD(dx + i, k);
-        TNI_STORE(dx + i, d, k);
-    }
+    const TNI_V mean = TNI_SET((float)factor);
+    const bool  add = dx && c->accumulate;
+#define TNI_STEP(k) { \
+        TNI_V v = TNI_LOAD(x + i, k), d = TNI_LOAD(dy + i, k); \
+        if (dw) TNI_STORE(dw + i, TNI_FMA(v * d, scale, TNI_LOAD(dw + i, k)), k); \
+        d = d * scale; \
+        if (w) d = d * TNI_LOAD(w + i, k); \
+        d = TNI_FMA(v, mean, d); \
+        if (add) d = d + TNI_LOAD(dx + i, k); \
+        if (dx) TNI_STORE(dx + i, d, k); }
+    for (i = 0; i + TNI_W <= C; i += TNI_W) TNI_STEP(TNI_W)
+    if (i < C) TNI_STEP((int)(C - i))
+#undef TNI_STEP
 }
 
 /* Every task sums dw over its own rows. */
@@ -15707,9 +15928,7 @@ TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
    The mean is a float and its rounding error, so that a row far from zero keeps its digits. */
 TNI_INLINE TNI_V TNI_T(row_mean)(const float *x, int64_t C, TNI_V *lost)
 {
-    TNI_T(wide) sum = TNI_T(wide_zero)();
-    for (int64_t i = 0; i < C; i += TNI_W) TNI_T(wide_add)(&sum, TNI_LOAD(x + i, TNI_T(lanes)(C - i)));
-    double mean = TNI_T(wide_sum)(&sum) / (double)C;
+    double mean = TNI_T(sum_of)(x, C) / (double)C;
     *lost = TNI_SET((float)(mean - (double)(float)mean));
     return TNI_SET((float)mean);
 }
@@ -15816,7 +16035,7 @@ TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C,
         const int64_t end = tni_min(i + 8 * TNI_W, C - TNI_W + 1);
         TNI_V         some = TNI_SET(0.0f);
         for (; i < end; i += TNI_W) {
-            TNI_V e = TNI_T(exp)(TNI_LOAD(z + i, TNI_W) - top);
+            TNI_V e = TNI_T(exp_below)(TNI_LOAD(z + i, TNI_W) - top);
             if (dz) TNI_STORE(dz + i, e, TNI_W);
             some = some + e;
         }
@@ -15824,7 +16043,7 @@ TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C,
     }
     if (i < C) {
         int k = (int)(C - i);
-        TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(z + i, k) - top), TNI_W);
+        TNI_STORE(lane, TNI_T(exp_below)(TNI_LOAD(z + i, k) - top), TNI_W);
         TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
         if (dz) memcpy(dz + i, lane, sizeof *dz * (size_t)k);
     }
@@ -15888,7 +16107,7 @@ TNI_INLINE void TNI_T(softmax_row)(const float *x, float *y, int64_t C, bool log
     top = TNI_SET(most);
     for (i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
-        TNI_V e = TNI_T(exp)(TNI_LOAD(x + i, k) - top);
+        TNI_V e = TNI_T(exp_below)(TNI_LOAD(x + i, k) - top);
         if (!log_of) TNI_STORE(y + i, e, k);
         if (k < TNI_W) {                                    /* lanes after the row count zero */
             TNI_STORE(lane, e, TNI_W);
@@ -16092,17 +16311,6 @@ TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
    Calls of a series (one kernel for each parameter, i1 calls before it and i2 after it) are collected and run in one region
    when the last comes, or when the list is full, so that threads share small parameters as they share large ones. The
    tasks of a parameter, and so the order of its sum, do not depend on the others. */
-TNI_FAST double TNI_T(sumsq_part)(const tni_update *u, int64_t begin, int64_t end)
-{
-    const float *g = u->x[0];
-    TNI_T(wide)  squares = TNI_T(wide_zero)();
-    for (int64_t i = begin; i < end; i += TNI_W) {
-        TNI_V v = TNI_LOAD(g + i, TNI_T(lanes)(end - i));
-        TNI_T(wide_add_product)(&squares, v, v);
-    }
-    return TNI_T(wide_sum)(&squares);
-}
-
 TNI_FAST void TNI_T(adamw_part)(const tni_update *u, int64_t begin, int64_t end)
 {
     const float *s = u->scalars, *g = u->x[1];
@@ -16154,7 +16362,7 @@ TNI_FAST void TNI_T(series_task)(void *arg, int64_t task, int worker)
     (void)worker;
     while (u->first > task) u--;
     int64_t begin = (task - u->first) * u->share, end = tni_min(u->n, begin + u->share);
-    if (cpu->update_kernel == TN_KERNEL_SUMSQ) cpu->part[task] = TNI_T(sumsq_part)(u, begin, end);
+    if (cpu->update_kernel == TN_KERNEL_SUMSQ) cpu->part[task] = TNI_T(squares_of)(u->x[0] + begin, end - begin);
     else if (cpu->update_kernel == TN_KERNEL_ADAMW) TNI_T(adamw_part)(u, begin, end);
     else TNI_T(sgd_part)(u, begin, end);
 }
@@ -16657,7 +16865,7 @@ TNI_NOINLINE TNI_FAST void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, in
 }
 
 #if TNI_BITS == 32
-TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x) { return TNI_T(exp)(x); }
+TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x) { return TNI_T(exp_below)(x); }
 TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
 #else
 TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x)
@@ -16754,7 +16962,7 @@ TNI_FAST void TNI_T(attend_transpose)(TNI_REAL *to, const TNI_REAL *x, int64_t r
     const TNI_V   by = TNI_SET(scale);
     const int64_t lanes = TNI_WHOLE(n);
     int64_t       i = 0, k, lane;
-#if TNI_X86 || TNI_NEON
+#if TNI_TURN
     const int64_t some = 128 / TNI_BITS;                        /* a cache line is filled before the next one */
     for (; i + 4 * some <= n; i += 4 * some)
         for (k = 0; k < d; k += some)
@@ -18938,6 +19146,8 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_LOAD_SOME
 #undef TNI_STORE_SOME
 #undef TNI_DOTS
+#undef TNI_DOTS_OF
+#undef TNI_HOLD
 #undef TNI_SIDE
 #undef TNI_WIDE
 #undef TNI_WHOLE
@@ -21425,6 +21635,12 @@ static void tni_gemm_views(const tni_builder *b, tn_view *v)
     b->program->in_place = true;
 }
 
+/* What a label is to the product with node `with`, whose result is node `to`. 0: a row or column; 1: batch; 2: summed */
+static int tni_label_kind(const tni_builder *b, int label, int with, int to)
+{
+    return !tni_set_has(tni_legs(b->p, with), label) ? 0 : tni_set_has(tni_legs(b->p, to), label) ? 1 : 2;
+}
+
 /* Whether an order of these labels suits the next product, with node `with`, whose result is node `to`. 1: each axis is one
    run of labels; 2: they are in the order that they have in `with`, too; else 0. */
 static int tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
@@ -21432,7 +21648,7 @@ static int tni_suits(const tni_builder *b, int n, const int *label, int with, in
     const tni_layout *q = &b->piece[with];
     int             k, before[3] = {0, 0, 0}, was = -1, at = -1, suits = 2;
     for (int i = 0; i < n; i++) {
-        int kind = !tni_set_has(tni_legs(b->p, with), label[i]) ? 0 : tni_set_has(tni_legs(b->p, to), label[i]) ? 1 : 2;
+        const int kind = tni_label_kind(b, label[i], with, to);
         if (kind != was && before[kind]++) return 0;
         for (k = 0; k < q->count && q->label[k] != label[i]; k++) {}
         if (kind > 0 && kind == was && k < q->count && k < at) suits = 1;
@@ -21461,9 +21677,26 @@ static void tni_build_ordered(tni_builder *b, tni_layout *q, int node, int n, co
     tni_build_copy(b, q, node, own);
 }
 
+/* Where an order of a product's labels does not suit the next product: the labels of its batch, those of its rows or columns,
+   then those that it sums, unless an operand that is not small would have to be copied for that. */
+static void tni_mul_reorder(const tni_builder *b, tni_layout *const *q, int n, int *order, int with, int to)
+{
+    static const int kinds[3] = {1, 0, 2};
+    int count = 0;
+    if (tni_suits(b, n, order, with, to) > 0) return;
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < n; i++) if (tni_label_kind(b, order[i], with, to) == kinds[k]) b->order[count++] = order[i];
+    for (int x = 0; x < 2; x++)
+        for (int i = 0; i < q[x]->count; i++)
+            if (q[x]->label[i] == b->order[n - 1] && q[x]->stride[i] != 1
+                && 4 * tni_elements(b, q[x]->count, q[x]->label) > tni_elements(b, n, order)) return;
+    memcpy(order, b->order, (size_t)n * sizeof *order);
+}
+
 /* A product without sums: in the order of the result; or first the labels that only the smaller operand has, then those of
-   the larger in its own order. If that has too many axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
-static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q)
+   the larger in its own order, unless another order suits the next product, with node `with`, better. If that has too many
+   axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
+static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q, int parent, int with)
 {
     static const int axes[3] = {TNI_M, TNI_B, TNI_N};
     const bool       last = node == b->p->root;
@@ -21478,6 +21711,7 @@ static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q)
     if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
     for (int i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
     for (int i = 0; !last && i < q[large]->count; i++) order[n++] = q[large]->label[i];
+    if (!last) tni_mul_reorder(b, q, n, order, with, parent);
     for (;;) {
         tni_set_strides(b, q, direct);
         if (!direct) tni_plan_strides(b, n, order, b->s[2]);
@@ -21719,7 +21953,7 @@ static void tni_build_pair(tni_builder *b, int node, int parent, int with)
             else axis = k == 0 ? TNI_M : TNI_N;
             if (k == 0 || axis == TNI_N) b->list[axis][b->count[axis]++] = label;
         }
-    if (b->count[TNI_K] == 0) tni_build_mul(b, node, q);
+    if (b->count[TNI_K] == 0) tni_build_mul(b, node, q, parent, with);
     else tni_build_gemm(b, node, q, parent, with);
 }
 
@@ -22675,7 +22909,7 @@ static inline bool tni_before_magnitude(double a, double b)  { return fabs(a) > 
 
 enum { TNI_BLOCK = 32 };                       /* reflections in a block */
 
-enum { TNI_TRIDIAGONAL_SMALL = 512, TNI_TRIDIAGONAL_BANDS = 4 };
+enum { TNI_TRIDIAGONAL_BANDS = 8, TNI_TRIDIAGONAL_BAND = 96 };        /* most bands of a triangle; fewest rows of one */
 
 typedef struct tni_rotations {
     const tni_host *host;
@@ -22701,7 +22935,7 @@ enum {
 typedef struct tni_divide {
     const tni_host *host;
     const tni_vector_ops *ops;
-    int64_t   n;
+    int64_t   n, top;                          /* top: rows of Z to compute, if n > TNI_LEAF    */
     char     *z;                               /* [n,n]                                         */
     double   *d, *e;                           /* [n]                                           */
     double   *ends[2];                         /* [n]: of each row of Z its first component, and its last one, in the
@@ -23274,27 +23508,54 @@ double tn_polynomial_value(const tn_polynomial *p, double x)
 /* ---- 1. to tridiagonal form: only the upper triangle of A is read ------- >>eigh-tridiagonal
    A reflection takes A to A - v w^T - w v^T with
        w = p - (tau/2)(p.v) v      p = tau A v
-   Small matrices stay in the cache: each pass over A applies the last reflection and multiplies by the next v.
-   For large ones the reflections of a block are applied together, at its end, by one matrix product; until
-   then A is represented by A - sum (v w^T + w v^T).
-   Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
+   One pass over A applies the last reflection and multiplies by the next v. LAPACK applies the reflections of a block
+   together, which halves the bytes that are written but not those that are read, and costs products with thin panels. [dsytd2] */
 
-TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (3 * TNI_BLOCK + TNI_TRIDIAGONAL_BANDS) * n; }
+TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (2 + TNI_TRIDIAGONAL_BANDS) * n; }
 
-/* Replaces p = A v by w. */
-static void tni_tridiagonal_partner(const tni_host *h, int64_t m, const double *v, double tau, double *w)
+/* y = A x, without the first `from` rows and columns, after A -= v w^T + w v^T unless v is NULL. A large triangle is divided
+   into bands of rows of about equal areas, whose results are added in their order. */
+typedef struct tni_bands {
+    const tni_host *host;
+    int64_t       n, ld, begin[TNI_TRIDIAGONAL_BANDS + 1];
+    double       *a, *part;             /* [n,ld], [bands,n] */
+    const double *v, *w, *x;
+} tni_bands;
+
+static void tni_band_times(void *arg, int64_t task, int worker)
 {
-    h->by->scale(m, tau, w);
-    h->by->axpy(m, -0.5 * tau * h->by->dot(m, w, v), v, w);
+    const tni_bands *b = (const tni_bands *)arg;
+    (void)worker;
+    b->host->by->upper_times(b->begin[task], b->begin[task + 1], b->n, b->a, b->ld, b->v, b->w, b->x, b->part + task * b->n);
 }
 
-/* The remaining part, from row `first` on. Row k becomes the reflector v_k, in columns k+1.., after zeros. */
-static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64_t first, double *d, double *e, double *tau,
-                                  double *ws)
+static void tni_tridiagonal_times(const tni_host *h, int64_t n, double *a, int64_t ld, int64_t from, const double *v,
+                                  const double *w, const double *x, double *y, double *part)
+{
+    const int64_t count = tni_min(TNI_TRIDIAGONAL_BANDS, (n - from) / (2 * TNI_TRIDIAGONAL_BAND) * 2);
+    tni_bands     b;
+    int64_t       i;
+    if (count < 2) {
+        h->by->upper_times(from, n, n, a, ld, v, w, x, y);
+        return;
+    }
+    b.host = h; b.n = n; b.ld = ld; b.a = a; b.part = part; b.v = v; b.w = w; b.x = x;
+    for (i = 0; i < count; i++) {                            /* the rest of the triangle has this share of its area */
+        const double share = 1 - (double)i / (double)count;
+        b.begin[i] = from + (int64_t)((double)(n - from) * (1 - sqrt(share))) / 4 * 4;
+    }
+    b.begin[i] = n;
+    tni_parallel_for(h->pool, count, tni_band_times, &b);
+    memcpy(y + from, part + from, (size_t)(n - from) * sizeof *y);
+    for (i = 1; i < count; i++) h->by->axpy(n - b.begin[i], 1, part + i * n + b.begin[i], y + b.begin[i]);
+}
+
+/* A = Q T Q^T. Row k of a becomes the reflector v_k, in columns k+1.., after zeros. */
+TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, int64_t ld, double *d, double *e, double *tau, double *ws)
 {
     double *v = NULL, *w = ws, *next = ws + n;
-    for (int64_t k = first; k < n; k++) {
-        double *row = a + k * n, *spare = w;
+    for (int64_t k = 0; k < n; k++) {
+        double *row = a + k * ld, *spare = w, *p;
         int64_t from = k + 1, m = n - from;
         if (v) {
             double vk = v[k], wk = w[k];
@@ -23302,99 +23563,18 @@ static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64
             h->by->axpy(n - k, -wk, v + k, row + k);
         }
         d[k] = row[k];
+        e[k] = 0;
         if (m == 0) break;
         e[k] = tni_reflector(h, m, row + from, tau + k);
         memset(row, 0, (size_t)from * sizeof *row);
-        h->by->upper_times(from, n, n, a, n, v, w, row, next);
-        tni_tridiagonal_partner(h, m, row + from, tau[k], next + from);
+        tni_tridiagonal_times(h, n, a, ld, from, v, w, row, next, ws + 2 * n);
+        p = next + from;                                     /* A v becomes w */
+        h->by->scale(m, tau[k], p);
+        h->by->axpy(m, -0.5 * tau[k] * h->by->dot(m, p, row + from), row + from, p);
         v = row;
         w = next;
         next = spare;
     }
-}
-
-/* p = A v, without the first `from` rows and columns: bands of rows of the triangle of about equal areas, whose results are
-   added in their order. */
-typedef struct tni_bands {
-    const tni_host *host;
-    int64_t       n, begin[TNI_TRIDIAGONAL_BANDS + 1];
-    double       *a, *part;             /* [n,n], [bands,n] */
-    const double *v;
-} tni_bands;
-
-static void tni_band_times(void *arg, int64_t task, int worker)
-{
-    const tni_bands *b = (const tni_bands *)arg;
-    (void)worker;
-    b->host->by->upper_times(b->begin[task], b->begin[task + 1], b->n, b->a, b->n, NULL, NULL, b->v, b->part + task * b->n);
-}
-
-static void tni_tridiagonal_times(const tni_host *h, int64_t n, double *a, int64_t from, const double *v, double *p,
-                                  double *part)
-{
-    tni_bands b;
-    int64_t   i;
-    b.host = h; b.n = n; b.a = a; b.part = part; b.v = v;
-    for (i = 0; i < TNI_TRIDIAGONAL_BANDS; i++) {            /* the rest of the triangle has this share of its area */
-        const double share = 1 - (double)i / (double)TNI_TRIDIAGONAL_BANDS;
-        b.begin[i] = from + (int64_t)((double)(n - from) * (1 - sqrt(share))) / 4 * 4;
-    }
-    b.begin[i] = n;
-    tni_parallel_for(h->pool, TNI_TRIDIAGONAL_BANDS, tni_band_times, &b);
-    memcpy(p + from, part + from, (size_t)(n - from) * sizeof *p);
-    for (i = 1; i < TNI_TRIDIAGONAL_BANDS; i++) h->by->axpy(n - b.begin[i], 1, part + i * n + b.begin[i], p + b.begin[i]);
-}
-
-/* Rows first .. first+w-1; ws gets [V;-W;V], where V and W have a row for each reflection. */
-static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64_t first, int64_t w, double *d, double *e,
-                                  double *tau, double *ws)
-{
-    double *vs = ws, *partners = ws + w * n, coefficient[2 * TNI_BLOCK];
-    for (int64_t k = first; k < first + w; k++) {
-        int64_t  before = k - first, m = n - k - 1, from = k + 1;
-        double  *row = a + k * n, *p = partners + before * n + from;
-        tni_mat  v = tni_rows(vs, n), partner = tni_rows(partners, n), c = tni_rows(coefficient, 1);
-        tni_mat  to = tni_rows(row + k, 1);
-        if (before > 0) {
-            h->by->gemm(h, n - k, 1, before, -1, tni_transposed(tni_from(partner, 0, k)), tni_mat_of(vs + k, n, 1), 1, to);
-            h->by->gemm(h, n - k, 1, before, -1, tni_transposed(tni_from(v, 0, k)), tni_mat_of(partners + k, n, 1), 1, to);
-        }
-        d[k] = row[k];
-        e[k] = tni_reflector(h, m, row + from, tau + k);
-        memset(row, 0, (size_t)from * sizeof *row);
-        memcpy(vs + before * n, row, (size_t)n * sizeof *row);
-        tni_tridiagonal_times(h, n, a, from, row, partners + before * n, ws + 3 * w * n);
-        if (before > 0) {
-            h->by->gemm(h, before, 1, m, 1, tni_from(partner, 0, from), tni_rows(row + from, 1), 0, c);
-            h->by->gemm(h, m, 1, before, -1, tni_transposed(tni_from(v, 0, from)), c, 1, tni_rows(p, 1));
-            h->by->gemm(h, before, 1, m, 1, tni_from(v, 0, from), tni_rows(row + from, 1), 0, c);
-            h->by->gemm(h, m, 1, before, -1, tni_transposed(tni_from(partner, 0, from)), c, 1, tni_rows(p, 1));
-        }
-        tni_tridiagonal_partner(h, m, row + from, tau[k], p);
-    }
-    h->by->scale(w * n, -1, partners);
-    memcpy(ws + 2 * w * n, vs, (size_t)(w * n) * sizeof *ws);
-}
-
-/* A[next:, next:] += [V;-W]^T [-W;V], upper triangle */
-static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int64_t next, int64_t w, double *ws)
-{
-    int64_t height = 2 * TNI_BLOCK;
-    tni_mat vw = tni_rows(ws, n), wv = tni_rows(ws + w * n, n);
-    for (int64_t i = next; i < n; i += height)
-        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, 1, tni_transposed(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1,
-                    tni_rows(a + i * n + i, n));
-}
-
-TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, double *e, double *tau, double *ws)
-{
-    int64_t first;
-    for (first = 0; n - first > TNI_TRIDIAGONAL_SMALL; first += TNI_BLOCK) {
-        tni_tridiagonal_panel(h, n, a, first, TNI_BLOCK, d, e, tau, ws);
-        tni_tridiagonal_update(h, n, a, first + TNI_BLOCK, TNI_BLOCK, ws);
-    }
-    tni_tridiagonal_small(h, n, a, first, d, e, tau, ws);
-    e[n - 1] = 0;
 }
 
 /* ---- 2. implicit QL, and its rotations ---------------------------------- >>eigh-ql
@@ -23492,7 +23672,7 @@ TNI_FN tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int swe
 /* A rank-one problem of k poles, d ascending. `group` orders the poles by where their rows are not zero. */
 typedef struct tni_merge {
     const tni_divide *divide;
-    int64_t  k;
+    int64_t  k, rows;                          /* rows: of the factor, those that are wanted of the k */
     double   rho;
     double  *d, *z, *origin, *tau, *values;    /* [k]; value = origin + tau         */
     double  *pole, *weight;                    /* [k] in the order of groups: d, z' */
@@ -23593,7 +23773,7 @@ static void tni_merge_vectors(void *arg, int64_t task, int worker)
     const tni_algebra *by = v->host->by;
     double            *row = v->rows + task * v->n;
     (void)worker;
-    for (int64_t j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++) {
+    for (int64_t j = task * TNI_MERGE_SHARE; j < tni_min(m->rows, (task + 1) * TNI_MERGE_SHARE); j++) {
         by->pole_vector(m->k, m->pole, m->weight, m->origin[j], m->tau[j], row);
         for (int end = 0; end < 2; end++)
             m->joined[end][j] = by->dot(m->count[end], row + m->begin[end], m->ends[end] + m->begin[end]);
@@ -23664,18 +23844,40 @@ static void tni_merge_pack(const tni_divide *v, int64_t first, int64_t n, int64_
     for (int64_t i = k; i < n; i++, to += n * size) memcpy(to, tni_divide_at(v, first + member[i], first), (size_t)(n * size));
 }
 
-/* Z = turn packed, and the finished rows. */
-static void tni_merge_join(const tni_divide *v, int64_t first, int64_t n, int64_t n1, const int64_t *count)
+/* Chooses the `top` pairs of largest magnitude, the positive one of two that are equal: d gets their values, first those of the
+   m->rows that are not finished, and `chosen` their numbers. */
+static void tni_merge_choose(tni_merge *m, int64_t n, int64_t top, int64_t *order, int64_t *spare, int64_t *chosen, double *d)
 {
+    int64_t low = 0, high = n - 1, done = top;
+    tni_sort_index(n, m->values, order, spare);
+    for (m->rows = 0; m->rows < done;) {
+        const int64_t i = fabs(m->values[order[low]]) > fabs(m->values[order[high]]) ? order[low++] : order[high--];
+        chosen[i < m->k ? m->rows++ : --done] = i;
+    }
+    for (int64_t i = 0; i < top; i++) {
+        d[i] = m->values[chosen[i]];
+        if (i >= m->rows) continue;
+        m->d[i] = m->origin[chosen[i]];
+        m->z[i] = m->tau[chosen[i]];
+    }
+    m->origin = m->d;
+    m->tau = m->z;
+}
+
+/* Z = turn packed, and the finished rows, of the `rows` that are wanted. */
+static void tni_merge_join(const tni_merge *m, int64_t first, int64_t n, int64_t n1, const int64_t *count, int64_t rows,
+                           const int64_t *chosen)
+{
+    const tni_divide     *v = m->divide;
     const tni_vector_ops *ops = v->ops;
     const int64_t n2 = n - n1, up = count[TNI_FIRST] + count[TNI_BOTH], down = count[TNI_BOTH] + count[TNI_SECOND];
     const int64_t k = up + count[TNI_SECOND];
     char         *lower = v->packed + up * n1 * ops->size, *done = lower + down * n2 * ops->size;
-    ops->gemm(v->host, k, n1, up, v->turn, k, v->packed, n1, tni_divide_at(v, first, first), v->n);
-    ops->gemm(v->host, k, n2, down, v->turn + count[TNI_FIRST] * ops->size, k, lower, n2,
+    ops->gemm(v->host, m->rows, n1, up, v->turn, k, v->packed, n1, tni_divide_at(v, first, first), v->n);
+    ops->gemm(v->host, m->rows, n2, down, v->turn + count[TNI_FIRST] * ops->size, k, lower, n2,
               tni_divide_at(v, first, first + n1), v->n);
-    for (int64_t i = k; i < n; i++, done += n * ops->size)
-        memcpy(tni_divide_at(v, first + i, first), done, (size_t)(n * ops->size));
+    for (int64_t i = m->rows; i < rows; i++)
+        memcpy(tni_divide_at(v, first + i, first), done + (chosen[i] - k) * n * ops->size, (size_t)(n * ops->size));
 }
 
 /* Joins the eigenpairs of rows [first,first+n1) and of the rest of the n; e: the off-diagonal element between them. */
@@ -23683,7 +23885,7 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
 {
     double   *d = v->d + first, *u = v->arrays;
     int64_t  *order = v->lists, *support = order + n, *left = support + n, *member = left + n, *at = member + n;
-    int64_t   count[TNI_SUPPORTS] = {0}, place[TNI_SUPPORTS], i;
+    int64_t   count[TNI_SUPPORTS] = {0}, place[TNI_SUPPORTS], rows = n == v->n ? v->top : n, i;
     tni_merge m;
     double   *ends[2] = {v->ends[0] + first, v->ends[1] + first};
     for (i = 0; i < n; i++) {
@@ -23720,9 +23922,12 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
     tni_parallel_for(pool, tasks, tni_merge_roots, &m);
     for (i = 0; i < m.k; i++) if (!(fabs(m.values[i]) < HUGE_VAL)) return TN_ERR_CONVERGENCE;
     tni_parallel_for(pool, tasks, tni_merge_weights, &m);
+    m.rows = m.k;
+    if (rows < n) tni_merge_choose(&m, n, rows, order, support, left, d);
+    else memcpy(d, m.values, (size_t)n * sizeof *d);
+    for (i = m.k; i < n && rows == n; i++) left[i] = i;
     tni_parallel_for(pool, tasks, tni_merge_vectors, &m);
-    tni_merge_join(v, first, n, n1, count);
-    memcpy(d, m.values, (size_t)n * sizeof *d);
+    tni_merge_join(&m, first, n, n1, count, rows, left);
     memcpy(ends[0], m.joined[0], (size_t)n * sizeof *d);
     memcpy(ends[1], m.joined[1], (size_t)n * sizeof *d);
     return TN_OK;
@@ -23763,7 +23968,8 @@ TNI_FN tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
    of columns stays in the second cache from the first product to the last; a task has some strips, and all blocks. V^T and
    -V T of each block are packed once, in the order in which all tasks read them. */
 enum {
-    TNI_BACK_BLOCK = 60, TNI_BACK_SMALL = 30,   /* most reflections in a block; up to TNI_TRIDIAGONAL_SMALL rows */
+    TNI_BACK_BLOCK = 60, TNI_BACK_SMALL = 30,   /* most reflections in a block; up to TNI_BACK_FEW rows */
+    TNI_BACK_FEW = 512,
     TNI_BACK_LANES = 32,                        /* most columns of a strip */
     TNI_BACK_STRIPS = 2                         /* strips per task */
 };
@@ -23771,8 +23977,8 @@ enum {
 typedef struct tni_back {
     const tni_host       *host;
     const tni_vector_ops *ops;
-    int64_t        n, block, strips, next;      /* next: numbers from strip to strip, (n + block) lanes */
-    const int64_t *place;                       /* [n]: row of the result of each row of Z              */
+    int64_t        n, rows, block, strips, next;    /* next: numbers from strip to strip, (n + block) lanes */
+    const int64_t *place;                       /* [rows]: row of the result of each row of Z           */
     double        *vectors;                     /* [n,n]: Z before, as floats or doubles                */
     char          *panels, *strip;              /* [strips][n + block,lanes]: a strip, then V^T times it */
 } tni_back;
@@ -23800,7 +24006,7 @@ static void tni_back_read(void *arg, int64_t task, int worker)
     const tni_back *b = (const tni_back *)arg;
     const int64_t   lanes = b->ops->lanes, first = task * lanes, n = b->n, size = b->ops->size;
     (void)worker;
-    b->ops->pack((int)lanes, tni_min(lanes, n - first), n, (const char *)b->vectors + first * n * size, n, 1,
+    b->ops->pack((int)lanes, tni_min(lanes, b->rows - first), n, (const char *)b->vectors + first * n * size, n, 1,
                  b->strip + task * b->next * size, 0);
 }
 
@@ -23821,7 +24027,7 @@ static void tni_back_task(void *arg, int64_t task, int worker)
         ops->strip_times(m, w, panels, strips, b->next, product, true, x);
         panels += tni_round_up(m, ops->tile_rows) * w * size;
     }
-    for (int64_t i = 0; i < tni_min(strips * lanes, n - first * lanes); i++) {
+    for (int64_t i = 0; i < tni_min(strips * lanes, b->rows - first * lanes); i++) {
         double *to = b->vectors + b->place[first * lanes + i] * n;
         ops->column(n, strip + (i / lanes * b->next + i % lanes) * size, to);
         if (size < 8) b->host->by->scale(n, 1 / sqrt(b->host->by->dot(n, to, to)), to);     /* floats have lengthened it */
@@ -23830,7 +24036,7 @@ static void tni_back_task(void *arg, int64_t task, int worker)
 }
 
 /* The reflectors are the rows of a. */
-static void tni_back_pack(const tni_back *b, double *a, const double *tau, double *work)
+static void tni_back_pack(const tni_back *b, double *a, int64_t ld, const double *tau, double *work)
 {
     const tni_host       *h = b->host;
     const tni_vector_ops *ops = b->ops;
@@ -23838,12 +24044,12 @@ static void tni_back_pack(const tni_back *b, double *a, const double *tau, doubl
     char                 *panels = b->panels;
     for (int64_t start = (n - 2) / b->block * b->block; start >= 0; start -= b->block) {
         const int64_t m = n - start - 1, w = tni_min(b->block, m);
-        const tni_mat v = tni_rows(a + start * n + start + 1, n);                        /* V^T [w,m] */
+        const tni_mat v = tni_rows(a + start * ld + start + 1, ld);                        /* V^T [w,m] */
         double       *gram = work, *t = gram + w * w, *tv = t + w * w;
         char         *copy = (char *)(tv + w * m);
         tni_block_factor(h, m, w, tni_transposed(v), tau + start, gram, t);
         h->by->gemm(h, w, m, w, -1, tni_transposed(tni_rows(t, w)), v, 0, tni_rows(tv, m));
-        for (int64_t i = 0; i < w; i++) ops->from(m, v.p + i * n, copy + i * m * size);
+        for (int64_t i = 0; i < w; i++) ops->from(m, v.p + i * ld, copy + i * m * size);
         ops->pack((int)rows, w, m, copy, m, 1, panels, rows * m);
         panels += tni_round_up(w, rows) * m * size;
         for (int64_t i = 0; i < w; i++) ops->from(m, tv + i * m, copy + i * m * size);
@@ -23852,14 +24058,14 @@ static void tni_back_pack(const tni_back *b, double *a, const double *tau, doubl
     }
 }
 
-/* Row i of Z, [n,n] numbers of ops in `vectors`, becomes row place[i] of V, doubles. a, tau: from tni_tridiagonal. */
-static void tni_eigh_back(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, const double *tau,
-                          const int64_t *place, double *vectors, double *work)
+/* Row i of Z, [rows,n] numbers of ops in `vectors`, becomes row place[i] of V, doubles. a, tau: from tni_tridiagonal. */
+static void tni_eigh_back(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t rows, double *a, int64_t ld,
+                          const double *tau, const int64_t *place, double *vectors, double *work)
 {
     tni_back b;
-    b.host = h; b.ops = ops; b.n = n; b.place = place; b.vectors = vectors;
-    b.block = (n > TNI_TRIDIAGONAL_SMALL ? TNI_BACK_BLOCK : TNI_BACK_SMALL) / ops->tile_rows * ops->tile_rows;
-    b.strips = tni_ceil_div(n, ops->lanes);
+    b.host = h; b.ops = ops; b.n = n; b.rows = rows; b.place = place; b.vectors = vectors;
+    b.block = (n > TNI_BACK_FEW ? TNI_BACK_BLOCK : TNI_BACK_SMALL) / ops->tile_rows * ops->tile_rows;
+    b.strips = tni_ceil_div(rows, ops->lanes);
     b.next = (n + b.block) * ops->lanes;
     work = tni_aligned(work);
     b.panels = (char *)work;
@@ -23869,7 +24075,7 @@ static void tni_eigh_back(const tni_host *h, const tni_vector_ops *ops, int64_t 
         b.strip = (char *)work;
         work += tni_back_strips(n, ops->size);
     }
-    tni_back_pack(&b, a, tau, work);                         /* the last use of a's numbers */
+    tni_back_pack(&b, a, ld, tau, work);                         /* the last use of a's numbers */
     tni_parallel_for(h->pool, b.strips, tni_back_read, &b);
     tni_parallel_for(h->pool, tni_ceil_div(b.strips, TNI_BACK_STRIPS), tni_back_task, &b);
 }
@@ -23908,9 +24114,9 @@ static tn_status tni_lapack_eigh(const tni_host *h, int64_t n, double *a, double
 }
 #endif
 
-/* Z, [n,n], and d; e is used up. */
-static tn_status tni_eigh_tridiagonal(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *d, double *e, void *z,
-                                      double *work)
+/* Z, [n,n] or its first `top` rows, and d; e is used up. */
+static tn_status tni_eigh_tridiagonal(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t top, double *d,
+                                      double *e, void *z, double *work)
 {
     double        nothing = TNI_EPS * fmax(tni_largest_of(n, d), tni_largest_of(n, e));
     tni_rotations none;
@@ -23920,7 +24126,7 @@ static tn_status tni_eigh_tridiagonal(const tni_host *h, const tni_vector_ops *o
         return tni_ql(n, d, e, nothing, TNI_QL_SWEEPS, &none);
     }
     memset(z, 0, (size_t)(n * n * ops->size));
-    v.host = h; v.ops = ops; v.n = n; v.z = (char *)z; v.d = d; v.e = e; v.nothing = nothing;
+    v.host = h; v.ops = ops; v.n = n; v.top = top; v.z = (char *)z; v.d = d; v.e = e; v.nothing = nothing;
     v.rows = tni_aligned(work);
     v.ends[0] = v.rows + tni_ceil_div(n, TNI_MERGE_SHARE) * n; v.ends[1] = v.ends[0] + n;
     v.arrays = v.ends[1] + n;
@@ -23944,42 +24150,49 @@ static void tni_eigh_sort(int64_t n, double *values, int64_t *place, double *spa
     for (int64_t i = 0; i < n; i++) values[place[i]] = spare[n + i];
 }
 
-static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
-                                 double *vectors, double *work)
+/* *rows: of which there are pairs; the `top` of largest magnitude, or all n. */
+static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t top, double *a,
+                                 int64_t ld, double *values, double *vectors, double *work, int64_t *rows)
 {
     double  *e = work, *tau = e + n, *rest = tau + n;
     int64_t *place = (int64_t *)(void *)rest;
 #ifdef TN_USE_BLAS
     if (n <= TNI_LAPACK_MOST) return tni_lapack_eigh(h, n, a, values, vectors, work);
 #endif
-    tni_tridiagonal(h, n, a, values, e, tau, rest);
-    tn_status s = tni_eigh_tridiagonal(h, ops, n, values, e, vectors, rest);
+    if (vectors && top > 0 && n > TNI_LEAF) *rows = top;
+    tni_tridiagonal(h, n, a, ld, values, e, tau, rest);
+    tn_status s = tni_eigh_tridiagonal(h, ops, n, *rows, values, e, vectors, rest);
     if (s != TN_OK) return s;
-    tni_eigh_sort(n, values, place, rest + n);
-    if (vectors) tni_eigh_back(h, ops, n, a, tau, place, vectors, rest + n);
+    tni_eigh_sort(*rows, values, place, rest + n);
+    if (vectors) tni_eigh_back(h, ops, n, *rows, a, ld, tau, place, vectors, rest + n);
     return TN_OK;
 }
 
-/* Eigenvalues, ascending, of the symmetric a[n,n], which is overwritten; only its upper triangle is read.
-   vectors: [n,n], or NULL; row i belongs to values[i], and its largest component is positive.
+/* Eigenvalues of the symmetric a[n,n], which is overwritten; only its upper triangle is read. Its rows begin ld numbers apart,
+   n unless there is no LAPACK; what lies between them is scratch. top 0: all, ascending; else the
+   first `top`, at most n, by magnitude. values [n]; vectors [n,n], or NULL: row i belongs to values[i], and its largest
+   component is positive; vectors of other pairs are not computed.
    TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. ops: the precision in which vectors are computed, which are returned as doubles.
    Eigenvalues have the accuracy of doubles in any case. */
-TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
-                             double *vectors, double *work)
+TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t top, double *a, int64_t ld,
+                             double *values, double *vectors, double *work)
 {
-    double largest = tni_largest(n, n, tni_rows(a, n));
+    int64_t rows = n;
+    double  largest = tni_largest(n, n, tni_rows(a, ld));
     if (n == 0) return TN_OK;
     if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
     double scale = tni_unit_scale(largest);
-    h->by->scale(n * n, scale, a);
-    tn_status s = tni_eigh_scaled(h, ops, n, a, values, vectors, work);
-    if (s == TN_OK) h->by->scale(n, 1 / scale, values);
-    return s;
+    h->by->scale(n * ld, scale, a);
+    tn_status s = tni_eigh_scaled(h, ops, n, top, a, ld, values, vectors, work, &rows);
+    if (s != TN_OK) return s;
+    h->by->scale(n, 1 / scale, values);
+    if (top > 0) tni_sort_rows(rows, values, tni_before_magnitude, n, vectors, NULL);
+    return TN_OK;
 }
 
 TNI_FN tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
 {
-    return tni_eigh_in(h, h->by->vectors, n, a, values, vectors, work);
+    return tni_eigh_in(h, h->by->vectors, n, 0, a, n, values, vectors, work);
 }
 
 #endif /* TN_NO_OPERATOR */
@@ -25321,7 +25534,7 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
 /* (A + A^T)/2, by square blocks that stay in the cache together with their transposed blocks */
 TNI_FN void tni_symmetrise(int64_t n, double *a)
 {
-    const int64_t side = 16;
+    const int64_t side = 8;                                  /* rows that share a set of the first cache if n is a power of 2 */
     for (int64_t bi = 0; bi < n; bi += side)
         for (int64_t bj = bi; bj < n; bj += side)
             for (int64_t i = bi; i < tni_min(bi + side, n); i++)
@@ -25361,7 +25574,7 @@ typedef struct tni_eigh_job {
     const tn_eigh_desc *desc;
     const tni_pool     *pool;                    /* of one matrix */
     const tni_vector_ops *ops;
-    int64_t             n, count, each;          /* of a worker   */
+    int64_t             n, ld, count, each;      /* ld: from row to row; each: of a worker */
     double             *matrix, *values, *vectors, *work;
     tn_status          *status;
 } tni_eigh_job;
@@ -25378,9 +25591,8 @@ static void tni_eigh_task(void *arg, int64_t task, int worker)
     double  *work = tni_aligned(j->work + worker * j->each), *values = j->values + task * n;
     double  *vectors = j->vectors ? j->vectors + task * n * n : NULL;
     tni_host h = tni_host_of(j->ctx->desc.simd, j->pool, n, work + tni_eigh_work_of(n, j->ops->size));
-    j->status[task] = tni_eigh_in(&h, j->ops, n, j->matrix + task * n * n, values, vectors, work);
-    if (j->desc->order == TN_EIGH_MAGNITUDE && j->status[task] == TN_OK)
-        tni_sort_rows(n, values, tni_before_magnitude, n, vectors, NULL);
+    j->status[task] = tni_eigh_in(&h, j->ops, n, j->desc->order == TN_EIGH_MAGNITUDE ? n : 0, j->matrix + task * n * j->ld, j->ld,
+                                  values, vectors, work);
 }
 
 /* Moves the pairs to keep to the front, in their order, and returns their number. */
@@ -25408,8 +25620,9 @@ static tn_status tni_eigh_out(tni_scratch *w, tn_eigh_result *out, const tn_tens
         k = desc->top ? tni_min(desc->top, keep) : keep;
     }
     for (int64_t b = 0; b < count; b++) {
-        memcpy(sorted, j->values + b * n, (size_t)n * sizeof *sorted);
-        tni_sort_rows(n, sorted, tni_before_magnitude, 0, NULL, NULL);
+        for (int64_t i = 0; i < n; i++) angle[i] = -fabs(j->values[b * n + i]);
+        tni_sort_index(n, angle, order, order + n);
+        for (int64_t i = 0; i < n; i++) sorted[i] = j->values[b * n + order[i]];
         keep = tni_max(keep, tn_truncation_count(&desc->truncation, n, sorted, NULL));
     }
     for (int64_t b = 0; b < count; b++) {
@@ -25418,7 +25631,7 @@ static tn_status tni_eigh_out(tni_scratch *w, tn_eigh_result *out, const tn_tens
         tni_clusters(n, k, j->values + b * n, 2 * noise * tni_frobenius(n, j->values + b * n), false, cluster + b * k,
                      angle + b * k, order, order + n);
         memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *sorted);
-        for (int64_t i = 0; vectors && i < k; i++)
+        for (int64_t i = 0; vectors && b * (n - k) > 0 && i < k; i++)
             memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *sorted);
     }
     s = tni_decomp_put(ctx, "eigh", &out->values, TN_REAL, batch, 1, k, 0, j->values);
@@ -25437,7 +25650,11 @@ static tn_status tni_eigh_tensor(tni_scratch *w, tn_eigh_result *out, const tn_t
     double       *again = j->desc->measure ? tni_take_f64(w, all, 1) : NULL;
     tni_pool      many = *tni_ctx_pool(ctx);
     int64_t       b;
-    j->matrix = tni_take_f64(w, all, 1);
+    j->ld = n;
+#ifndef TN_USE_BLAS
+    if (j->count == 1 && n % 256 == 0) j->ld = n + 8;        /* else rows share sets of lines of the caches */
+#endif
+    j->matrix = tni_take_f64(w, tni_area(n, j->ld), j->count);
     j->values = tni_take_f64(w, j->count, n);
     j->status = (tn_status *)tni_take(w, j->count, sizeof *j->status);
     j->work = tni_take_f64(w, workers, j->each);
@@ -25449,6 +25666,10 @@ static tn_status tni_eigh_tensor(tni_scratch *w, tn_eigh_result *out, const tn_t
     if (s != TN_OK) return s;
     if (j->desc->measure) memcpy(again, j->matrix, (size_t)all * sizeof *again);
     if (j->desc->no_vectors) j->vectors = NULL;
+    for (b = n; j->ld > n && b-- > 0;) {
+        memmove(j->matrix + b * j->ld, j->matrix + b * n, (size_t)n * sizeof *vectors);
+        memset(j->matrix + b * j->ld + n, 0, (size_t)(j->ld - n) * sizeof *vectors);
+    }
     many.threads = workers;
     tni_parallel_for(&many, j->count, tni_eigh_task, j);
     for (b = 0; b < j->count; b++)
@@ -31476,7 +31697,8 @@ static int64_t tni_eigen_extent(const tni_eigen_job *j)
 
 static int64_t tni_eigen_work(const tni_eigen_job *j)
 {
-    return 2 * j->r * j->r + j->r * j->h + j->h + j->r + tni_eigh_work(j->r) + tni_host_work(tni_eigen_extent(j));
+    const int64_t scaled = j->outputs > 1 ? j->r * j->h : 0;
+    return 2 * j->r * j->r + scaled + j->h + j->r + tni_eigh_work(j->r) + tni_host_work(tni_eigen_extent(j));
 }
 
 /* The eigenvectors in input space, with the sign rule applied there. */
@@ -31495,17 +31717,17 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
     const tni_eigen_job *j = (const tni_eigen_job *)arg;
     const int64_t r = j->r, h = j->h, lines = j->q ? r : h, length = j->q ? h : r;
     double *t = j->work + worker * tni_eigen_work(j), *z = t + r * r, *scaled = z + r * r;
-    double *d = scaled + r * h, *values = d + h, *rest = values + r;
+    double *d = scaled + (j->outputs > 1 ? r * h : 0), *values = d + h, *rest = values + r;
     tni_host host = tni_host_of(j->simd, j->pool, tni_eigen_extent(j), rest + tni_eigh_work(r));
     host.by->gemm(&host, 1, h, j->out, 1, tni_rows(j->u + task * j->out, j->out), tni_rows(j->p, h), 0, tni_rows(d, h));
+    if (j->outputs == 1) scaled = j->left;                   /* which nobody reads again */
     for (int64_t i = 0; i < lines; i++)
         for (int64_t k = 0; k < length; k++) scaled[i * length + k] = j->left[i * length + k] * d[j->q ? k : i];
     if (j->q) host.by->gemm(&host, r, r, h, 1, tni_rows(scaled, h), tni_transposed(tni_rows(j->right, h)), 0, tni_rows(t, r));
     else host.by->gemm(&host, r, r, h, 1, tni_transposed(tni_rows(scaled, r)), tni_rows(j->right, r), 0, tni_rows(t, r));
     tni_symmetrise(r, t);
-    j->status[task] = tni_eigh_in(&host, j->ops, r, t, values, j->vectors ? z : NULL, rest);
+    j->status[task] = tni_eigh_in(&host, j->ops, r, j->count, t, r, values, j->vectors ? z : NULL, rest);
     if (j->status[task] != TN_OK) return;
-    tni_sort_rows(r, values, tni_before_magnitude, r, j->vectors ? z : NULL, NULL);
     memcpy(j->values + task * j->count, values, sizeof *values * (size_t)j->count);
     if (j->vectors) tni_eigen_vectors(j, &host, z, j->vectors + task * j->count * j->n);
 }
@@ -57129,7 +57351,9 @@ tn_status tn_image_save_svg(const tn_image *image, const char *path) { return tn
 #undef TNI_TILE_ZERO
 #undef TNI_OWN_THREADS
 #undef TNI_UNUSED
+#undef TNI_TURN
 #undef TNI_VALUE
+#undef TNI_WASM
 #undef TNI_WRITE_COST
 #undef TNI_X86
 #undef TNI_ZERO
