@@ -595,6 +595,8 @@ static void entropy(tn_dtype dtype, int64_t R, int64_t C, int kind, int k)
         if (R > 2) { label->x[0] = -1; z->x[C - 1] = bad; }                           /* where the label is bad  */
     }
     if (k % 3 < 2) dz = fill(make(dtype, R * C, k % 3 ? k % 4 : k / 3 % 4, dtype == TN_BF16 ? 4.5e-3 : bound), &seed, 0, 1);
+    loss->unit = (double *)calloc(1, sizeof(double));           /* a small loss is a difference of larger numbers */
+    for (int64_t i = 0; i < R * C; i++) if (fabs(z->x[i]) < HUGE_VAL) test_raise(loss->unit, fabs(z->x[i]));
     add_in(&r, z, R, C);
     add_in(&r, label, R, -1);
     add_out(&r, loss, -1, -1);
