@@ -197,14 +197,27 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, cons
             for (int q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
 }
 
-/* The same of all rows; the first ones request. */
+/* The same of all rows. The first ones request; but if they are many, each tile requests its share before it begins: then
+   columns from memory arrive in time, which costs more than it gains for few rows and columns in the third cache. */
 TNI_NOINLINE TNI_FAST void TNI_T(gemm_dots_rows)(const TNI_T(gemm) *g, const TNI_REAL *b, int64_t b_col, int64_t j,
                                                  int64_t end, bool fetch)
 {
-    for (int64_t i = 0; i < g->m; i += g->high)
-#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end, fetch && i == 0); break;
+    enum { LINE = 64 / sizeof(TNI_REAL) };
+    const bool    many = fetch && g->m > 16;
+    const int64_t share = many ? tni_ceil_div(4 * tni_ceil_div(g->k, LINE), tni_ceil_div(g->m, g->high)) : 0;
+    int64_t       next = 4 * b_col, at = 0;         /* the column and the element that are requested next */
+    for (int64_t i = 0; i < g->m; i += g->high) {
+        for (int64_t n = 0; n < share && next < 8 * b_col; n++) {
+            TNI_REQUEST(b, next + at, 2);
+            at += LINE;
+            if (at < g->k) continue;
+            at = 0;
+            next += b_col;
+        }
+#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end, fetch && !many && i == 0); break;
         switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
 #undef TNI_CASE
+    }
 }
 
 /* W numbers of a column from element d + i on, of which `k` count: float, or words of a compact copy, of which there are
