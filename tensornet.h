@@ -14219,14 +14219,27 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, cons
             for (int q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
 }
 
-/* The same of all rows; the first ones request. */
+/* The same of all rows. The first ones request; but if they are many, each tile requests its share before it begins: then
+   columns from memory arrive in time, which costs more than it gains for few rows and columns in the third cache. */
 TNI_NOINLINE TNI_FAST void TNI_T(gemm_dots_rows)(const TNI_T(gemm) *g, const TNI_REAL *b, int64_t b_col, int64_t j,
                                                  int64_t end, bool fetch)
 {
-    for (int64_t i = 0; i < g->m; i += g->high)
-#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end, fetch && i == 0); break;
+    enum { LINE = 64 / sizeof(TNI_REAL) };
+    const bool    many = fetch && g->m > 16;
+    const int64_t share = many ? tni_ceil_div(4 * tni_ceil_div(g->k, LINE), tni_ceil_div(g->m, g->high)) : 0;
+    int64_t       next = 4 * b_col, at = 0;         /* the column and the element that are requested next */
+    for (int64_t i = 0; i < g->m; i += g->high) {
+        for (int64_t n = 0; n < share && next < 8 * b_col; n++) {
+            TNI_REQUEST(b, next + at, 2);
+            at += LINE;
+            if (at < g->k) continue;
+            at = 0;
+            next += b_col;
+        }
+#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end, fetch && !many && i == 0); break;
         switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
 #undef TNI_CASE
+    }
 }
 
 /* W numbers of a column from element d + i on, of which `k` count: float, or words of a compact copy, of which there are
@@ -17218,7 +17231,8 @@ TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
 }
 
 /* One query, as in decoding: without a tile of queries, with the keys and values in place. What limits it is how fast memory
-   is read, and it is fastest in order: so a task takes several heads of a query, and reads k and v row by row. */
+   is read, and it is fastest in order: so a task takes several heads of a query, and reads k and v row by row, in two halves
+   at once, which needs fewer instructions, so that more of what is to come is already requested. */
 typedef struct TNI_T(attend_row) {
     const tni_attention *t;
     int64_t              b, i, h0, h1;                  /* query i, heads [h0,h1) */
@@ -17232,31 +17246,50 @@ TNI_INLINE TNI_REAL *TNI_T(attend_row_at)(const TNI_T(attend_row) *w, int64_t se
     return w->s + (set * w->t->heads + h) * TNI_ATTEND_LONG;
 }
 
-/* s = f0 q.k over the current keys; then, up to whole vectors, scores of no keys */
+/* s0 and s1 = x.y and x.z, of which the lanes are still to be added */
+TNI_INLINE void TNI_T(attend_row_dots)(const TNI_REAL *x, const TNI_REAL *y, const TNI_REAL *z, int64_t d, TNI_V *s0, TNI_V *s1)
+{
+    int64_t e;
+    *s0 = *s1 = TNI_SET(0);
+#define TNI_STEP(k) { \
+        const TNI_V u = TNI_LOAD(x + e, k); \
+        *s0 = TNI_FMA(u, TNI_LOAD(y + e, k), *s0); \
+        *s1 = TNI_FMA(u, TNI_LOAD(z + e, k), *s1); }
+    for (e = 0; e + TNI_W <= d; e += TNI_W) TNI_STEP(TNI_W)
+    if (e < d) TNI_STEP((int)(d - e))
+#undef TNI_STEP
+}
+
+/* s = f0 q.k over the current keys; then, up to whole vectors, scores of no keys. Two halves of the keys, and two heads. */
 TNI_FAST void TNI_T(attend_row_scores)(const TNI_T(attend_row) *w)
 {
     const tni_attention *t = w->t;
     const tn_call       *c = t->call;
-    const int64_t        q_head = c->in[0].strides[2], k_head = c->in[1].strides[2];
+    const int64_t        q_head = c->in[0].strides[2], k_head = c->in[1].strides[2], k_row = c->in[1].strides[1];
+    const int64_t        half = (w->n + 1) / 2, d = t->d, h1 = w->h1;
     const TNI_REAL       rest = (TNI_REAL)(t->softmax ? -HUGE_VAL : 0), scale = (TNI_REAL)c->f[0];
-    int64_t              j;
-    for (j = 0; j < w->n; j++)
+    for (int64_t j = 0; j < half; j++) {
+        const int64_t more = tni_min(half, w->n - 1 - j);           /* of an odd number, the middle key takes both places */
         for (int64_t set = 0; set < t->sets; set++) {
             const TNI_REAL *q = TNI_ROW(&c->in[0], w->b, w->i, set * t->heads);
-            const TNI_REAL *k = TNI_ROW(&c->in[1], w->b, w->j + j, set * t->heads);
-            TNI_REAL       *s = TNI_T(attend_row_at)(w, set, 0) + j, sums[4];
-            for (int64_t h = w->h0; h < w->h1; h += 4) {
-                const int64_t left = tni_min(4, w->h1 - h);
+            const TNI_REAL *k = TNI_ROW(&c->in[1], w->b, w->j + j, set * t->heads), *l = k + more * k_row;
+            for (int64_t h = w->h0; h < h1; h += 2) {
+                const int64_t other = tni_min(h + 1, h1 - 1);
+                TNI_REAL     *s = TNI_T(attend_row_at)(w, set, h) + j, *r = TNI_T(attend_row_at)(w, set, other) + j, sums[4];
                 TNI_V         lanes[4];
-                for (int64_t a = 0; a < 4; a++)
-                    lanes[a] = a < left ? TNI_T(dot_lanes)(q + (h + a) * q_head, k + (h + a) * k_head, t->d) : lanes[0];
+                TNI_T(attend_row_dots)(q + h * q_head, k + h * k_head, l + h * k_head, d, lanes, lanes + 1);
+                TNI_T(attend_row_dots)(q + other * q_head, k + other * k_head, l + other * k_head, d, lanes + 2, lanes + 3);
                 TNI_T(lane_sums)(lanes[0], lanes[1], lanes[2], lanes[3], sums);
-                for (int64_t a = 0; a < left; a++) s[(h + a) * TNI_ATTEND_LONG] = scale * sums[a];
+                s[0] = scale * sums[0];
+                s[more] = scale * sums[1];
+                r[0] = scale * sums[2];
+                r[more] = scale * sums[3];
             }
         }
-    for (; j % TNI_W != 0; j++)
+    }
+    for (int64_t j = w->n; j % TNI_W != 0; j++)
         for (int64_t set = 0; set < t->sets; set++)
-            for (int64_t h = w->h0; h < w->h1; h++) TNI_T(attend_row_at)(w, set, h)[j] = rest;
+            for (int64_t h = w->h0; h < h1; h++) TNI_T(attend_row_at)(w, set, h)[j] = rest;
 }
 
 /* s = e^(s - top) of head h; its top and sum go on. The factor is that of what was summed before. Of NaN and -inf see
@@ -17294,30 +17327,42 @@ TNI_FAST void TNI_T(attend_row_square)(const TNI_T(attend_row) *w, int64_t h)
     w->sum[h] += TNI_T(lane_sum)(total);
 }
 
+/* o += f x + g y, of n numbers; pair: else without g y */
+TNI_INLINE void TNI_T(attend_row_add)(const bool pair, TNI_REAL *o, const TNI_REAL *x, TNI_REAL f, const TNI_REAL *y,
+                                      TNI_REAL g, int64_t n)
+{
+    const TNI_V fs = TNI_SET(f), gs = TNI_SET(g);
+    int64_t     e;
+#define TNI_STEP(e, k) { \
+        TNI_V v = TNI_FMA(fs, TNI_LOAD(x + (e), k), TNI_LOAD(o + (e), k)); \
+        if (pair) v = TNI_FMA(gs, TNI_LOAD(y + (e), k), v); \
+        TNI_STORE(o + (e), v, k); }
+    for (e = 0; e + TNI_W <= n; e += TNI_W) TNI_STEP(e, TNI_W)
+    if (e < n) TNI_STEP(e, (int)(n - e))
+#undef TNI_STEP
+}
+
 /* o = factor o + sum over the current keys of s v, where o has as many columns as v. first: o has no numbers yet */
 TNI_FAST void TNI_T(attend_row_values)(const TNI_T(attend_row) *w, bool first)
 {
     const tni_attention *t = w->t;
     const tn_call       *c = t->call;
+    const int64_t        dv = t->dv, v_head = c->in[2].strides[2], o_head = c->out[0].strides[2];
+    const int64_t        half = (w->n + 1) / 2, h1 = w->h1;
     TNI_REAL            *out = TNI_ROW(&c->out[0], w->b, w->i, 0);
-    int64_t              e;
-    for (int64_t h = w->h0; h < w->h1; h++) {
-        TNI_REAL *o = out + h * c->out[0].strides[2];
-        if (first) memset(o, 0, sizeof *o * (size_t)t->dv);
-        else if (w->factor[h] != 1) TNI_T(attend_copy)(o, o, t->dv, t->dv, w->factor[h]);
+    for (int64_t h = w->h0; h < h1; h++) {
+        TNI_REAL *o = out + h * o_head;
+        if (first) memset(o, 0, sizeof *o * (size_t)dv);
+        else if (w->factor[h] != 1) TNI_T(attend_copy)(o, o, dv, dv, w->factor[h]);
     }
-    for (int64_t j = 0; j < w->n; j++) {
-        const TNI_REAL *p = TNI_T(attend_row_at)(w, 0, 0) + j, *v = TNI_ROW(&c->in[2], w->b, w->j + j, 0);
-        for (int64_t h = w->h0; h < w->h1; h++) {
-            const TNI_V     factor = TNI_SET(p[h * TNI_ATTEND_LONG]);
-            const TNI_REAL *from = v + h * c->in[2].strides[2];
-            TNI_REAL       *o = out + h * c->out[0].strides[2];
-            for (e = 0; e + TNI_W <= t->dv; e += TNI_W)
-                TNI_STORE(o + e, TNI_FMA(factor, TNI_LOAD(from + e, TNI_W), TNI_LOAD(o + e, TNI_W)), TNI_W);
-            if (e < t->dv) {
-                const int k = (int)(t->dv - e);
-                TNI_STORE(o + e, TNI_FMA(factor, TNI_LOAD(from + e, k), TNI_LOAD(o + e, k)), k);
-            }
+    for (int64_t j = 0; j < half; j++) {
+        const TNI_REAL *s = TNI_T(attend_row_at)(w, 0, 0) + j;
+        const TNI_REAL *x = TNI_ROW(&c->in[2], w->b, w->j + j, 0), *y = x + half * c->in[2].strides[1];
+        for (int64_t h = w->h0; h < h1; h++) {
+            const TNI_REAL *p = s + h * TNI_ATTEND_LONG;
+            TNI_REAL       *o = out + h * o_head;
+            if (j + half < w->n) TNI_T(attend_row_add)(true, o, x + h * v_head, p[0], y + h * v_head, p[half], dv);
+            else TNI_T(attend_row_add)(false, o, x + h * v_head, p[0], NULL, 0, dv);
         }
     }
 }
