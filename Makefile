@@ -272,7 +272,7 @@ BLAS      = $(dir $(firstword $(wildcard /usr/lib/*/openblas-openmp/libopenblas.
 # PyTorch makes new tensors in each run: malloc is told to keep their memory, as our arena does. What it compiled is kept
 # between runs.
 TORCH_ENV = MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=4294967296 MALLOC_TOP_PAD_=268435456 \
-            TORCHINDUCTOR_CACHE_DIR="$(CURDIR)/build/bench/cache"
+            TORCHINDUCTOR_CACHE_DIR="$(CURDIR)/build/bench/cache$(SIMD)"
 SIMD      =
 SIMD_ENV  = $(if $(filter avx2,$(SIMD)),TN_SIMD=avx2 OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 \
             MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2,$(if $(SIMD),$(error SIMD is $(SIMD): it can be avx2, or empty)))
