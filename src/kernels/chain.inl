@@ -1,12 +1,14 @@
 #if TNI_SEQUENCES
 /* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain */
-/* out = a b   all [d,d]; transposed: a^T b */
-TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool transposed, const TNI_REAL *b, TNI_REAL *out, int64_t d)
+/* out = a b   all [d,d]; transposed: a^T b. ahead: a matrix that is read next, or NULL */
+TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool transposed, const TNI_REAL *b, TNI_REAL *out, int64_t d,
+                                    const TNI_REAL *ahead)
 {
     TNI_T(chain_factors) x;
     x.a = a;
     x.b = b;
     x.out = out;
+    x.ahead = ahead;
     x.a_row = transposed ? 1 : d;
     x.a_column = transposed ? d : 1;
     x.b_row = x.out_row = x.rows = x.depth = x.columns = d;
@@ -186,7 +188,7 @@ TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
         TNI_REAL *from = to;
         to = p ? p + (task * n + j) * dd : work + j % 2 * dd;
         if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
-        else TNI_T(chain_multiply)(from, false, m, to, d);
+        else TNI_T(chain_multiply)(from, false, m, to, d, d > 32 && j + 1 < n ? m + dd : NULL);
         double norm = TNI_T(chain_norm)(to, dd, j == n - 1);
         if (v) v[task * n + j] = (TNI_REAL)norm;
         if (norm != 1) log_norm += log(norm);
@@ -217,7 +219,7 @@ TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
         const TNI_REAL  factor = v[last] == 0 ? 0 : (TNI_REAL)exp(scale);
         const TNI_V     by = TNI_SET(factor);
         if (j > first) {
-            TNI_T(chain_multiply)(p + (j - 1) * dd, true, g, product, d);
+            TNI_T(chain_multiply)(p + (j - 1) * dd, true, g, product, d, d > 32 ? m + j * dd : NULL);
             gradient = product;
         }
         for (int64_t i = 0; i < dd; i += TNI_W) {
@@ -230,7 +232,7 @@ TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
         }
         if (j == first) break;
         TNI_T(chain_transpose)(m + j * dd, transposed, d);
-        TNI_T(chain_multiply)(g, false, transposed, next, d);
+        TNI_T(chain_multiply)(g, false, transposed, next, d, d > 32 && j > first + 1 ? p + (j - 2) * dd : NULL);
         double norm = TNI_T(chain_norm)(next, dd, false);
         if (norm != 0 && norm != 1) scale += log(norm);
         if (v[j - 1] != 1) scale -= log((double)v[j - 1]);

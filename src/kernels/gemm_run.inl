@@ -93,9 +93,10 @@ TNI_FAST void TNI_T(gemm_orient)(TNI_T(gemm) *g, int64_t bytes)
    The left factor is read element by element. */
 #define TNI_TEN(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
 
-/* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. */
+/* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. Unless it is
+   NULL, `ahead` is a matrix like out that is read next: each tile requests as much of it as it computes. */
 typedef struct TNI_T(chain_factors) {
-    const TNI_REAL *a, *b;
+    const TNI_REAL *a, *b, *ahead;
     TNI_REAL       *out;
     int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
 } TNI_T(chain_factors);
@@ -138,10 +139,14 @@ TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chai
 
 TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
 {
-    int64_t i, j, left;
+    const int64_t line = 512 / TNI_BITS;
+    int64_t       i, j, left, at = 0;
     for (j = 0; x->columns - j > TNI_W; j += 2 * TNI_W) {
         const int lanes = TNI_T(lanes)(x->columns - j - TNI_W);
-        for (i = 0; (left = x->rows - i) > 2; i += 4) TNI_T(small_tile)(4, true, x, i, j, lanes);
+        for (i = 0; (left = x->rows - i) > 2; i += 4) {
+            for (int64_t end = at + 8 * TNI_W; x->ahead && at < end; at += line) TNI_REQUEST(x->ahead, at, 1);
+            TNI_T(small_tile)(4, true, x, i, j, lanes);
+        }
         if (left > 0) TNI_T(small_tile)(2, true, x, i, j, lanes);
     }
     if (j >= x->columns) return;
@@ -170,6 +175,7 @@ TNI_FAST bool TNI_T(gemm_is_small)(const TNI_T(gemm) *g, TNI_REAL *spare)
         x.b_row = g->n;
     }
     x.out = g->c;
+    x.ahead = NULL;
     x.out_row = g->c_row;
     x.rows = g->m;
     x.depth = g->k;

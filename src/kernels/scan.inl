@@ -96,7 +96,10 @@ TNI_FAST void TNI_T(scan_task)(void *arg, int64_t task, int worker)
         bool            done = false;
         to = y + at * s.size;
         if (k == 0) memcpy(to, site, sizeof *to * (size_t)s.size);
-        else TNI_T(chain_multiply)(s.reverse ? site : from, false, s.reverse ? from : site, to, s.d);
+        else {
+            const TNI_REAL *ahead = s.d < 32 || k + 1 == s.states ? NULL : site + (s.reverse ? -s.size : s.size);
+            TNI_T(chain_multiply)(s.reverse ? site : from, false, s.reverse ? from : site, to, s.d, ahead);
+        }
         TNI_REAL norm = (TNI_REAL)sqrt(TNI_T(scan_sum)(TNI_T(scan_dot)(to, NULL, to, s.size)));
         if (!(norm > (TNI_REAL)(1.0 / 65536) && norm < (TNI_REAL)65536)) {
             norm = (TNI_REAL)TNI_T(chain_norm)(to, s.size, true);
@@ -129,12 +132,18 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
         const TNI_REAL *given = dy + at * s.size;
         TNI_REAL       *to = c->accumulate ? product : dm + site;
         const TNI_V     by = TNI_SET(r[at] == 0 ? 0 : 1 / r[at]);
+        const TNI_REAL *m_ahead = NULL, *y_ahead = NULL;
         if (k > 1) {                                        /* the sites pass backwards */
             const int64_t ahead = s.reverse ? s.size : -s.size;
-            TNI_T(scan_request)(false, m + site + ahead, 0, 1, s.size, 0, 1);
-            TNI_T(scan_request)(false, before + ahead, 0, 1, s.size, 0, 1);
-            TNI_T(scan_request)(false, given + ahead, 0, 1, s.size, 0, 1);
-            TNI_T(scan_request)(true, dm + site + ahead, 0, 1, s.size, 0, 1);
+            if (s.d > 32) {                                 /* requests in one go would wait for each other */
+                m_ahead = m + site + ahead;
+                y_ahead = before + ahead;
+            } else {
+                TNI_T(scan_request)(false, m + site + ahead, 0, 1, s.size, 0, 1);
+                TNI_T(scan_request)(false, before + ahead, 0, 1, s.size, 0, 1);
+                TNI_T(scan_request)(false, given + ahead, 0, 1, s.size, 0, 1);
+                TNI_T(scan_request)(true, dm + site + ahead, 0, 1, s.size, 0, 1);
+            }
         }
         later = r[at] == 0 ? 0 : later + (double)dlog[at];
         TNI_V along = TNI_SET((TNI_REAL)(later - TNI_T(scan_sum)(TNI_T(scan_dot)(z, given, now, s.size))));
@@ -146,8 +155,8 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
         if (k == 0) memcpy(to, z, sizeof *to * (size_t)s.size);
         else {
             TNI_T(chain_transpose)(s.reverse ? before : m + site, transposed, s.d);
-            TNI_T(chain_multiply)(s.reverse ? z : before, !s.reverse, s.reverse ? transposed : z, to, s.d);
-            TNI_T(chain_multiply)(s.reverse ? m + site : z, s.reverse, s.reverse ? z : transposed, next, s.d);
+            TNI_T(chain_multiply)(s.reverse ? z : before, !s.reverse, s.reverse ? transposed : z, to, s.d, m_ahead);
+            TNI_T(chain_multiply)(s.reverse ? m + site : z, s.reverse, s.reverse ? z : transposed, next, s.d, y_ahead);
             TNI_REAL *swap = z; z = next; next = swap;
         }
         if (c->accumulate) TNI_T(scan_add)(dm + site, dm + site, 1, product, 1, s.size);
@@ -183,6 +192,7 @@ TNI_FAST void TNI_T(scan_step)(const tni_scans *p, int64_t chain, int64_t k, con
         f.b = spare;
     }
     f.out = out;
+    f.ahead = NULL;
     f.a_row = f.depth = d;
     f.a_column = 1;
     f.b_row = f.out_row = f.columns = d * p->features;
