@@ -14588,9 +14588,10 @@ TNI_FAST void TNI_T(gemm_orient)(TNI_T(gemm) *g, int64_t bytes)
    The left factor is read element by element. */
 #define TNI_TEN(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
 
-/* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. */
+/* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. Unless it is
+   NULL, `ahead` is a matrix like out that is read next: each tile requests as much of it as it computes. */
 typedef struct TNI_T(chain_factors) {
-    const TNI_REAL *a, *b;
+    const TNI_REAL *a, *b, *ahead;
     TNI_REAL       *out;
     int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
 } TNI_T(chain_factors);
@@ -14633,10 +14634,14 @@ TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chai
 
 TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
 {
-    int64_t i, j, left;
+    const int64_t line = 512 / TNI_BITS;
+    int64_t       i, j, left, at = 0;
     for (j = 0; x->columns - j > TNI_W; j += 2 * TNI_W) {
         const int lanes = TNI_T(lanes)(x->columns - j - TNI_W);
-        for (i = 0; (left = x->rows - i) > 2; i += 4) TNI_T(small_tile)(4, true, x, i, j, lanes);
+        for (i = 0; (left = x->rows - i) > 2; i += 4) {
+            for (int64_t end = at + 8 * TNI_W; x->ahead && at < end; at += line) TNI_REQUEST(x->ahead, at, 1);
+            TNI_T(small_tile)(4, true, x, i, j, lanes);
+        }
         if (left > 0) TNI_T(small_tile)(2, true, x, i, j, lanes);
     }
     if (j >= x->columns) return;
@@ -14665,6 +14670,7 @@ TNI_FAST bool TNI_T(gemm_is_small)(const TNI_T(gemm) *g, TNI_REAL *spare)
         x.b_row = g->n;
     }
     x.out = g->c;
+    x.ahead = NULL;
     x.out_row = g->c_row;
     x.rows = g->m;
     x.depth = g->k;
@@ -14744,13 +14750,15 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 
 #if TNI_SEQUENCES
 /* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain */
-/* out = a b   all [d,d]; transposed: a^T b */
-TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool transposed, const TNI_REAL *b, TNI_REAL *out, int64_t d)
+/* out = a b   all [d,d]; transposed: a^T b. ahead: a matrix that is read next, or NULL */
+TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool transposed, const TNI_REAL *b, TNI_REAL *out, int64_t d,
+                                    const TNI_REAL *ahead)
 {
     TNI_T(chain_factors) x;
     x.a = a;
     x.b = b;
     x.out = out;
+    x.ahead = ahead;
     x.a_row = transposed ? 1 : d;
     x.a_column = transposed ? d : 1;
     x.b_row = x.out_row = x.rows = x.depth = x.columns = d;
@@ -14930,7 +14938,7 @@ TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
         TNI_REAL *from = to;
         to = p ? p + (task * n + j) * dd : work + j % 2 * dd;
         if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
-        else TNI_T(chain_multiply)(from, false, m, to, d);
+        else TNI_T(chain_multiply)(from, false, m, to, d, d > 32 && j + 1 < n ? m + dd : NULL);
         double norm = TNI_T(chain_norm)(to, dd, j == n - 1);
         if (v) v[task * n + j] = (TNI_REAL)norm;
         if (norm != 1) log_norm += log(norm);
@@ -14961,7 +14969,7 @@ TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
         const TNI_REAL  factor = v[last] == 0 ? 0 : (TNI_REAL)exp(scale);
         const TNI_V     by = TNI_SET(factor);
         if (j > first) {
-            TNI_T(chain_multiply)(p + (j - 1) * dd, true, g, product, d);
+            TNI_T(chain_multiply)(p + (j - 1) * dd, true, g, product, d, d > 32 ? m + j * dd : NULL);
             gradient = product;
         }
         for (int64_t i = 0; i < dd; i += TNI_W) {
@@ -14974,7 +14982,7 @@ TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
         }
         if (j == first) break;
         TNI_T(chain_transpose)(m + j * dd, transposed, d);
-        TNI_T(chain_multiply)(g, false, transposed, next, d);
+        TNI_T(chain_multiply)(g, false, transposed, next, d, d > 32 && j > first + 1 ? p + (j - 2) * dd : NULL);
         double norm = TNI_T(chain_norm)(next, dd, false);
         if (norm != 0 && norm != 1) scale += log(norm);
         if (v[j - 1] != 1) scale -= log((double)v[j - 1]);
@@ -18295,7 +18303,10 @@ TNI_FAST void TNI_T(scan_task)(void *arg, int64_t task, int worker)
         bool            done = false;
         to = y + at * s.size;
         if (k == 0) memcpy(to, site, sizeof *to * (size_t)s.size);
-        else TNI_T(chain_multiply)(s.reverse ? site : from, false, s.reverse ? from : site, to, s.d);
+        else {
+            const TNI_REAL *ahead = s.d < 32 || k + 1 == s.states ? NULL : site + (s.reverse ? -s.size : s.size);
+            TNI_T(chain_multiply)(s.reverse ? site : from, false, s.reverse ? from : site, to, s.d, ahead);
+        }
         TNI_REAL norm = (TNI_REAL)sqrt(TNI_T(scan_sum)(TNI_T(scan_dot)(to, NULL, to, s.size)));
         if (!(norm > (TNI_REAL)(1.0 / 65536) && norm < (TNI_REAL)65536)) {
             norm = (TNI_REAL)TNI_T(chain_norm)(to, s.size, true);
@@ -18328,12 +18339,18 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
         const TNI_REAL *given = dy + at * s.size;
         TNI_REAL       *to = c->accumulate ? product : dm + site;
         const TNI_V     by = TNI_SET(r[at] == 0 ? 0 : 1 / r[at]);
+        const TNI_REAL *m_ahead = NULL, *y_ahead = NULL;
         if (k > 1) {                                        /* the sites pass backwards */
             const int64_t ahead = s.reverse ? s.size : -s.size;
-            TNI_T(scan_request)(false, m + site + ahead, 0, 1, s.size, 0, 1);
-            TNI_T(scan_request)(false, before + ahead, 0, 1, s.size, 0, 1);
-            TNI_T(scan_request)(false, given + ahead, 0, 1, s.size, 0, 1);
-            TNI_T(scan_request)(true, dm + site + ahead, 0, 1, s.size, 0, 1);
+            if (s.d > 32) {                                 /* requests in one go would wait for each other */
+                m_ahead = m + site + ahead;
+                y_ahead = before + ahead;
+            } else {
+                TNI_T(scan_request)(false, m + site + ahead, 0, 1, s.size, 0, 1);
+                TNI_T(scan_request)(false, before + ahead, 0, 1, s.size, 0, 1);
+                TNI_T(scan_request)(false, given + ahead, 0, 1, s.size, 0, 1);
+                TNI_T(scan_request)(true, dm + site + ahead, 0, 1, s.size, 0, 1);
+            }
         }
         later = r[at] == 0 ? 0 : later + (double)dlog[at];
         TNI_V along = TNI_SET((TNI_REAL)(later - TNI_T(scan_sum)(TNI_T(scan_dot)(z, given, now, s.size))));
@@ -18345,8 +18362,8 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
         if (k == 0) memcpy(to, z, sizeof *to * (size_t)s.size);
         else {
             TNI_T(chain_transpose)(s.reverse ? before : m + site, transposed, s.d);
-            TNI_T(chain_multiply)(s.reverse ? z : before, !s.reverse, s.reverse ? transposed : z, to, s.d);
-            TNI_T(chain_multiply)(s.reverse ? m + site : z, s.reverse, s.reverse ? z : transposed, next, s.d);
+            TNI_T(chain_multiply)(s.reverse ? z : before, !s.reverse, s.reverse ? transposed : z, to, s.d, m_ahead);
+            TNI_T(chain_multiply)(s.reverse ? m + site : z, s.reverse, s.reverse ? z : transposed, next, s.d, y_ahead);
             TNI_REAL *swap = z; z = next; next = swap;
         }
         if (c->accumulate) TNI_T(scan_add)(dm + site, dm + site, 1, product, 1, s.size);
@@ -18382,6 +18399,7 @@ TNI_FAST void TNI_T(scan_step)(const tni_scans *p, int64_t chain, int64_t k, con
         f.b = spare;
     }
     f.out = out;
+    f.ahead = NULL;
     f.a_row = f.depth = d;
     f.a_column = 1;
     f.b_row = f.out_row = f.columns = d * p->features;
