@@ -19,7 +19,8 @@
 # make pictures    the pictures of docs/images: PICTURES="eigenvectors lesson", say, or all (python3 tools/pictures.py lists them)
 # make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them; PYTHON is another python
 #                  that has them); BENCH=gemm, pieces, step, lm, decode, operator, scan, chains, einsum, attention, predict,
-#                  threads: one of them alone; BENCH=profile: where the time of a step goes, by kernel and thread
+#                  threads: one of them alone; BENCH=profile: where the time of a step goes, by kernel and thread;
+#                  SIMD=avx2: ours and the peers' without AVX-512
 # make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90a, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
 # make test-gpu, sanitize-gpu, bench-gpu
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its

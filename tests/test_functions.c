@@ -105,6 +105,31 @@ TEST(softmax_of_rows_of_any_length)
     WORST("log_softmax of a row with one large number, F32", worst_log, 1e-5);
 }
 
+/* Probabilities from 1e-35 to 1e-53 of the largest, in whole vectors and after them. Normal ones are right; below, where a float loses
+   digits, they may be 0, and are never larger than they should be. */
+TEST(softmax_of_small_probabilities)
+{
+    enum { ROWS = 128, COLUMNS = 21 };
+    static double x[ROWS * COLUMNS], y[ROWS * COLUMNS];
+    double        worst = 0;
+    for (int level = 0; level <= TN_SIMD_NEON; level++) {
+        tn_ctx *ctx = ctx_of(TN_F32, level);
+        for (int i = 0; i < ROWS * COLUMNS; i++) x[i] = -80 - (double)i / 64;
+        for (int r = 0; r < ROWS; r++) {
+            x[r * COLUMNS + r % COLUMNS] = 0;
+            x[r * COLUMNS + (r + 5) % COLUMNS] = r % 2 ? -1e30 : -3.4e38;
+        }
+        CHECK_STATUS(tn_read(tn_softmax(ctx, matrix(ctx, ROWS, COLUMNS, x)), TN_F64, y, ROWS * COLUMNS), TN_OK);
+        for (int i = 0; i < ROWS * COLUMNS; i++) {
+            const double want = exp(x[i]);
+            if (want > 1.2e-38) test_raise(&worst, fabs(y[i] / want - 1));
+            else CHECK(y[i] >= 0 && y[i] <= want * 1.000001 + 2e-45);
+        }
+        CLOSE_CTX(ctx);
+    }
+    WORST("softmax: small probabilities, relative", worst, 1e-6);
+}
+
 /* ---- div, sqrt, log ------------------------------------------------------------------------------------------------------- */
 
 TEST(quotients_and_roots_are_correctly_rounded)
@@ -444,7 +469,7 @@ TEST(messages_name_the_culprit)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(softmax_of_known_rows, softmax_of_rows_of_any_length, quotients_and_roots_are_correctly_rounded, roots_and_logarithms_at_the_ends,
+TEST_MAIN(softmax_of_known_rows, softmax_of_rows_of_any_length, softmax_of_small_probabilities, quotients_and_roots_are_correctly_rounded, roots_and_logarithms_at_the_ends,
           gradients_of_a_quotient, gradients_of_a_quotient_near_the_ends, what_is_not_chosen_plays_no_part, joined_by_hand,
           the_tape_knows_all_parts, gathered_by_hand, gather_is_embed_along_any_axis, tensors_of_numbers, gradients_accumulate,
           messages_name_the_culprit)

@@ -281,4 +281,66 @@ TEST(not_a_number)
     }
 }
 
-TEST_MAIN(tiny_and_empty, few_rows, blocks, large, not_a_number)
+/* Batches of inner products: rows that are contiguous, apart or the same for all, of A and of B, and a result whose numbers are apart;
+   against sums in double. A NaN reaches its own number only, and gaps of the result keep theirs. */
+TEST(batches_of_dots)
+{
+    static const int64_t counts[] = {2, 3, 5, 400}, depths[] = {0, 1, 7, 8, 33, 801};
+    tn_simd level;
+    double  worst = 0;
+    EACH_LEVEL(level) {
+        uint64_t seed = 30 + (uint64_t)level;
+        bench    at;
+        bench_open(&at, level);
+        for (int t = 0; t < 4 * 6 * 9; t++) {
+            const int64_t n = counts[t % 4], depth = depths[t / 4 % 6], lie[2] = {t / 24 % 3, t / 72}, bad = test_random_int(&seed, 0, n - 1);
+            matrix        x[2], before = make(&seed, TN_F32, n, 1, t % 5 == 0 ? 4 : 0);
+            tn_call       c = ZERO;
+            c.kernel = TN_KERNEL_GEMM;
+            c.n_in = 3;
+            c.n_out = 1;
+            c.f[0] = t % 7 == 6 ? -0.5 : 1;
+            c.f[1] = t % 11 == 10 ? 1 : 0;
+            for (int i = 0; i < 2; i++) {
+                x[i] = make(&seed, TN_F32, n, depth, lie[i] == 0 ? 0 : lie[i] == 1 ? 2 : 5);
+                c.in[i] = view(&x[i]);
+                c.in[i].shape[0] = n;
+                c.in[i].shape[1] = i == 0 ? 1 : depth;
+                c.in[i].shape[2] = i == 0 ? depth : 1;
+                c.in[i].strides[0] = x[i].row;
+                c.in[i].strides[1] = i == 0 ? depth : 1;
+            }
+            if (depth > 0 && lie[0] < 2) set(&x[0], bad * x[0].row + depth / 2, (double)NAN);
+            matrix one = copy(&before), three = copy(&before);
+            c.out[0] = view(&one);
+            c.out[0].shape[0] = n;
+            c.out[0].shape[1] = c.out[0].shape[2] = 1;
+            c.out[0].strides[0] = one.row;
+            CHECK(tn_cpu_backend()->fn[TN_KERNEL_GEMM](at.one, &c) == TN_OK);
+            c.out[0].data = three.p;
+            CHECK(tn_cpu_backend()->fn[TN_KERNEL_GEMM](at.three, &c) == TN_OK);
+            CHECK(memcmp(one.p, three.p, size_of(&one)) == 0);
+            CHECK(gaps_kept(&before, &one));
+            for (int64_t i = 0; i < n; i++) {
+                double sum = c.f[1] * get(&before, i * before.row), size = fabs(sum);
+                for (int64_t d = 0; d < depth; d++) {
+                    const double term = c.f[0] * get(&x[0], i * x[0].row + d) * get(&x[1], i * x[1].row + d);
+                    sum += term;
+                    size += fabs(term);
+                }
+                const double got = get(&one, i * one.row);
+                if (sum != sum) CHECK(got != got && i == bad);
+                else test_raise(&worst, fabs(got - sum) / (0x1p-24 * (double)(depth + EDGE) * (size + 1e-30)));
+            }
+            free(x[0].p);
+            free(x[1].p);
+            free(before.p);
+            free(one.p);
+            free(three.p);
+        }
+        bench_close(&at);
+    }
+    WORST("batches of inner products, of the bound", worst, 1);
+}
+
+TEST_MAIN(tiny_and_empty, few_rows, blocks, large, not_a_number, batches_of_dots)

@@ -177,7 +177,8 @@ TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
 #endif
 }
 
-/* e^x of differences from a maximum, which are at most 0 but for rounding. Below -87.6 it may be 0. */
+/* e^x of differences from a maximum, which are at most 0 but for rounding: so nothing bounds x above. Below -87.6, where one
+   power of two no longer suffices, it is 0, except with AVX-512. */
 TNI_INLINE TNI_V TNI_T(exp_below)(TNI_V x)
 {
 #if TNI_LEVEL == 2

@@ -305,7 +305,7 @@ TNI_FN bool TNI_T(gemm_is_dots)(const tn_call *c)
            && c->f[0] == 1 && c->f[1] == 0 && !(c->n_in > 2 && c->in[2].data);
 }
 
-/* Task: some of them. Slabs as in gemm_few_run; past the last row, the last one is repeated. */
+/* Task: some of these products. Slabs as in gemm_few_run; past the last row, the last one is repeated. */
 TNI_ISA TNI_FN void TNI_T(gemm_batch_dots)(void *arg, int64_t task, int worker)
 {
     enum { DEPTH = TNI_GEMM_DEPTH / sizeof(TNI_REAL) };

@@ -255,7 +255,7 @@ double bench_peak(void)
     return peak = best;
 }
 
-/* In pages of 2 MB, as the library's tensors are: reading 14 MB from the third cache in pages of 4 KB takes half as long again. */
+/* In pages of 2 MB, as the library's tensors are: reading 14 MB from the third cache takes 1.5 times as long in pages of 4 KB. */
 static double seconds_for(size_t bytes, bool write)
 {
     enum { PAGE = 2 << 20 };
