@@ -14327,7 +14327,7 @@ TNI_FN bool TNI_T(gemm_is_dots)(const tn_call *c)
            && c->f[0] == 1 && c->f[1] == 0 && !(c->n_in > 2 && c->in[2].data);
 }
 
-/* Task: some of them. Slabs as in gemm_few_run; past the last row, the last one is repeated. */
+/* Task: some of these products. Slabs as in gemm_few_run; past the last row, the last one is repeated. */
 TNI_ISA TNI_FN void TNI_T(gemm_batch_dots)(void *arg, int64_t task, int worker)
 {
     enum { DEPTH = TNI_GEMM_DEPTH / sizeof(TNI_REAL) };
@@ -14575,7 +14575,8 @@ TNI_FAST void TNI_T(gemm_orient)(TNI_T(gemm) *g, int64_t bytes)
 {
     const bool    by_columns = g->c_col != 1 && g->c_row == 1;
     const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
-    const int64_t few_rows = 32, few_columns = TNI_LEVEL == 1 ? TNI_W : 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
+    const int64_t few_rows = 32, few_columns = TNI_LEVEL == 1 && TNI_BITS == 32 ? TNI_W : 16;
+    const int64_t lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
     if (g->n >= g->m && (g->few = TNI_T(gemm_few)(g, few_rows, bytes)) != NULL) return;
     TNI_T(gemm) transposed = *g;
     TNI_T(gemm_swap)(&transposed);
@@ -15180,7 +15181,8 @@ TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
 #endif
 }
 
-/* e^x of differences from a maximum, which are at most 0 but for rounding. Below -87.6 it may be 0. */
+/* e^x of differences from a maximum, which are at most 0 but for rounding: so nothing bounds x above. Below -87.6, where one
+   power of two no longer suffices, it is 0, except with AVX-512. */
 TNI_INLINE TNI_V TNI_T(exp_below)(TNI_V x)
 {
 #if TNI_LEVEL == 2
@@ -17268,7 +17270,8 @@ TNI_INLINE void TNI_T(attend_row_dots)(const TNI_REAL *x, const TNI_REAL *y, con
 #undef TNI_STEP
 }
 
-/* s = f0 q.k over the current keys; then, up to whole vectors, scores of no keys. Two halves of the keys, and two heads. */
+/* s = f0 q.k over the current keys; then, up to whole vectors, scores of no keys. Two halves of the keys and two heads at
+   once. Of an odd number of keys or heads, the last one is computed twice. */
 TNI_FAST void TNI_T(attend_row_scores)(const TNI_T(attend_row) *w)
 {
     const tni_attention *t = w->t;
@@ -17277,7 +17280,7 @@ TNI_FAST void TNI_T(attend_row_scores)(const TNI_T(attend_row) *w)
     const int64_t        half = (w->n + 1) / 2, d = t->d, h1 = w->h1;
     const TNI_REAL       rest = (TNI_REAL)(t->softmax ? -HUGE_VAL : 0), scale = (TNI_REAL)c->f[0];
     for (int64_t j = 0; j < half; j++) {
-        const int64_t more = tni_min(half, w->n - 1 - j);           /* of an odd number, the middle key takes both places */
+        const int64_t more = tni_min(half, w->n - 1 - j);
         for (int64_t set = 0; set < t->sets; set++) {
             const TNI_REAL *q = TNI_ROW(&c->in[0], w->b, w->i, set * t->heads);
             const TNI_REAL *k = TNI_ROW(&c->in[1], w->b, w->j + j, set * t->heads), *l = k + more * k_row;
@@ -17335,7 +17338,7 @@ TNI_FAST void TNI_T(attend_row_square)(const TNI_T(attend_row) *w, int64_t h)
     w->sum[h] += TNI_T(lane_sum)(total);
 }
 
-/* o += f x + g y, of n numbers; pair: else without g y */
+/* o += f x, and + g y if there is a pair, of n numbers */
 TNI_INLINE void TNI_T(attend_row_add)(const bool pair, TNI_REAL *o, const TNI_REAL *x, TNI_REAL f, const TNI_REAL *y,
                                       TNI_REAL g, int64_t n)
 {
@@ -17365,11 +17368,12 @@ TNI_FAST void TNI_T(attend_row_values)(const TNI_T(attend_row) *w, bool first)
     }
     for (int64_t j = 0; j < half; j++) {
         const TNI_REAL *s = TNI_T(attend_row_at)(w, 0, 0) + j;
-        const TNI_REAL *x = TNI_ROW(&c->in[2], w->b, w->j + j, 0), *y = x + half * c->in[2].strides[1];
+        const bool      pair = j + half < w->n;             /* the middle key of an odd number is alone */
+        const TNI_REAL *x = TNI_ROW(&c->in[2], w->b, w->j + j, 0), *y = pair ? x + half * c->in[2].strides[1] : x;
         for (int64_t h = w->h0; h < h1; h++) {
             const TNI_REAL *p = s + h * TNI_ATTEND_LONG;
             TNI_REAL       *o = out + h * o_head;
-            if (j + half < w->n) TNI_T(attend_row_add)(true, o, x + h * v_head, p[0], y + h * v_head, p[half], dv);
+            if (pair) TNI_T(attend_row_add)(true, o, x + h * v_head, p[0], y + h * v_head, p[half], dv);
             else TNI_T(attend_row_add)(false, o, x + h * v_head, p[0], NULL, 0, dv);
         }
     }

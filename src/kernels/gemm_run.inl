@@ -80,7 +80,8 @@ TNI_FAST void TNI_T(gemm_orient)(TNI_T(gemm) *g, int64_t bytes)
 {
     const bool    by_columns = g->c_col != 1 && g->c_row == 1;
     const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
-    const int64_t few_rows = 32, few_columns = TNI_LEVEL == 1 ? TNI_W : 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
+    const int64_t few_rows = 32, few_columns = TNI_LEVEL == 1 && TNI_BITS == 32 ? TNI_W : 16;
+    const int64_t lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
     if (g->n >= g->m && (g->few = TNI_T(gemm_few)(g, few_rows, bytes)) != NULL) return;
     TNI_T(gemm) transposed = *g;
     TNI_T(gemm_swap)(&transposed);

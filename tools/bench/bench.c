@@ -265,10 +265,13 @@ static double seconds_for(size_t bytes, bool write)
     volatile float sink = 0;
     if (all == MAP_FAILED) exit(1);
     float *p = (float *)(void *)(all + (0 - (uintptr_t)all) % PAGE);
+#ifdef MADV_HUGEPAGE
     madvise(p, bytes, MADV_HUGEPAGE);
+#endif
     for (size_t i = 0; i < bytes / sizeof *p; i++) p[i] = 1;
     long runs = (long)(1e7 / (double)bytes) + 1;
     for (int i = 0; i < 5; i++) {
+#pragma omp barrier                                     /* all threads of seconds_on begin together */
         double start = now();
         for (long k = 0; k < runs; k++) {
             if (write) here.update(p, bytes);
@@ -284,8 +287,8 @@ static double seconds_for(size_t bytes, bool write)
 static double seconds_on(size_t bytes, bool write, int threads)
 {
     double most = 0;
-#pragma omp parallel for num_threads(threads) reduction(max:most) schedule(static, 1)
-    for (int i = 0; i < threads; i++) most = fmax(most, seconds_for(bytes / 64 * 64 + 64, write));
+#pragma omp parallel num_threads(threads) reduction(max:most)
+    most = seconds_for(bytes / 64 * 64 + 64, write);
     return most;
 }
 
