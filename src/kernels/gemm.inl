@@ -151,7 +151,8 @@ TNI_FAST void TNI_T(gemm_lanes)(const TNI_T(tile) *t)
 
 #if TNI_WASM && TNI_BITS == 32
 /* c = from + A B of a full tile, by another program with fused products, which not every browser has (tools/tn/look/wasm.js);
-   steps are in bytes. NULL: this program computes the tile. */
+   steps are in bytes. NULL: this program computes the tile. The library's only mutable global, which a page sets before its
+   first call. */
 typedef void (*tni_wasm_tile_fn)(const float *a, const float *b, const float *from, float *c, int depth, int a_step, int b_step,
                                  int from_step, int c_step);
 static tni_wasm_tile_fn tni_wasm_tile;

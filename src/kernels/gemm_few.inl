@@ -122,7 +122,7 @@ TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
 #define TNI_DOTS(X)       X(0) X(1) X(2) X(3)
 #define TNI_DOTS_OF(q, X) X(0, q) X(1, q) X(2, q) X(3, q)
 enum { TNI_T(dots_high) = 4 };
-#elif TNI_WASM
+#elif TNI_WASM                          /* 15 registers in browsers on x86, as for TNI_MR */
 #define TNI_DOTS(X)       X(0) X(1)
 #define TNI_DOTS_OF(q, X) X(0, q) X(1, q)
 enum { TNI_T(dots_high) = 2 };
