@@ -987,11 +987,12 @@ TEST(results_in_place)
    and three. */
 TEST(dot_products)
 {
-    static const int64_t counts[] = {0, 1, 3, 4, 7, 1001}, depths[] = {1, 5, 64, 500, 769, 2000};
+    static const int64_t counts[] = {0, 1, 3, 4, 7, 1001}, depths[] = {0, 1, 5, 64, 500, 801, 2000};
     static double x[2][1001 * 2001];
     static float  got[2][1001];
-    for (int round = 0; round < 36; round++) {
-        const int64_t n = counts[round % 6], depth = depths[round / 6], shape[2] = {n, depth + round % 2};
+    for (int round = 0; round < 42; round++) {
+        const int64_t apart = (round + round / 6) % 2, n = counts[round % 6], depth = depths[round / 6];
+        const int64_t shape[2] = {n, depth + apart};
         for (int threads = 0; threads < 2; threads++) {
             tn_desc    d = ZERO;
             tn_ctx    *ctx;
@@ -1000,7 +1001,7 @@ TEST(dot_products)
             d.seed = 7;
             REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
             for (int i = 0; i < 2; i++) {
-                t[i] = tn_slice(tn_normal(ctx, 2, shape, 0, 1), 1, round % 2, depth + round % 2);
+                t[i] = tn_slice(tn_normal(ctx, 2, shape, 0, 1), 1, apart, depth + apart);
                 REQUIRE(tn_read(t[i], TN_F64, x[i], n * depth) == TN_OK);
             }
             REQUIRE(tn_read(tn_einsum(ctx, "ij,ij->i", 2, t), TN_F32, got[threads], n) == TN_OK);
