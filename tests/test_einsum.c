@@ -1019,6 +1019,21 @@ TEST(dot_products)
     }
 }
 
+/* A product without sums before another one: the first is all that is stored, for its operands need no other order. */
+TEST(products_without_sums)
+{
+    static const int64_t shapes[3][3] = {{8, 8, 0}, {4, 64, 0}, {8, 64, 32}};
+    static const int     ranks[3] = {2, 2, 3};
+    const int64_t       *given[3] = {shapes[0], shapes[1], shapes[2]};
+    tn_desc              d = ZERO;
+    tn_ctx              *ctx;
+    REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
+    tn_plan *p = tn_plan_create(ctx, "ab,cd,adw->abcdw", 3, ranks, given, NULL);
+    REQUIRE(p);
+    CHECK(tn_plan_cost_of(p).bytes == 8 * 8 * 4 * 64 * sizeof(float));
+    CLOSE_CTX(ctx);
+}
+
 /* Batches of several axes keep desc.gemm_precision: each product has the bits of tn_matmul's. */
 TEST(precision)
 {
@@ -1098,4 +1113,5 @@ TEST(limits)
 }
 
 TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, least_size_of_a_chain, many, legs, threads, bf16, refusals,
-          plans, slices, limits, rows_of_several_axes, results_in_place, dot_products, precision)
+          plans, slices, limits, rows_of_several_axes, results_in_place, dot_products,
+          products_without_sums, precision)
