@@ -13665,7 +13665,8 @@ TNI_FAST void TNI_T(gemm_lanes)(const TNI_T(tile) *t)
 
 #if TNI_WASM && TNI_BITS == 32
 /* c = from + A B of a full tile, by another program with fused products, which not every browser has (tools/tn/look/wasm.js);
-   steps are in bytes. NULL: this program computes the tile. */
+   steps are in bytes. NULL: this program computes the tile. The library's only mutable global, which a page sets before its
+   first call. */
 typedef void (*tni_wasm_tile_fn)(const float *a, const float *b, const float *from, float *c, int depth, int a_step, int b_step,
                                  int from_step, int c_step);
 static tni_wasm_tile_fn tni_wasm_tile;
@@ -14144,7 +14145,7 @@ TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
 #define TNI_DOTS(X)       X(0) X(1) X(2) X(3)
 #define TNI_DOTS_OF(q, X) X(0, q) X(1, q) X(2, q) X(3, q)
 enum { TNI_T(dots_high) = 4 };
-#elif TNI_WASM
+#elif TNI_WASM                          /* 15 registers in browsers on x86, as for TNI_MR */
 #define TNI_DOTS(X)       X(0) X(1)
 #define TNI_DOTS_OF(q, X) X(0, q) X(1, q)
 enum { TNI_T(dots_high) = 2 };
@@ -14725,7 +14726,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     if (batch > 1 && work < (double)TNI_GEMM_CUT) {
         p.cpu = cpu;
         p.call = c;
-        const int64_t reads = (m + n) * c->in[0].shape[axes - 1];
+        const int64_t reads = (m + n) * c->in[0].shape[axes - 1];      /* of few rows and columns more than operations / 32 */
         tn_task_fn    fn = TNI_T(gemm_some);
 #if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
         if (tni_f32_gemm_is_dots_avx2(c)) fn = tni_f32_gemm_batch_dots_avx2;
@@ -21744,8 +21745,9 @@ static void tni_build_ordered(tni_builder *b, tni_layout *q, int node, int n, co
     tni_build_copy(b, q, node, own);
 }
 
-/* Where an order of a product's labels does not suit the next product: the labels of its batch, those of its rows or columns,
-   then those that it sums, unless an operand that is not small would have to be copied for that. */
+/* Where an order of a product's labels does not suit the next product, a GEMM: the labels of its batch, those of its rows or
+   columns, then those that it sums, unless an operand that is not small would have to be copied for that. A product without
+   sums takes any order. */
 static void tni_mul_reorder(const tni_builder *b, tni_layout *const *q, int n, int *order, int with, int to)
 {
     static const int kinds[3] = {1, 0, 2};
@@ -21753,6 +21755,7 @@ static void tni_mul_reorder(const tni_builder *b, tni_layout *const *q, int n, i
     if (tni_suits(b, n, order, with, to) > 0) return;
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < n; i++) if (tni_label_kind(b, order[i], with, to) == kinds[k]) b->order[count++] = order[i];
+    if (tni_label_kind(b, b->order[n - 1], with, to) != 2) return;
     for (int x = 0; x < 2; x++)
         for (int i = 0; i < q[x]->count; i++)
             if (q[x]->label[i] == b->order[n - 1] && q[x]->stride[i] != 1
@@ -21761,8 +21764,8 @@ static void tni_mul_reorder(const tni_builder *b, tni_layout *const *q, int n, i
 }
 
 /* A product without sums: in the order of the result; or first the labels that only the smaller operand has, then those of
-   the larger in its own order, unless another order suits the next product, with node `with`, better. If that has too many
-   axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
+   the larger in its own order, or an order that suits the next product, with node `with`. If that has too many axes it is
+   [m,b] [b,n] -> [m,b,n], all contiguous. */
 static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q, int parent, int with)
 {
     static const int axes[3] = {TNI_M, TNI_B, TNI_N};
@@ -22976,7 +22979,7 @@ static inline bool tni_before_magnitude(double a, double b)  { return fabs(a) > 
 
 enum { TNI_BLOCK = 32 };                       /* reflections in a block */
 
-enum { TNI_TRIDIAGONAL_BANDS = 8, TNI_TRIDIAGONAL_BAND = 96 };        /* most bands of a triangle; fewest rows of one */
+enum { TNI_TRIDIAGONAL_BANDS = 8, TNI_TRIDIAGONAL_BAND = 96 };        /* most bands of a triangle; fewest rows, in the mean */
 
 typedef struct tni_rotations {
     const tni_host *host;
@@ -23576,7 +23579,7 @@ double tn_polynomial_value(const tn_polynomial *p, double x)
    A reflection takes A to A - v w^T - w v^T with
        w = p - (tau/2)(p.v) v      p = tau A v
    One pass over A applies the last reflection and multiplies by the next v. LAPACK applies the reflections of a block
-   together, which halves the bytes that are written but not those that are read, and costs products with thin panels. [dsytd2] */
+   together, which saves nearly all writes but no reads, and costs products with thin panels. [dsytd2] */
 
 TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (2 + TNI_TRIDIAGONAL_BANDS) * n; }
 
@@ -24111,7 +24114,7 @@ static void tni_back_pack(const tni_back *b, double *a, int64_t ld, const double
     char                 *panels = b->panels;
     for (int64_t start = (n - 2) / b->block * b->block; start >= 0; start -= b->block) {
         const int64_t m = n - start - 1, w = tni_min(b->block, m);
-        const tni_mat v = tni_rows(a + start * ld + start + 1, ld);                        /* V^T [w,m] */
+        const tni_mat v = tni_rows(a + start * ld + start + 1, ld);                      /* V^T [w,m] */
         double       *gram = work, *t = gram + w * w, *tv = t + w * w;
         char         *copy = (char *)(tv + w * m);
         tni_block_factor(h, m, w, tni_transposed(v), tau + start, gram, t);
@@ -24142,7 +24145,7 @@ static void tni_eigh_back(const tni_host *h, const tni_vector_ops *ops, int64_t 
         b.strip = (char *)work;
         work += tni_back_strips(n, ops->size);
     }
-    tni_back_pack(&b, a, ld, tau, work);                         /* the last use of a's numbers */
+    tni_back_pack(&b, a, ld, tau, work);                     /* the last use of a's numbers */
     tni_parallel_for(h->pool, b.strips, tni_back_read, &b);
     tni_parallel_for(h->pool, tni_ceil_div(b.strips, TNI_BACK_STRIPS), tni_back_task, &b);
 }
@@ -24217,7 +24220,7 @@ static void tni_eigh_sort(int64_t n, double *values, int64_t *place, double *spa
     for (int64_t i = 0; i < n; i++) values[place[i]] = spare[n + i];
 }
 
-/* *rows: of which there are pairs; the `top` of largest magnitude, or all n. */
+/* *rows, n before the call, becomes the number of pairs that were computed: the `top` of largest magnitude, or all n. */
 static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t top, double *a,
                                  int64_t ld, double *values, double *vectors, double *work, int64_t *rows)
 {
@@ -24236,9 +24239,9 @@ static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, i
 }
 
 /* Eigenvalues of the symmetric a[n,n], which is overwritten; only its upper triangle is read. Its rows begin ld numbers apart,
-   n unless there is no LAPACK; what lies between them is scratch. top 0: all, ascending; else the
-   first `top`, at most n, by magnitude. values [n]; vectors [n,n], or NULL: row i belongs to values[i], and its largest
-   component is positive; vectors of other pairs are not computed.
+   n with LAPACK; the numbers between them are overwritten, too. top 0: all, ascending; else by magnitude, and only the first
+   `top`, at most n, have a meaning in values [n] and vectors [n,n]. vectors may be NULL; row i belongs to values[i], and its
+   largest component is positive.
    TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. ops: the precision in which vectors are computed, which are returned as doubles.
    Eigenvalues have the accuracy of doubles in any case. */
 TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t top, double *a, int64_t ld,
@@ -25601,7 +25604,7 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
 /* (A + A^T)/2, by square blocks that stay in the cache together with their transposed blocks */
 TNI_FN void tni_symmetrise(int64_t n, double *a)
 {
-    const int64_t side = 8;                                  /* rows that share a set of the first cache if n is a power of 2 */
+    const int64_t side = 8;                                  /* ways of the first cache: rows may share a set */
     for (int64_t bi = 0; bi < n; bi += side)
         for (int64_t bj = bi; bj < n; bj += side)
             for (int64_t i = bi; i < tni_min(bi + side, n); i++)
@@ -25687,7 +25690,7 @@ static tn_status tni_eigh_out(tni_scratch *w, tn_eigh_result *out, const tn_tens
         k = desc->top ? tni_min(desc->top, keep) : keep;
     }
     for (int64_t b = 0; b < count; b++) {
-        for (int64_t i = 0; i < n; i++) angle[i] = -fabs(j->values[b * n + i]);
+        for (int64_t i = 0; i < n; i++) angle[i] = -fabs(j->values[b * n + i]);          /* scratch as yet */
         tni_sort_index(n, angle, order, order + n);
         for (int64_t i = 0; i < n; i++) sorted[i] = j->values[b * n + order[i]];
         keep = tni_max(keep, tn_truncation_count(&desc->truncation, n, sorted, NULL));
@@ -25698,7 +25701,7 @@ static tn_status tni_eigh_out(tni_scratch *w, tn_eigh_result *out, const tn_tens
         tni_clusters(n, k, j->values + b * n, 2 * noise * tni_frobenius(n, j->values + b * n), false, cluster + b * k,
                      angle + b * k, order, order + n);
         memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *sorted);
-        for (int64_t i = 0; vectors && b * (n - k) > 0 && i < k; i++)
+        for (int64_t i = 0; vectors && b * (n - k) > 0 && i < k; i++)        /* else they are in their places */
             memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *sorted);
     }
     s = tni_decomp_put(ctx, "eigh", &out->values, TN_REAL, batch, 1, k, 0, j->values);
@@ -31787,7 +31790,7 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
     double *d = scaled + (j->outputs > 1 ? r * h : 0), *values = d + h, *rest = values + r;
     tni_host host = tni_host_of(j->simd, j->pool, tni_eigen_extent(j), rest + tni_eigh_work(r));
     host.by->gemm(&host, 1, h, j->out, 1, tni_rows(j->u + task * j->out, j->out), tni_rows(j->p, h), 0, tni_rows(d, h));
-    if (j->outputs == 1) scaled = j->left;                   /* which nobody reads again */
+    if (j->outputs == 1) scaled = j->left;                   /* which is not read again */
     for (int64_t i = 0; i < lines; i++)
         for (int64_t k = 0; k < length; k++) scaled[i * length + k] = j->left[i * length + k] * d[j->q ? k : i];
     if (j->q) host.by->gemm(&host, r, r, h, 1, tni_rows(scaled, h), tni_transposed(tni_rows(j->right, h)), 0, tni_rows(t, r));

@@ -987,11 +987,12 @@ TEST(results_in_place)
    and three. */
 TEST(dot_products)
 {
-    static const int64_t counts[] = {0, 1, 3, 4, 7, 1001}, depths[] = {1, 5, 64, 500, 769, 2000};
+    static const int64_t counts[] = {0, 1, 3, 4, 7, 1001}, depths[] = {0, 1, 5, 64, 500, 801, 2000};
     static double x[2][1001 * 2001];
     static float  got[2][1001];
-    for (int round = 0; round < 36; round++) {
-        const int64_t n = counts[round % 6], depth = depths[round / 6], shape[2] = {n, depth + round % 2};
+    for (int round = 0; round < 42; round++) {
+        const int64_t apart = (round + round / 6) % 2, n = counts[round % 6], depth = depths[round / 6];
+        const int64_t shape[2] = {n, depth + apart};
         for (int threads = 0; threads < 2; threads++) {
             tn_desc    d = ZERO;
             tn_ctx    *ctx;
@@ -1000,7 +1001,7 @@ TEST(dot_products)
             d.seed = 7;
             REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
             for (int i = 0; i < 2; i++) {
-                t[i] = tn_slice(tn_normal(ctx, 2, shape, 0, 1), 1, round % 2, depth + round % 2);
+                t[i] = tn_slice(tn_normal(ctx, 2, shape, 0, 1), 1, apart, depth + apart);
                 REQUIRE(tn_read(t[i], TN_F64, x[i], n * depth) == TN_OK);
             }
             REQUIRE(tn_read(tn_einsum(ctx, "ij,ij->i", 2, t), TN_F32, got[threads], n) == TN_OK);
@@ -1016,6 +1017,21 @@ TEST(dot_products)
             CHECK(fabs(got[0][i] - sum) <= 1e-6 * size);
         }
     }
+}
+
+/* A product without sums before another one: the first is all that is stored, for its operands need no other order. */
+TEST(products_without_sums)
+{
+    static const int64_t shapes[3][3] = {{8, 8, 0}, {4, 64, 0}, {8, 64, 32}};
+    static const int     ranks[3] = {2, 2, 3};
+    const int64_t       *given[3] = {shapes[0], shapes[1], shapes[2]};
+    tn_desc              d = ZERO;
+    tn_ctx              *ctx;
+    REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
+    tn_plan *p = tn_plan_create(ctx, "ab,cd,adw->abcdw", 3, ranks, given, NULL);
+    REQUIRE(p);
+    CHECK(tn_plan_cost_of(p).bytes == 8 * 8 * 4 * 64 * sizeof(float));
+    CLOSE_CTX(ctx);
 }
 
 /* Batches of several axes keep desc.gemm_precision: each product has the bits of tn_matmul's. */
@@ -1097,4 +1113,5 @@ TEST(limits)
 }
 
 TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, least_size_of_a_chain, many, legs, threads, bf16, refusals,
-          plans, slices, limits, rows_of_several_axes, results_in_place, dot_products, precision)
+          plans, slices, limits, rows_of_several_axes, results_in_place, dot_products,
+          products_without_sums, precision)

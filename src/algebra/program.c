@@ -170,8 +170,9 @@ static void tni_build_ordered(tni_builder *b, tni_layout *q, int node, int n, co
     tni_build_copy(b, q, node, own);
 }
 
-/* Where an order of a product's labels does not suit the next product: the labels of its batch, those of its rows or columns,
-   then those that it sums, unless an operand that is not small would have to be copied for that. */
+/* Where an order of a product's labels does not suit the next product, a GEMM: the labels of its batch, those of its rows or
+   columns, then those that it sums, unless an operand that is not small would have to be copied for that. A product without
+   sums takes any order. */
 static void tni_mul_reorder(const tni_builder *b, tni_layout *const *q, int n, int *order, int with, int to)
 {
     static const int kinds[3] = {1, 0, 2};
@@ -179,6 +180,7 @@ static void tni_mul_reorder(const tni_builder *b, tni_layout *const *q, int n, i
     if (tni_suits(b, n, order, with, to) > 0) return;
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < n; i++) if (tni_label_kind(b, order[i], with, to) == kinds[k]) b->order[count++] = order[i];
+    if (tni_label_kind(b, b->order[n - 1], with, to) != 2) return;
     for (int x = 0; x < 2; x++)
         for (int i = 0; i < q[x]->count; i++)
             if (q[x]->label[i] == b->order[n - 1] && q[x]->stride[i] != 1
@@ -187,8 +189,8 @@ static void tni_mul_reorder(const tni_builder *b, tni_layout *const *q, int n, i
 }
 
 /* A product without sums: in the order of the result; or first the labels that only the smaller operand has, then those of
-   the larger in its own order, unless another order suits the next product, with node `with`, better. If that has too many
-   axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
+   the larger in its own order, or an order that suits the next product, with node `with`. If that has too many axes it is
+   [m,b] [b,n] -> [m,b,n], all contiguous. */
 static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q, int parent, int with)
 {
     static const int axes[3] = {TNI_M, TNI_B, TNI_N};

@@ -85,7 +85,7 @@ static void tni_back_pack(const tni_back *b, double *a, int64_t ld, const double
     char                 *panels = b->panels;
     for (int64_t start = (n - 2) / b->block * b->block; start >= 0; start -= b->block) {
         const int64_t m = n - start - 1, w = tni_min(b->block, m);
-        const tni_mat v = tni_rows(a + start * ld + start + 1, ld);                        /* V^T [w,m] */
+        const tni_mat v = tni_rows(a + start * ld + start + 1, ld);                      /* V^T [w,m] */
         double       *gram = work, *t = gram + w * w, *tv = t + w * w;
         char         *copy = (char *)(tv + w * m);
         tni_block_factor(h, m, w, tni_transposed(v), tau + start, gram, t);
@@ -116,7 +116,7 @@ static void tni_eigh_back(const tni_host *h, const tni_vector_ops *ops, int64_t 
         b.strip = (char *)work;
         work += tni_back_strips(n, ops->size);
     }
-    tni_back_pack(&b, a, ld, tau, work);                         /* the last use of a's numbers */
+    tni_back_pack(&b, a, ld, tau, work);                     /* the last use of a's numbers */
     tni_parallel_for(h->pool, b.strips, tni_back_read, &b);
     tni_parallel_for(h->pool, tni_ceil_div(b.strips, TNI_BACK_STRIPS), tni_back_task, &b);
 }
@@ -191,7 +191,7 @@ static void tni_eigh_sort(int64_t n, double *values, int64_t *place, double *spa
     for (int64_t i = 0; i < n; i++) values[place[i]] = spare[n + i];
 }
 
-/* *rows: of which there are pairs; the `top` of largest magnitude, or all n. */
+/* *rows, n before the call, becomes the number of pairs that were computed: the `top` of largest magnitude, or all n. */
 static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t top, double *a,
                                  int64_t ld, double *values, double *vectors, double *work, int64_t *rows)
 {
@@ -210,9 +210,9 @@ static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, i
 }
 
 /* Eigenvalues of the symmetric a[n,n], which is overwritten; only its upper triangle is read. Its rows begin ld numbers apart,
-   n unless there is no LAPACK; what lies between them is scratch. top 0: all, ascending; else the
-   first `top`, at most n, by magnitude. values [n]; vectors [n,n], or NULL: row i belongs to values[i], and its largest
-   component is positive; vectors of other pairs are not computed.
+   n with LAPACK; the numbers between them are overwritten, too. top 0: all, ascending; else by magnitude, and only the first
+   `top`, at most n, have a meaning in values [n] and vectors [n,n]. vectors may be NULL; row i belongs to values[i], and its
+   largest component is positive.
    TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. ops: the precision in which vectors are computed, which are returned as doubles.
    Eigenvalues have the accuracy of doubles in any case. */
 TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, int64_t top, double *a, int64_t ld,

@@ -212,7 +212,7 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
 /* (A + A^T)/2, by square blocks that stay in the cache together with their transposed blocks */
 TNI_FN void tni_symmetrise(int64_t n, double *a)
 {
-    const int64_t side = 8;                                  /* rows that share a set of the first cache if n is a power of 2 */
+    const int64_t side = 8;                                  /* ways of the first cache: rows may share a set */
     for (int64_t bi = 0; bi < n; bi += side)
         for (int64_t bj = bi; bj < n; bj += side)
             for (int64_t i = bi; i < tni_min(bi + side, n); i++)
@@ -298,7 +298,7 @@ static tn_status tni_eigh_out(tni_scratch *w, tn_eigh_result *out, const tn_tens
         k = desc->top ? tni_min(desc->top, keep) : keep;
     }
     for (int64_t b = 0; b < count; b++) {
-        for (int64_t i = 0; i < n; i++) angle[i] = -fabs(j->values[b * n + i]);
+        for (int64_t i = 0; i < n; i++) angle[i] = -fabs(j->values[b * n + i]);          /* scratch as yet */
         tni_sort_index(n, angle, order, order + n);
         for (int64_t i = 0; i < n; i++) sorted[i] = j->values[b * n + order[i]];
         keep = tni_max(keep, tn_truncation_count(&desc->truncation, n, sorted, NULL));
@@ -309,7 +309,7 @@ static tn_status tni_eigh_out(tni_scratch *w, tn_eigh_result *out, const tn_tens
         tni_clusters(n, k, j->values + b * n, 2 * noise * tni_frobenius(n, j->values + b * n), false, cluster + b * k,
                      angle + b * k, order, order + n);
         memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *sorted);
-        for (int64_t i = 0; vectors && b * (n - k) > 0 && i < k; i++)
+        for (int64_t i = 0; vectors && b * (n - k) > 0 && i < k; i++)        /* else they are in their places */
             memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *sorted);
     }
     s = tni_decomp_put(ctx, "eigh", &out->values, TN_REAL, batch, 1, k, 0, j->values);

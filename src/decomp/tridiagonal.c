@@ -14,7 +14,7 @@
    A reflection takes A to A - v w^T - w v^T with
        w = p - (tau/2)(p.v) v      p = tau A v
    One pass over A applies the last reflection and multiplies by the next v. LAPACK applies the reflections of a block
-   together, which halves the bytes that are written but not those that are read, and costs products with thin panels. [dsytd2] */
+   together, which saves nearly all writes but no reads, and costs products with thin panels. [dsytd2] */
 
 TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (2 + TNI_TRIDIAGONAL_BANDS) * n; }
 

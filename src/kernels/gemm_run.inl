@@ -230,7 +230,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     if (batch > 1 && work < (double)TNI_GEMM_CUT) {
         p.cpu = cpu;
         p.call = c;
-        const int64_t reads = (m + n) * c->in[0].shape[axes - 1];
+        const int64_t reads = (m + n) * c->in[0].shape[axes - 1];      /* of few rows and columns more than operations / 32 */
         tn_task_fn    fn = TNI_T(gemm_some);
 #if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
         if (tni_f32_gemm_is_dots_avx2(c)) fn = tni_f32_gemm_batch_dots_avx2;

@@ -55,7 +55,7 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
     double *d = scaled + (j->outputs > 1 ? r * h : 0), *values = d + h, *rest = values + r;
     tni_host host = tni_host_of(j->simd, j->pool, tni_eigen_extent(j), rest + tni_eigh_work(r));
     host.by->gemm(&host, 1, h, j->out, 1, tni_rows(j->u + task * j->out, j->out), tni_rows(j->p, h), 0, tni_rows(d, h));
-    if (j->outputs == 1) scaled = j->left;                   /* which nobody reads again */
+    if (j->outputs == 1) scaled = j->left;                   /* which is not read again */
     for (int64_t i = 0; i < lines; i++)
         for (int64_t k = 0; k < length; k++) scaled[i * length + k] = j->left[i * length + k] * d[j->q ? k : i];
     if (j->q) host.by->gemm(&host, r, r, h, 1, tni_rows(scaled, h), tni_transposed(tni_rows(j->right, h)), 0, tni_rows(t, r));
