@@ -15137,7 +15137,7 @@ TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
     const TNI_D d = t->low + t->high;
 #if TNI_LEVEL == 1 || TNI_LEVEL == 2
 #if TNI_LEVEL == 2
-    const __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(d), _mm512_maskz_extractf64x4_pd(0xf, d, 1));
+    const __m256d four = _mm256_add_pd(_mm512_maskz_extractf64x4_pd(0xf, d, 0), _mm512_maskz_extractf64x4_pd(0xf, d, 1));
 #else
     const __m256d four = d;
 #endif
