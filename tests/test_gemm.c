@@ -281,8 +281,8 @@ TEST(not_a_number)
     }
 }
 
-/* Batches of inner products: rows that are contiguous, apart or the same for all, of A and of B, and a result whose numbers are apart;
-   against sums in double. A NaN reaches its own number only, and gaps of the result keep theirs. */
+/* Batches of inner products: rows that are contiguous, apart or the same for all, of A and of B, and a result whose numbers
+   are apart; against sums in double. A NaN reaches its own number only, and gaps of the result keep theirs. */
 TEST(batches_of_dots)
 {
     static const int64_t counts[] = {2, 3, 5, 400}, depths[] = {0, 1, 7, 8, 33, 801};
@@ -293,7 +293,8 @@ TEST(batches_of_dots)
         bench    at;
         bench_open(&at, level);
         for (int t = 0; t < 4 * 6 * 9; t++) {
-            const int64_t n = counts[t % 4], depth = depths[t / 4 % 6], lie[2] = {t / 24 % 3, t / 72}, bad = test_random_int(&seed, 0, n - 1);
+            const int64_t n = counts[t % 4], depth = depths[t / 4 % 6], lie[2] = {t / 24 % 3, t / 72};
+            const int64_t bad = test_random_int(&seed, 0, n - 1);
             matrix        x[2], before = make(&seed, TN_F32, n, 1, t % 5 == 0 ? 4 : 0);
             tn_call       c = ZERO;
             c.kernel = TN_KERNEL_GEMM;

@@ -236,6 +236,17 @@ TNI_INLINE void TNI_T(transpose_six)(float *to, const float *from, int64_t strid
     _mm_storeu_ps(to + 16, _mm_movelh_ps(high, r3));
     _mm_storeu_ps(to + 20, _mm_shuffle_ps(r3, high, 0xee));
 }
+
+/* A panel of six rows whose steps are contiguous; requests a line of each row of the next one, too. */
+TNI_FAST void TNI_T(panel_six)(float *dst, const float *src, int64_t stride, int64_t depth)
+{
+    int64_t d;
+    for (d = 0; d + 4 <= depth; d += 4) {
+        if (d % 16 == 0) for (int k = TNI_MR; k < 2 * TNI_MR; k++) TNI_REQUEST(src + d, k * stride, 2);
+        TNI_T(transpose_six)(dst + d * TNI_MR, src + d, stride);
+    }
+    for (; d < depth; d++) for (int k = 0; k < TNI_MR; k++) dst[d * TNI_MR + k] = src[k * stride + d];
+}
 #endif
 
 /* MR numbers of a panel, contiguous in A too */
@@ -282,12 +293,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
     }
 #if TNI_LEVEL == 1 && TNI_BITS == 32
     if (step == 1 && lanes == TNI_MR && width == TNI_MR) {
-        for (; d + 4 <= depth; d += 4) {
-            if (d % 16 == 0)                              /* a line of each row of the next panel */
-                for (k = TNI_MR; k < 2 * TNI_MR; k++) TNI_REQUEST(src + d, k * stride, 2);
-            TNI_T(transpose_six)(dst + d * TNI_MR, src + d, stride);
-        }
-        for (; d < depth; d++) for (k = 0; k < TNI_MR; k++) dst[d * TNI_MR + k] = src[k * stride + d];
+        TNI_T(panel_six)(dst, src, stride, depth);
         return;
     }
 #endif
