@@ -25,6 +25,11 @@ tn.typed = (names, pick) => {
         : [...about(id, position ? losses[position - 1] : undefined, losses), ...(losses.length ? [" · mean loss ",
             tn.h("b", {}, nats(mean(losses))), " nats per token",
             ...(before ? [", in the whole model ", nats(mean(before))] : [])] : [])]));
+    const button = (id, i, loss) => tn.h("button", { type: "button", class: "said", role: "radio", "aria-checked": false,
+        tabindex: -1, onclick: () => { pick(i); line.children[i].focus(); },
+        style: loss === undefined ? null : `--share: ${Math.min(1, loss / full)}` }, tn.token(names[id]),
+        tn.h("span", { class: "nats" }, loss === undefined ? "–" : nats(loss)));
+    const made = [];            /* the buttons, with what they show: those that stay as they are cost nothing */
     /* losses: of all tokens but the first, or null: they have none in this model; before: those of the whole model, or null. */
     return { element: tn.h("div", {}, line, readout, tn.h("p", { class: "small soft" },
                  "Below each token is its loss in nats, and its colour: 0 ", tn.h("span", { class: "surprise" }),
@@ -33,13 +38,20 @@ tn.typed = (names, pick) => {
                      "about the token after it." }))),
         show(ids, losses, before, position) {
             const kept = line.contains(document.activeElement);
-            line.replaceChildren(...Array.from(ids, (id, i) => {
-                const loss = losses && i ? losses[i - 1] : undefined;
-                return tn.h("button", { type: "button", class: "said", role: "radio", "aria-checked": i === position,
-                    tabindex: i === position ? 0 : -1, onclick: () => { pick(i); line.children[i].focus(); },
-                    style: loss === undefined ? null : `--share: ${Math.min(1, loss / full)}` }, tn.token(names[id]),
-                    tn.h("span", { class: "nats" }, loss === undefined ? "–" : nats(loss)));
-            }));
+            ids.forEach((id, i) => {
+                const loss = losses && i ? losses[i - 1] : undefined, old = made[i];
+                if (!old || old.id !== id || old.loss !== loss) {
+                    made[i] = { id, loss, element: button(id, i, loss) };
+                    if (old) old.element.replaceWith(made[i].element);
+                    else line.append(made[i].element);
+                }
+            });
+            for (const { element } of made.splice(ids.length)) element.remove();
+            made.forEach(({ element }, i) => {
+                if (element.tabIndex === (i === position ? 0 : -1)) return;
+                element.tabIndex = i === position ? 0 : -1;
+                element.setAttribute("aria-checked", i === position);
+            });
             if (!ids.length) { readout.replaceChildren(); return; }
             if (kept) line.children[position].focus();
             tell(ids[position], losses, before, position);
