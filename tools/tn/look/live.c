@@ -396,19 +396,31 @@ static bool as_ablated(void)
     return true;
 }
 
-/* The loss of a token in nats, from the logits of all tokens. */
-static double loss_of(const float *logits, int64_t token)
+enum { AT_ONCE = 1 << 20 };             /* logits that are computed together, or more of one token */
+
+/* The losses of the tokens of the text from `from` on, 1 or more, from the logits after those before them. */
+static bool compute_losses(reading *r, int64_t from)
 {
-    double most = -HUGE_VAL, sum = 0;
-    for (int64_t i = 0; i < net.desc.vocab; i++) if ((double)logits[i] > most) most = (double)logits[i];
-    for (int64_t i = 0; i < net.desc.vocab; i++) sum += exp((double)logits[i] - most);
-    return most + log(sum) - (double)logits[token];
+    const int64_t V = net.desc.vocab, most = AT_ONCE / V + 1;
+    for (int64_t at = from, next; at < length; at = next) {
+        next = at + most < length ? at + most : length;
+        tn_tensor *y = tn_tensor_2d(ctx, TN_REAL, next - at, V);
+        tn_write(y, TN_F32, r->logits + (at - 1) * V, (next - at) * V);
+        y = tn_log_softmax(ctx, y);
+        for (int64_t i = at; i < next; i++) {
+            tn_tensor *one = tn_slice(tn_slice(y, 0, i - at, i - at + 1), 1, text[i], text[i] + 1);
+            if (tn_read(one, TN_F64, &r->losses[i], 1) != TN_OK) return false;
+            r->losses[i] = -r->losses[i];
+        }
+        tn_ctx_reset(ctx);
+    }
+    return true;
 }
 
 /* Adds the tokens of the text from `from` on to what is known of those before them. */
 static bool read_on(reading *r, int64_t from)
 {
-    const int64_t V = net.desc.vocab, most = (1 << 20) / V + 1;      /* logits at a time */
+    const int64_t V = net.desc.vocab, most = AT_ONCE / V + 1;
     if (!r->cache) r->cache = tn_transformer_cache_create(ctx, &net, 1, most_tokens());
     if (tn_transformer_cache_rewind(r->cache, from) != TN_OK) return false;
     if (r->room < length) {
@@ -424,8 +436,7 @@ static bool read_on(reading *r, int64_t from)
         if (tn_read(y, TN_F32, r->logits + at * V, (next - at) * V) != TN_OK) return false;
         tn_ctx_reset(ctx);
     }
-    for (int64_t i = from > 0 ? from : 1; i < length; i++) r->losses[i] = loss_of(r->logits + (i - 1) * V, text[i]);
-    return true;
+    return compute_losses(r, from > 0 ? from : 1);
 }
 
 /* What is known of the text in the present model, after computing what was not; NULL: the context has an error, or no memory.
