@@ -181,6 +181,59 @@ static double decode_error(world *w, const tn_transformer *m, int64_t tokens)
     return worst;
 }
 
+/* After six tokens all but `kept` are forgotten, and others follow: the error of their logits. -1: a block keeps a state. */
+static double rewound_error(world *w, const tn_transformer *m, int64_t kept)
+{
+    const int64_t         V = m->desc.vocab, T = m->desc.context < 6 ? m->desc.context : 6;
+    tn_transformer_cache *c = tn_transformer_cache_create(w->ctx, m, 2, T);
+    tn_tensor            *first = ids_of(w->ctx, &m->desc, 2, T, 9), *then = ids_of(w->ctx, &m->desc, 2, T, 10);
+    tn_tensor            *list[2] = {tn_slice(first, 1, 0, kept), tn_slice(then, 1, kept, T)}, *ids;
+    double                worst = 0;
+    if (!CHECK(c && tn_transformer_decode(w->ctx, m, first, c))) return HUGE_VAL;
+    CHECK_STATUS(tn_transformer_cache_rewind(c, T), TN_OK);
+    CHECK_STATUS(tn_transformer_cache_rewind(c, T + 1), TN_ERR_ARG);
+    CHECK_ERROR(w->ctx, TN_ERR_ARG, "transformer cache: tokens is");
+    CHECK_STATUS(tn_transformer_cache_rewind(c, -1), TN_ERR_ARG);
+    CHECK_ERROR(w->ctx, TN_ERR_ARG, "transformer cache: tokens is -1");
+    if (tn_transformer_cache_rewind(c, kept) != TN_OK) {
+        CHECK_ERROR(w->ctx, TN_ERR_ARG, "transformer cache: block ");
+        CHECK_INT(tn_transformer_cache_past(c), T);
+        tn_transformer_cache_destroy(c);
+        return -1;
+    }
+    CHECK_INT(tn_transformer_cache_past(c), kept);
+    ids = kept ? tn_concat(w->ctx, 2, list, 1) : then;
+    tn_tensor *y = tn_transformer_decode(w->ctx, m, tn_copy(w->ctx, list[1]), c);
+    if (CHECK(y != NULL && T == ids->shape[1])) {
+        double *part = host(y), *all = host(tn_transformer_forward(w->ctx, m, ids));
+        for (int64_t b = 0; b < 2; b++)
+            test_raise(&worst, test_max_error(part + b * (T - kept) * V, all + (b * T + kept) * V, (T - kept) * V));
+    }
+    tn_transformer_cache_destroy(c);
+    return worst;
+}
+
+TEST(rewound_caches)
+{
+    int states = 0, others = 0;
+    CHECK_STATUS(tn_transformer_cache_rewind(NULL, 0), TN_ERR_ARG);
+    for (int k = 0; k < VARIANTS; k++) {
+        const char         *what;
+        tn_transformer_desc d = variant(k, &what);
+        tn_transformer      m;
+        world               w;
+        if (d.bidirectional) continue;
+        REQUIRE(model_on(&w, TN_F64, &d, &m, 300 + (uint64_t)k));
+        for (int64_t kept = 0; kept < 3 && kept < d.context; kept++) {
+            double error = rewound_error(&w, &m, kept);
+            if (!CHECK(error <= 1e-12 && (error >= 0 || kept > 0))) printf("     %s, %d kept: %.3g\n", what, (int)kept, error);
+            *(error < 0 ? &states : &others) += 1;
+        }
+        close_world(&w);
+    }
+    CHECK(states > 0 && others > 20);
+}
+
 TEST(decoding)
 {
     double worst[2] = {0, 0};
@@ -1839,7 +1892,7 @@ TEST(distillation)
     }
 }
 
-TEST_MAIN(distillation, sums_with_their_norms, config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, patterns, causality, decoding_refuses, short_texts, counts,
+TEST_MAIN(distillation, sums_with_their_norms, config_norm_bias, gradients, forward_by_hand, decoding, rewound_caches, hidden_and_head, patterns, causality, decoding_refuses, short_texts, counts,
           hidden_widths, cycles, cycles_refuse, noise_and_dropout, logits_by_tensor, starts, first_loss, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
           golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,

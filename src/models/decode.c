@@ -60,6 +60,21 @@ void tn_transformer_cache_reset(tn_transformer_cache *c)
     c->broken = false;
 }
 
+tn_status tn_transformer_cache_rewind(tn_transformer_cache *c, int64_t tokens)
+{
+    if (!c || !tni_uncaptured(c->owned.ctx, "a transformer's cache is rewound")
+        || !tni_within(c->owned.ctx, "transformer cache", "tokens", tokens, 0, c->past)) return TN_ERR_ARG;
+    if (tokens == 0) return tn_transformer_cache_reset(c), TN_OK;
+    for (int64_t l = 0; l < c->layers; l++)
+        if (c->attn[l]->state && (c->broken || tokens < c->past))
+            return tni_fail(c->owned.ctx, TN_ERR_ARG, "transformer cache: block %lld keeps a state, expected 0 tokens, or "
+                            "TN_ATTEND_FORM_QUADRATIC, which keeps keys and values", (long long)l);
+    for (int64_t l = 0; l < c->layers; l++) c->attn[l]->past = tokens;
+    c->past = tokens;
+    c->broken = false;
+    return TN_OK;
+}
+
 int64_t tn_transformer_cache_past(const tn_transformer_cache *c) { return c ? c->past : 0; }
 
 size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)

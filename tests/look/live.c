@@ -329,6 +329,68 @@ static void check_steered(taken *t, const double *vector)
     free(wanted);
 }
 
+/* Logits at each position of the text in the model as it is now, [length,vocab], a new list. */
+static double *run_of_text(void)
+{
+    const int64_t n = length * net.desc.vocab;
+    double       *all = (double *)malloc((size_t)n * sizeof *all);
+    if (!all || tn_read(tn_transformer_forward(ctx, &net, ids_tensor(text, length)), TN_F64, all, n) != TN_OK)
+        stop(tn_ctx_error(ctx));
+    tn_ctx_reset(ctx);
+    return all;
+}
+
+/* The logits and losses of the text in the present model, as a run of the whole text has them. */
+static void compare_with_run(const char *what)
+{
+    const int64_t V = net.desc.vocab;
+    if (live_next() != V) stop(wasm_words());
+    double *next = copy_of_numbers();
+    if (live_losses() != length - 1) stop(wasm_words());
+    double *losses = copy_of_numbers(), *all = run_of_text();
+    for (int64_t k = 0; k < V; k++) near(what, next[k], all[(asked - 1) * V + k]);
+    for (int64_t i = 1; i < length; i++) {
+        double sum = 0;
+        for (int64_t k = 0; k < V; k++) sum += exp(all[(i - 1) * V + k] - all[(i - 1) * V + text[i]]);
+        near(what, losses[i - 1], log(sum));
+    }
+    free(losses);
+    free(next);
+    free(all);
+}
+
+/* Text is typed and deleted at random places, and the model is changed at random, there and back; what is known of the tokens
+   before a change is used again, and what it would not be true of is not. */
+static void check_edits(void)
+{
+    static char     typed[400];
+    static double   along[256];
+    static unsigned random = 1;
+    size_t          n = 0;
+    for (int64_t k = 0; k < net.desc.dim; k++) along[k] = (double)(k * 5 % 7 - 3) / 4;
+    for (int round = 0; round < 240; round++) {
+        unsigned r[6];
+        for (int k = 0; k < 6; k++) r[k] = (random = random * 1664525u + 1013904223u) >> 16;
+        const size_t at = r[0] % 2 ? n : r[1] % (n + 1), cut = at < n ? r[2] % (n - at < 4 ? n - at + 1 : 4) : 0;
+        const size_t more = round == 60 ? 300 : r[3] % 5;
+        memmove(typed + at, typed + at + cut, n - at - cut);
+        n -= cut;
+        if (n + more > sizeof typed) n = 5;
+        const size_t to = at < n ? at : n;
+        memmove(typed + to + more, typed + to, n - to);
+        for (size_t k = 0; k < more; k++) typed[to + k] = (char)('a' + (r[4] + k * r[5]) % 26);
+        n += more;
+        if (live_text(typed, n) != length) stop(wasm_words());
+        if (round % 8 == 3) live_ablate((int)(r[0] % 2), (int)(r[1] % 2), (int)(r[2] % 2));
+        if (round % 16 == 4) live_steer((int)(r[0] % 2), along + r[3] % 3, r[2] % 3 ? (size_t)net.desc.dim : 0);
+        if (round % 16 == 9) live_hide(1, 9, (int)(r[3] % 3), along + r[3] % 3, r[2] % 3 ? (size_t)net.desc.dim : 0);
+        if (round % 32 == 30) live_restore();
+        if (length && r[5] % 3 == 0 && live_at((int)(r[4] % (unsigned)length)) < 1) stop(wasm_words());
+        if (length) compare_with_run("after an edit");
+    }
+    live_restore();
+}
+
 static void check_ablated(const tn_transformer_desc *desc)
 {
     static char     weights[1 << 22], config[1 << 16];
@@ -351,6 +413,8 @@ static void check_ablated(const tn_transformer_desc *desc)
     tn_params *again = tn_params_create(ctx);                       /* whole, in the context of the page's program */
     tn_transformer_init(again, "", desc, &model);
     tn_params_read(again, tn_source_memory(weights, bytes[0]), TN_MATCH_ALL);
+    check_edits();
+    live_text("and so on", 9);
     memset(&t, 0, sizeof t);
     t.model = &model;
     live_ablate(0, 1, 1);
@@ -375,9 +439,11 @@ static void check_ablated(const tn_transformer_desc *desc)
     compare_with(&t, "with the MLP again");
     live_restore();
     live_next();
-    double *now = copy_of_numbers();
+    double *now = run_of_text();
     if (live_language(weights, bytes[0], config, bytes[1], NULL, 0) < 0 || live_text("and so on", 9) < 0) stop(wasm_words());
-    for (int k = live_next() - 1; k >= 0; k--) if (numbers[k] != now[k]) stop("a restored model is not the same");
+    double *again_whole = run_of_text();
+    if (memcmp(now, again_whole, (size_t)(length * net.desc.vocab) * sizeof *now)) stop("a restored model is not the same");
+    free(again_whole);
     free(now);
 }
 
@@ -401,6 +467,7 @@ static void check_models(void)
     desc.mlp_bias = true;
     check_ablated(&desc);
     desc.norm_place = TN_PLACE_SANDWICH;
+    desc.positions = TN_POSITIONS_LEARNED;
     check_ablated(&desc);
 }
 

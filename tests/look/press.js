@@ -27,6 +27,7 @@ document.addEventListener("tn-live", () => {
         text.dispatchEvent(new Event("input"));
         check("typing changes the prediction", !close(numbers("live-scores"), before));
         check("the text's tokens are shown", section.querySelectorAll("#live-tokens .token").length === 7 + marks);
+        retyped(text);
         /* Another block is picked as soon as the parts are there: the paths, which come last, must come still. */
         new MutationObserver((_, observer) => {
             if (!section.querySelector(".part[data-value]")) return;
@@ -50,6 +51,24 @@ document.addEventListener("tn-live", () => {
             ablate("#live-vectors .ablate", "live-scores");
             emptied(text, marks);
         }, { once: true });
+    };
+    /* Buttons of tokens that stay are kept: after edits at any place they show what they show of a text that is typed anew. */
+    const retyped = text => {
+        const line = section.querySelector("#live-tokens"), typed = text.value;
+        const type = value => { text.value = value; text.dispatchEvent(new Event("input")); };
+        const shown = () => [...line.children].map(one => [one.tabIndex, one.ariaChecked, one.querySelector(".token").textContent,
+            one.style.getPropertyValue("--share") > 0]).join();
+        const wanted = shown(), losses = numbers("live-tokens"), scores = numbers("live-scores");
+        const same = () => shown() === wanted && [...losses, ...scores].every((x, i) =>
+            near(x, [...numbers("live-tokens"), ...numbers("live-scores")][i]));
+        for (const value of [typed.slice(0, -1), typed.slice(0, 9) + "dog" + typed.slice(9), typed.slice(5), typed]) type(value);
+        check("edited there and back", same());
+        const kept = line.children[1];
+        for (const value of [typed + " cat", typed]) type(value);
+        check("typed on and deleted", same() && kept === line.children[1]);
+        type("");
+        type(typed);
+        check("typed anew", same() && kept !== line.children[1]);
     };
     /* The terms add up to the logit before the soft cap that the model has; while they are outdated, to none. */
     const summed = () => {

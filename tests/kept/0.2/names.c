@@ -444,6 +444,7 @@ static void functions(void *at)
     tn_transformer_cache_reset(OF(tn_transformer_cache *));
     OF(int64_t) = tn_transformer_cache_past(OF(const tn_transformer_cache *));
     OF(size_t) = tn_transformer_cache_bytes(OF(const tn_transformer_cache *));
+    OF(tn_status) = tn_transformer_cache_rewind(OF(tn_transformer_cache *), OF(int64_t));
     OF(tn_tensor *) = tn_transformer_decode(OF(tn_ctx *), OF(const tn_transformer *), OF(tn_tensor *), OF(tn_transformer_cache
         *));
     OF(int64_t) = tn_sample(OF(const float *), OF(int64_t), OF(double), OF(int64_t), OF(double), OF(double));

@@ -38,8 +38,6 @@ static bool          *off;              /* [layers,heads + 1]: which heads, and 
 static int32_t        text[MOST_TOKENS];
 static int64_t        length;
 static int64_t        asked;            /* what is asked is about the first `asked` tokens of the text        */
-static double         losses[MOST_TOKENS];
-static int64_t        known;            /* of how many tokens of the text the losses are those of the model   */
 static bool           no_mark;          /* a text begins without [BOS]                                */
 
 /* Of each block: the eigenpairs of the token that was last asked for, in the order of |value|. The MLP adds to its logit
@@ -56,6 +54,18 @@ static unseen  *unseen_list;
 static double  *steering;               /* [dim] what is added to the stream at blocks.B.middle, or NULL */
 static int64_t  steered;                /* B                                                             */
 static bool     own_bias;               /* desc.attn_out_bias of the file                                */
+/* What is known of a text in one model: of `known` tokens the keys and values, the logits after each, and the losses. What was
+   computed of the tokens before the first that is typed anew stays. */
+typedef struct reading {
+    tn_transformer_cache *cache;
+    float   *logits;                    /* [room,vocab]                                 */
+    double   losses[MOST_TOKENS];       /* of each token but the first                  */
+    int32_t  text[MOST_TOKENS];
+    int64_t  known, room;
+    uint64_t model;                     /* the checksum of what is changed in the model */
+} reading;
+static reading  whole_reading, other_reading;   /* of the whole model, and of the last one that is changed */
+static uint64_t present;                        /* the checksum of the present model, 0 of the whole one   */
 static float   *token_list;             /* [vocab,dim] embeddings, normed; NULL until then  */
 
 static void forget_vectors(vectors *v)
@@ -85,6 +95,11 @@ static void forget(void)
     }
     free(steering);
     steering = NULL;
+    free(whole_reading.logits);
+    free(other_reading.logits);
+    memset(&whole_reading, 0, sizeof whole_reading);        /* the context frees the caches */
+    memset(&other_reading, 0, sizeof other_reading);
+    present = 0;
     free(whole_list);
     whole_list = NULL;
     free(vector_list);
@@ -107,7 +122,7 @@ static void forget(void)
     off = NULL;
     tokenizer = NULL;
     no_mark = false;
-    length = asked = known = 0;
+    length = asked = 0;
 }
 
 #include "live_images.inl"
@@ -129,6 +144,7 @@ int EXPORT(live_language)(const void *weights, size_t weight_bytes, const void *
     tokenizer = token_bytes ? tn_tokenizer_read(ctx, tn_source_memory(tokens, token_bytes)) : tn_tokenizer_create_bytes(ctx);
     if (tn_ctx_status(ctx) != TN_OK) return end(-1);
     own_bias = net.desc.attn_out_bias;
+    for (int64_t l = 0; l < net.desc.layers; l++) net.blocks[l].attn.desc.form = TN_ATTEND_FORM_QUADRATIC;   /* to rewind */
     off = (bool *)calloc((size_t)(net.desc.layers * (net.desc.heads + 1)), sizeof *off);
     vector_list = (vectors *)calloc((size_t)net.desc.layers, sizeof *vector_list);
     whole_list = (whole_block *)calloc((size_t)net.desc.layers, sizeof *whole_list);
@@ -153,25 +169,26 @@ int EXPORT(live_marks)(int wanted)
     return 0;
 }
 
-/* Reads a text, whose last MOST_TOKENS tokens are kept, and of which the end is asked for. Returns their number; numbers: their
-   ids. */
+static int64_t most_tokens(void)
+{
+    return net.desc.positions == TN_POSITIONS_LEARNED && net.desc.context < MOST_TOKENS ? net.desc.context : MOST_TOKENS;
+}
+
+/* Reads a text, of which the end is asked for. Of a text of more tokens than can be kept the last ones are, from a multiple of a
+   quarter of their number on, so that most keys leave the beginning as it is. Returns their number; numbers: their ids. */
 int EXPORT(live_text)(const char *bytes, size_t count)
 {
     const tn_bos bos = tn_tokenizer_bos(tokenizer) >= 0 && !no_mark ? TN_BOS_FIRST : TN_BOS_NONE;
-    int64_t      most = net.desc.positions == TN_POSITIONS_LEARNED && net.desc.context < MOST_TOKENS
-                        ? net.desc.context : MOST_TOKENS;
+    const int64_t most = most_tokens(), step = (most + 3) / 4;
     if (!tokenizer) return refuse("no language model is open");
     int64_t  all = tn_tokenizer_encode(tokenizer, bytes, count, bos, NULL, 0, NULL);
     int32_t *ids = (int32_t *)malloc((size_t)(all > 0 ? all : 1) * sizeof *ids);
-    length = asked = all < 0 ? 0 : all < most ? all : most;
+    length = asked = all < 0 ? 0 : all <= most ? all : all - (all - most + step - 1) / step * step;
     if (all < 0 || !ids || !begin(length)) {
         free(ids);
-        known = 0;
         return end(-1);
     }
     tn_tokenizer_encode(tokenizer, bytes, count, bos, ids, all, NULL);
-    if (known > length) known = length;
-    for (int64_t i = 0; i < known; i++) if (text[i] != ids[all - length + i]) known = i;
     for (int64_t i = 0; i < length; i++) numbers[i] = text[i] = ids[all - length + i];
     free(ids);
     return end(length);
@@ -324,11 +341,34 @@ static bool steer(whole_block *kept, tn_tensor **bias)
     return tn_ctx_status(ctx) == TN_OK;
 }
 
+static void add_bytes(uint64_t *sum, const void *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) *sum = (*sum ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;     /* FNV-1a */
+}
+
+/* A checksum of what is ablated and added, which tells the changed models apart; 0 of the whole model. */
+static uint64_t checksum_of_changes(void)
+{
+    const size_t heads = (size_t)(net.desc.layers * (net.desc.heads + 1));
+    uint64_t     sum = 14695981039346656037u;
+    bool         any = steering || unseen_list;
+    for (size_t i = 0; i < heads; i++) any = any || off[i];
+    add_bytes(&sum, off, heads * sizeof *off);
+    for (const unseen *u = unseen_list; u; u = u->next) {
+        add_bytes(&sum, &u->block, sizeof u->block);
+        add_bytes(&sum, u->vector, (size_t)u->n * sizeof *u->vector);
+    }
+    if (steering) add_bytes(&sum, &steered, sizeof steered);
+    if (steering) add_bytes(&sum, steering, (size_t)net.desc.dim * sizeof *steering);
+    return any ? sum | 1 : 0;
+}
+
 /* Makes the model of what is not ablated, and with what is added, in place, so that each answer is of this model, whatever
    computes it. Only blocks that differ from the last time are written. False: the context has an error, or no memory. */
 static bool as_ablated(void)
 {
     const int64_t heads = net.desc.heads;
+    bool          changed = false;
     for (int64_t l = 0; l < net.desc.layers; l++) {
         tn_transformer_block *b = &net.blocks[l];
         whole_block          *kept = &whole_list[l];
@@ -336,7 +376,7 @@ static bool as_ablated(void)
         tn_tensor           **bias = bias_before_middle(b);
         double               *rows = NULL;
         if (!kept->changed) continue;
-        known = 0;
+        changed = true;
         forget_vectors(&vector_list[l]);
         if (kept->made && b->mlp.b == kept->made) b->mlp.b = NULL;
         if (bias && kept->made_middle && *bias == kept->made_middle) *bias = NULL;
@@ -352,37 +392,81 @@ static bool as_ablated(void)
         if (!made || tn_ctx_status(ctx) != TN_OK) return false;
         kept->changed = false;
     }
+    if (changed) present = checksum_of_changes();
     return true;
 }
 
-/* The loss of a token in nats, from the logits of all tokens. */
-static double loss_of(const double *logits, int64_t token)
+enum { AT_ONCE = 1 << 20 };             /* logits that are computed together, or more of one token */
+
+/* The losses of the tokens of the text from `from` on, 1 or more, from the logits after those before them. */
+static bool compute_losses(reading *r, int64_t from)
 {
-    double most = logits[0], sum = 0;
-    for (int64_t i = 1; i < net.desc.vocab; i++) if (logits[i] > most) most = logits[i];
-    for (int64_t i = 0; i < net.desc.vocab; i++) sum += exp(logits[i] - most);
-    return most + log(sum) - logits[token];
+    const int64_t V = net.desc.vocab, most = AT_ONCE / V + 1;
+    for (int64_t at = from, next; at < length; at = next) {
+        next = at + most < length ? at + most : length;
+        tn_tensor *y = tn_tensor_2d(ctx, TN_REAL, next - at, V);
+        tn_write(y, TN_F32, r->logits + (at - 1) * V, (next - at) * V);
+        y = tn_log_softmax(ctx, y);
+        for (int64_t i = at; i < next; i++) {
+            tn_tensor *one = tn_slice(tn_slice(y, 0, i - at, i - at + 1), 1, text[i], text[i] + 1);
+            if (tn_read(one, TN_F64, &r->losses[i], 1) != TN_OK) return false;
+            r->losses[i] = -r->losses[i];
+        }
+        tn_ctx_reset(ctx);
+    }
+    return true;
 }
 
-/* Logits of the token after the position that is asked for, in `numbers`, which has room for two such rows, and the losses of
-   the tokens of the text that are not known yet. In a bidirectional model the text ends at the position. */
-static bool logits_of_text(void)
+/* Adds the tokens of the text from `from` on to what is known of those before them. */
+static bool read_on(reading *r, int64_t from)
 {
-    enum { ROWS = 32 };
-    const int64_t V = net.desc.vocab;
-    tn_tensor    *x = as_ablated() ? tn_transformer_hidden(ctx, &net, ids_tensor(text, net.desc.bidirectional ? asked : length))
-                                   : NULL;
-    tn_tensor    *y = tn_transformer_unembed(ctx, &net, tn_slice(x, 1, asked - 1, asked));
-    if (tn_read(y, TN_F64, numbers, V) != TN_OK) return false;
-    for (int64_t first = known > 0 ? known - 1 : 0; first < length - 1 && !net.desc.bidirectional; first += ROWS) {
-        const int64_t last = first + ROWS < length - 1 ? first + ROWS : length - 1;
-        y = tn_transformer_unembed(ctx, &net, tn_slice(x, 1, first, last));
-        for (int64_t i = first; i < last; i++) {
-            if (tn_read(tn_slice(y, 1, i - first, i - first + 1), TN_F64, numbers + V, V) != TN_OK) return false;
-            losses[i + 1] = loss_of(numbers + V, text[i + 1]);
-        }
+    const int64_t V = net.desc.vocab, most = AT_ONCE / V + 1;
+    if (!r->cache) r->cache = tn_transformer_cache_create(ctx, &net, 1, most_tokens());
+    if (tn_transformer_cache_rewind(r->cache, from) != TN_OK) return false;
+    if (r->room < length) {
+        const int64_t room = length + 16 < MOST_TOKENS ? length + 16 : MOST_TOKENS;
+        float        *more = (float *)realloc(r->logits, (size_t)(room * V) * sizeof *more);
+        if (!more) return false;
+        r->logits = more;
+        r->room = room;
     }
-    known = net.desc.bidirectional ? 0 : length;
+    for (int64_t at = from, next; at < length; at = next) {
+        next = at + most < length ? at + most : length;
+        tn_tensor *y = tn_transformer_decode(ctx, &net, ids_tensor(text + at, next - at), r->cache);
+        if (tn_read(y, TN_F32, r->logits + at * V, (next - at) * V) != TN_OK) return false;
+        tn_ctx_reset(ctx);
+    }
+    return compute_losses(r, from > 0 ? from : 1);
+}
+
+/* What is known of the text in the present model, after computing what was not; NULL: the context has an error, or no memory.
+   Not of a bidirectional model. */
+static const reading *read_text(void)
+{
+    if (!as_ablated()) return NULL;
+    reading *r = present ? &other_reading : &whole_reading;
+    int64_t  from = 0;
+    while (r->model == present && from < r->known && from < length && r->text[from] == text[from]) from++;
+    if (from == length) return r;
+    r->known = 0;
+    if (!read_on(r, from)) return NULL;
+    memcpy(r->text, text, (size_t)length * sizeof *text);
+    r->known = length;
+    r->model = present;
+    return r;
+}
+
+/* Logits [vocab] of the token after the position that is asked for. A bidirectional model has the text up to there. */
+static bool logits_at_end(double *to)
+{
+    const int64_t  V = net.desc.vocab;
+    const reading *r;
+    if (net.desc.bidirectional) {
+        tn_tensor *x = as_ablated() ? tn_transformer_hidden(ctx, &net, ids_tensor(text, asked)) : NULL;
+        return tn_read(tn_transformer_unembed(ctx, &net, tn_slice(x, 1, asked - 1, asked)), TN_F64, to, V) == TN_OK;
+    }
+    if (!(r = read_text())) return false;
+    for (int64_t i = 0; i < V; i++) to[i] = (double)r->logits[(asked - 1) * V + i];
     return true;
 }
 
@@ -393,7 +477,7 @@ int EXPORT(live_next)(void)
     const int64_t V = net.desc.vocab;
     double        sum = 0;
     if (!length) return refuse("the text has no tokens");
-    if (!begin(2 * V) || !logits_of_text()) return end(-1);
+    if (!begin(2 * V) || !logits_at_end(numbers)) return end(-1);
     double most = numbers[0];
     for (int64_t i = 1; i < V; i++) if (numbers[i] > most) most = numbers[i];
     for (int64_t i = 0; i < V; i++) sum += numbers[V + i] = exp(numbers[i] - most);
@@ -407,9 +491,9 @@ int EXPORT(live_losses)(void)
 {
     if (!length) return refuse("the text has no tokens");
     if (net.desc.bidirectional) return refuse("each token sees those after it, so that none has a loss");
-    if (!as_ablated() || (known < length && (!begin(2 * net.desc.vocab) || !logits_of_text())) || !begin(length - 1))
-        return end(-1);
-    memcpy(numbers, losses + 1, (size_t)(length - 1) * sizeof *numbers);
+    const reading *r = read_text();
+    if (!r || !begin(length - 1)) return end(-1);
+    memcpy(numbers, r->losses + 1, (size_t)(length - 1) * sizeof *numbers);
     return end(length - 1);
 }
 

@@ -94,7 +94,17 @@ Object.assign(tn, { answering, askWhole: ofWhole, ablation, restoring });
 /* ---- language: what its answers look like */
 const inseparable = () => tn.h("p", { class: "soft small", text: "The parts cannot be told apart in this model, because the " +
     "norms of later blocks change what earlier ones have written." });
-const likeliest = chances => Array.from(chances, (_, id) => id).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
+/* The eight tokens with the largest probabilities, of equal ones the first. */
+const likeliest = chances => {
+    const best = [];
+    for (let id = 0; id < chances.length; id++) {
+        if (best.length === 8 && !(chances[id] > chances[best[7]])) continue;
+        let at = Math.min(best.length, 7);
+        for (; at && chances[id] > chances[best[at - 1]]; at--) best[at] = best[at - 1];
+        best[at] = id;
+    }
+    return best;
+};
 /* Tokens with their probabilities and logits. was: probabilities in the whole model, or nothing; token: that is explained;
    beside(id): what is said of a token. */
 const nextTable = (names, ids, { numbers, chances, was }, { token, best, beside, explain, ...options }) => tn.bars(ids.map(id =>

@@ -25,6 +25,35 @@ tn.typed = (names, pick) => {
         : [...about(id, position ? losses[position - 1] : undefined, losses), ...(losses.length ? [" · mean loss ",
             tn.h("b", {}, nats(mean(losses))), " nats per token",
             ...(before ? [", in the whole model ", nats(mean(before))] : [])] : [])]));
+    /* The buttons in the line, each with what it shows, since one that stays as it is costs nothing. */
+    const made = [];
+    const button = id => {
+        const nats = tn.h("span", { class: "nats" }), element = tn.h("button", { type: "button", class: "said", role: "radio",
+            "aria-checked": false, tabindex: -1, onclick: () => {
+                const i = [...line.children].indexOf(element);
+                pick(i);
+                line.children[i].focus();
+            } }, tn.token(names[id]), nats);
+        return { id, element, nats };
+    };
+    const setLoss = (one, loss) => {
+        if (one.loss === loss && one.nats.firstChild) return;
+        one.loss = loss;
+        one.nats.replaceChildren(loss === undefined ? "–" : nats(loss));
+        if (loss === undefined) one.element.style.removeProperty("--share");
+        else one.element.style.setProperty("--share", Math.min(1, loss / full));
+    };
+    /* The tokens before an edit and after it keep their buttons. */
+    const setTokens = ids => {
+        const most = Math.min(ids.length, made.length);
+        let first = 0, last = 0;
+        while (first < most && made[first].id === ids[first]) first++;
+        while (last < most - first && made[made.length - 1 - last].id === ids[ids.length - 1 - last]) last++;
+        const more = Array.from(ids.slice(first, ids.length - last), button);
+        for (const { element } of made.splice(first, made.length - first - last, ...more)) element.remove();
+        const at = line.children[first] || null;
+        for (const { element } of more) line.insertBefore(element, at);
+    };
     /* losses: of all tokens but the first, or null: they have none in this model; before: those of the whole model, or null. */
     return { element: tn.h("div", {}, line, readout, tn.h("p", { class: "small soft" },
                  "Below each token is its loss in nats, and its colour: 0 ", tn.h("span", { class: "surprise" }),
@@ -33,13 +62,13 @@ tn.typed = (names, pick) => {
                      "about the token after it." }))),
         show(ids, losses, before, position) {
             const kept = line.contains(document.activeElement);
-            line.replaceChildren(...Array.from(ids, (id, i) => {
-                const loss = losses && i ? losses[i - 1] : undefined;
-                return tn.h("button", { type: "button", class: "said", role: "radio", "aria-checked": i === position,
-                    tabindex: i === position ? 0 : -1, onclick: () => { pick(i); line.children[i].focus(); },
-                    style: loss === undefined ? null : `--share: ${Math.min(1, loss / full)}` }, tn.token(names[id]),
-                    tn.h("span", { class: "nats" }, loss === undefined ? "–" : nats(loss)));
-            }));
+            setTokens(ids);
+            made.forEach((one, i) => setLoss(one, losses && i ? losses[i - 1] : undefined));
+            made.forEach(({ element }, i) => {
+                if (element.tabIndex === (i === position ? 0 : -1)) return;
+                element.tabIndex = i === position ? 0 : -1;
+                element.setAttribute("aria-checked", i === position);
+            });
             if (!ids.length) { readout.replaceChildren(); return; }
             if (kept) line.children[position].focus();
             tell(ids[position], losses, before, position);
