@@ -3414,8 +3414,11 @@ TN_API void       tn_transformer_cache_destroy(tn_transformer_cache *cache);    
 TN_API void       tn_transformer_cache_reset(tn_transformer_cache *cache);           /* empties the cache    */
 TN_API int64_t    tn_transformer_cache_past(const tn_transformer_cache *cache);      /* tokens in the cache  */
 TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);     /* bytes of its tensors */
+/* Forgets all but the first `tokens` of each text, so that other tokens follow them. TN_ERR_ARG if the cache has fewer, or a
+   block keeps a state instead of keys and values (tn_attention_cache_create), of which only 0 tokens can be kept. */
+TN_API tn_status  tn_transformer_cache_rewind(tn_transformer_cache *cache, int64_t tokens);
 /* Computes the logits of the next n >= 1 tokens of each text, or of a whole prompt: ids I32 [B,n] -> [B,n,vocab], as forward
-   over the whole texts would. Not while recording. After a failed call the cache needs a reset. */
+   over the whole texts would. Not while recording. After a failed call the cache needs a reset, or to be rewound. */
 TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids,
                                         tn_transformer_cache *cache);
 
@@ -48193,6 +48196,21 @@ void tn_transformer_cache_reset(tn_transformer_cache *c)
     for (int64_t l = 0; l < c->layers; l++) tn_attention_cache_reset(c->attn[l]);
     c->past = 0;
     c->broken = false;
+}
+
+tn_status tn_transformer_cache_rewind(tn_transformer_cache *c, int64_t tokens)
+{
+    if (!c || !tni_uncaptured(c->owned.ctx, "a transformer's cache is rewound")
+        || !tni_within(c->owned.ctx, "transformer cache", "tokens", tokens, 0, c->past)) return TN_ERR_ARG;
+    if (tokens == 0) return tn_transformer_cache_reset(c), TN_OK;
+    for (int64_t l = 0; l < c->layers; l++)
+        if (c->attn[l]->state && (c->broken || tokens < c->past))
+            return tni_fail(c->owned.ctx, TN_ERR_ARG, "transformer cache: block %lld keeps a state, expected 0 tokens, or "
+                            "TN_ATTEND_FORM_QUADRATIC, which keeps keys and values", (long long)l);
+    for (int64_t l = 0; l < c->layers; l++) c->attn[l]->past = tokens;
+    c->past = tokens;
+    c->broken = false;
+    return TN_OK;
 }
 
 int64_t tn_transformer_cache_past(const tn_transformer_cache *c) { return c ? c->past : 0; }
