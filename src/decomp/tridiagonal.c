@@ -83,20 +83,13 @@ TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, int64_t ld,
 }
 
 /* ---- 2. implicit QL, and its rotations ---------------------------------- >>eigh-ql
-   The rotations are recorded and later applied to a strip of columns of Z at a time, which stays in the
-   cache, so that each row is loaded once per sweep. The list holds, sweep after sweep: the row below the first
-   rotation, the number of rotations, then c and s of each. They go upwards: the first rotates rows (top-1,top),
-   the next (top-2,top-1), ... */
+   The rotations are recorded and later applied to Z, so that each row is loaded once per sweep. The list holds, sweep
+   after sweep: the row below the first rotation, the number of rotations, then c and s of each. They go upwards: the
+   first rotates rows (top-1,top), the next (top-2,top-1), ... */
 
 static void tni_rotations_apply(tni_rotations *r)
 {
-    int64_t n = r->n;
-    for (int64_t j = 0; j < n && r->used > 0; j += TNI_STRIP) {
-        size_t bytes = (size_t)tni_min(TNI_STRIP, n - j) * sizeof(double);
-        for (int64_t i = 0; i < n; i++) memcpy(r->strip + i * TNI_STRIP, r->z + i * r->stride + j, bytes);
-        r->host->by->rotate_strip(r->list, r->list + r->used, r->strip);
-        for (int64_t i = 0; i < n; i++) memcpy(r->z + i * r->stride + j, r->strip + i * TNI_STRIP, bytes);
-    }
+    if (r->used > 0) r->host->by->rotate_strip(r->list, r->list + r->used, r->z);
     r->used = 0;
 }
 

@@ -238,40 +238,52 @@ TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double 
 }
 #undef TNI_FOUR
 
-/* Unused lanes divide zero by one. */
+/* Unused lanes are one. */
 TNI_INLINE TNI_V TNI_T(gaps)(const double *d, TNI_V origin, TNI_V tau, int k)
 {
-    double rest[TNI_W];
-    if (k == TNI_W) return (TNI_LOAD(d, TNI_W) - origin) - tau;
-    TNI_STORE(rest, (TNI_LOAD(d, k) - origin) - tau, TNI_W);
-    for (int i = k; i < TNI_W; i++) rest[i] = 1;
-    return TNI_LOAD(rest, TNI_W);
+    static const double one[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const TNI_V gaps = (TNI_LOAD(d, k) - origin) - tau;
+    if (k == TNI_W) return gaps;
+    const TNI_V used = TNI_LOAD(one, k);
+    return TNI_FMA(used, gaps, TNI_SET(1) - used);
+}
+
+TNI_INLINE TNI_V TNI_T(magnitude)(TNI_V v)
+{
+#if TNI_LEVEL == 3
+    return TNI_MM(absq)(v);
+#elif TNI_LEVEL > 0
+    return TNI_MAX(v, TNI_SET(0) - v);
+#else
+    double lane[TNI_W];
+    memcpy(lane, &v, sizeof v);
+    for (int i = 0; i < TNI_W; i++) lane[i] = fabs(lane[i]);
+    memcpy(&v, lane, sizeof v);
+    return v;
+#endif
 }
 
 TNI_FAST tni_sums TNI_T(poles)(int64_t n, const double *d, const double *z, double origin, double tau)
 {
-    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), one = TNI_SET(1);
-    TNI_V       value0 = TNI_SET(0), value1 = value0, slope0 = value0, slope1 = value0, bend0 = value0, bend1 = value0;
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), zero = TNI_SET(0);
+    TNI_V       value0 = zero, size0 = zero, slope0 = zero, bend0 = zero, value1 = zero, size1 = zero, slope1 = zero, bend1 = zero;
     int64_t     i = 0;
     tni_sums    sums;
+#define TNI_STEP(q, k) { \
+        const TNI_V y = TNI_LOAD(z + i + q * TNI_W, k), r = TNI_SET(1) / TNI_T(gaps)(d + i + q * TNI_W, o, t, k); \
+        const TNI_V p = y * r, part = y * p; \
+        value##q = value##q + part; \
+        size##q = size##q + TNI_T(magnitude)(part); \
+        slope##q = TNI_FMA(p, p, slope##q); \
+        bend##q = TNI_FMA(p * r, p, bend##q); }
     for (; i + 2 * TNI_W <= n; i += 2 * TNI_W) {
-        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, TNI_W), z0 = TNI_LOAD(z + i, TNI_W), q0 = z0 * r0;
-        TNI_V r1 = one / TNI_T(gaps)(d + i + TNI_W, o, t, TNI_W), z1 = TNI_LOAD(z + i + TNI_W, TNI_W), q1 = z1 * r1;
-        value0 = TNI_FMA(z0, q0, value0);
-        value1 = TNI_FMA(z1, q1, value1);
-        slope0 = TNI_FMA(q0, q0, slope0);
-        slope1 = TNI_FMA(q1, q1, slope1);
-        bend0 = TNI_FMA(q0 * r0, q0, bend0);
-        bend1 = TNI_FMA(q1 * r1, q1, bend1);
+        TNI_STEP(0, TNI_W)
+        TNI_STEP(1, TNI_W)
     }
-    for (; i < n; i += TNI_W) {
-        int   k = TNI_T(lanes)(n - i);
-        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, k), z0 = TNI_LOAD(z + i, k), q0 = z0 * r0;
-        value0 = TNI_FMA(z0, q0, value0);
-        slope0 = TNI_FMA(q0, q0, slope0);
-        bend0 = TNI_FMA(q0 * r0, q0, bend0);
-    }
+    for (; i < n; i += TNI_W) TNI_STEP(0, TNI_T(lanes)(n - i))
+#undef TNI_STEP
     sums.value = TNI_T(lane_sum)(value0 + value1);
+    sums.size = TNI_T(lane_sum)(size0 + size1);
     sums.slope = TNI_T(lane_sum)(slope0 + slope1);
     sums.bend = TNI_T(lane_sum)(bend0 + bend1);
     return sums;
