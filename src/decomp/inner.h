@@ -24,7 +24,10 @@ static inline bool tni_before_magnitude(double a, double b)  { return fabs(a) > 
 
 enum { TNI_BLOCK = 32 };                       /* reflections in a block */
 
-enum { TNI_TRIDIAGONAL_BANDS = 8, TNI_TRIDIAGONAL_BAND = 96 };        /* most bands of a triangle; fewest rows, in the mean */
+enum {
+    TNI_TRIDIAGONAL_BANDS = 8, TNI_TRIDIAGONAL_BAND = 96,         /* most bands of a triangle; fewest rows, in the mean */
+    TNI_TRIDIAGONAL_ROW = 16                   /* numbers that take as long as what each row costs besides its numbers  */
+};
 
 typedef struct tni_rotations {
     const tni_host *host;

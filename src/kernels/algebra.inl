@@ -145,15 +145,14 @@ TNI_FAST void TNI_T(reflect3)(int64_t n, double tau, double v1, double v2, doubl
     }
 }
 
-/* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and its column. */
+/* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and, off the diagonal block, its column. */
 #define TNI_FOUR(X) X(0) X(1) X(2) X(3)
-TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0, int64_t stride, const TNI_V *vi,
-                                     const TNI_V *wi, const TNI_V *xi, const double *v, const double *w, const double *x,
-                                     double *y, TNI_V *sums)
+TNI_INLINE void TNI_T(upper_columns)(const bool update, const bool diagonal, const int k, double *a0, int64_t stride,
+                                     const TNI_V *vi, const TNI_V *wi, const TNI_V *xi, const double *v, const double *w,
+                                     const double *x, double *y, TNI_V *sums)
 {
     double *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
-    TNI_V   b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k);
-    TNI_V   xj = TNI_LOAD(x, k), yj = TNI_LOAD(y, k);
+    TNI_V   b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k), xj = TNI_LOAD(x, k);
     if (update) {
         TNI_V vj = TNI_LOAD(v, k), wj = TNI_LOAD(w, k);
 #define TNI_STEP(r) b##r = TNI_FMA(vi[r], wj, TNI_FMA(wi[r], vj, b##r)); TNI_STORE(a##r, b##r, k);
@@ -163,43 +162,47 @@ TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0,
 #define TNI_STEP(r) sums[r] = TNI_FMA(b##r, xj, sums[r]);
     TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
-    TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, yj)) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
+    if (diagonal) return;
+    TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, TNI_LOAD(y, k))) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
 }
 
-/* Four rows at a time: the triangle on the diagonal separately, the rest as vectors that begin at multiples of TNI_W for
-   speed (not at aligned addresses, on which the order of sums would then depend). */
+/* Four rows at a time, that begin at multiples of four: the block on the diagonal, of which both triangles are kept, then
+   vectors that begin at multiples of TNI_W (not at aligned addresses, on which the order of sums would then depend). Rows of
+   the first four that are before `from` are stored as they were. */
 TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t end, int64_t n, double *a, int64_t stride,
                              const double *v, const double *w, const double *x, double *y)
 {
-    int64_t i, c;
+    int64_t i, j;
     memset(y + from, 0, (size_t)(n - from) * sizeof *y);
-    for (i = from; i < end; i += 4) {
-        const int64_t rows = tni_min(4, n - i);
-        double       *row = a + i * stride;
-        TNI_V         vi[4], wi[4], xi[4], sums[4];
-        for (int64_t r = 0; r < rows; r++)
-            for (c = r; c < rows; c++) {
-                double *b = row + r * stride + i + c;
-                if (update) *b -= v[i + r] * w[i + c] + w[i + r] * v[i + c];
-                y[i + r] += *b * x[i + c];
-                if (c > r) y[i + c] += *b * x[i + r];
-            }
-        if (rows < 4) break;
-#define TNI_STEP(q) vi[q] = TNI_SET(update ? -v[i + q] : 0); wi[q] = TNI_SET(update ? -w[i + q] : 0); \
-                    xi[q] = TNI_SET(x[i + q]); sums[q] = TNI_SET(0);
+#define TNI_COLUMNS(diagonal, k) \
+    TNI_T(upper_columns)(update, diagonal, k, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums)
+    for (i = from / 4 * 4; i < end && i + 4 <= n; i += 4) {
+        double *row = a + i * stride;
+        TNI_V   vi[4], wi[4], xi[4], sums[4];
+#define TNI_STEP(q) vi[q] = TNI_SET(update && i + q >= from ? -v[i + q] : 0); xi[q] = TNI_SET(x[i + q]); \
+                    wi[q] = TNI_SET(update && i + q >= from ? -w[i + q] : 0); sums[q] = TNI_SET(0);
         TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
-        int64_t j = i + 4;
-        int64_t begin = tni_min(n, tni_ceil_div(j, TNI_W) * TNI_W);
-        if (j < begin)
-            TNI_T(upper_columns)(update, (int)(begin - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
-        for (j = begin; j + TNI_W <= n; j += TNI_W)
-            TNI_T(upper_columns)(update, TNI_W, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
-        if (j < n) TNI_T(upper_columns)(update, (int)(n - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
-#define TNI_STEP(q) y[i + q] += TNI_T(lane_sum)(sums[q]);
+        for (j = i; j < i + 4; j += TNI_W) TNI_COLUMNS(true, TNI_W < 4 ? TNI_W : 4);
+        j = i + 4;
+        if (j % TNI_W != 0 && j < n) {
+            TNI_COLUMNS(false, TNI_T(lanes)(tni_min(4, n - j)));
+            j += 4;
+        }
+        for (; j + TNI_W <= n; j += TNI_W) TNI_COLUMNS(false, TNI_W);
+        if (j < n) TNI_COLUMNS(false, (int)(n - j));
+#define TNI_STEP(q) if (i + q >= from) y[i + q] += TNI_T(lane_sum)(sums[q]);
         TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
     }
+#undef TNI_COLUMNS
+    for (i = tni_max(i, from); i < end; i++)                 /* at most three */
+        for (j = i; j < n; j++) {
+            double *b = a + i * stride + j;
+            if (update) *b -= v[i] * w[j] + w[i] * v[j];
+            y[i] += *b * x[j];
+            if (j > i) y[j] += *b * x[i];
+        }
 }
 
 TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v,
