@@ -122,6 +122,8 @@ static void tni_eigh_back(const tni_host *h, const tni_vector_ops *ops, int64_t 
 }
 
 /* ---- 4. all together ---------------------------------------------------- >>eigh-solve */
+enum { TNI_EIGH_FEW = 128 };                   /* rows that one thread takes */
+
 static int64_t tni_divide_work(int64_t n, int64_t size)
 {
     const int64_t arrays = tni_ceil_div(n, TNI_MERGE_SHARE) + 2 + TNI_MERGE_ARRAYS + TNI_MERGE_LISTS;
@@ -215,14 +217,16 @@ TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64
 {
     int64_t rows = n;
     double  scale = 1, squares = n > 0 ? h->by->dot(n * ld, a, a) : 1;
+    tni_host host = *h;
     if (n == 0) return TN_OK;
+    if (n <= TNI_EIGH_FEW) host.pool = &tni_alone;           /* waking a thread takes longer than what it saves */
     if (!(squares > 1e-40 && squares < 1e40)) {              /* else squares neither underflow nor overflow */
         double largest = tni_largest(n, n, tni_rows(a, ld));
         if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
         scale = tni_unit_scale(largest);
         h->by->scale(n * ld, scale, a);
     }
-    tn_status s = tni_eigh_scaled(h, ops, n, top, a, ld, values, vectors, work, &rows);
+    tn_status s = tni_eigh_scaled(&host, ops, n, top, a, ld, values, vectors, work, &rows);
     if (s != TN_OK) return s;
     h->by->scale(n, 1 / scale, values);
     if (top > 0) tni_sort_rows(rows, values, tni_before_magnitude, n, vectors, NULL);
