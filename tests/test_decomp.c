@@ -327,7 +327,7 @@ TEST(eigh_known)
 TEST(eigh_refuses)
 {
     static const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
-    double list[64], strip[5 * TNI_STRIP], d[5] = {1, 2, 3, 4, 5}, e[5] = {1, 1, 1, 1, 0}, z[25] = {0};
+    double list[64], d[5] = {1, 2, 3, 4, 5}, e[5] = {1, 1, 1, 1, 0}, z[5 * TNI_STRIP] = {0};
     tni_rotations r = ZERO;
     for (int k = 0; k < 3; k++) {
         double *a = symmetric(7, uniform_entry);
@@ -335,7 +335,7 @@ TEST(eigh_refuses)
         eigen f = eigen_of(a, 7);
         CHECK_STATUS(f.status, TN_ERR_NONFINITE);
     }
-    r.list = list; r.max = 64; r.strip = strip; r.z = z; r.n = r.stride = 5;
+    r.list = list; r.max = 64; r.z = z;
     CHECK_STATUS(tni_ql(5, d, e, 0, 0, &r), TN_ERR_CONVERGENCE);
 }
 

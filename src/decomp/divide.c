@@ -51,17 +51,15 @@ static void tni_merge_root(const tni_merge *m, int64_t j)
     double low = 0, high = gap, tau = 0.5 * gap, origin = m->d[j], width = gap;
     int    step;
     for (step = 0; step < TNI_ROOT_STEPS; step++) {
-        tni_sums psi = by->poles(next_pole, m->d, m->z, origin, tau);
-        tni_sums phi = by->poles(above, m->d + next_pole, m->z + next_pole, origin, tau);
-        double   value = 1 / m->rho + psi.value + phi.value, slope = psi.slope + phi.slope;
-        double   left = (m->d[j] - origin) - tau, next;
-        if (fabs(value) <= TNI_EPS * (8 * (phi.value - psi.value) + 1 / m->rho + fabs(tau) * slope)) break;
+        tni_sums sum = by->poles(m->k, m->d, m->z, origin, tau);
+        double   value = 1 / m->rho + sum.value, slope = sum.slope, left = (m->d[j] - origin) - tau, next;
+        if (fabs(value) <= TNI_EPS * (8 * sum.size + 1 / m->rho + fabs(tau) * slope)) break;
         if (value < 0) low = tau;
         else high = tau;
         if (above == 0) next = tau + value * left / (value - slope * left);
         else {
             double right = (m->d[next_pole] - origin) - tau, ours = m->z[j] / left, theirs = m->z[next_pole] / right;
-            double left_slope = (left * right * (psi.bend + phi.bend) - left * slope) / (right - left);
+            double left_slope = (left * right * sum.bend - left * slope) / (right - left);
             next = tau + (step == 0 ? tni_root_step(left, right, value, ours * ours, theirs * theirs)
                                     : tni_root_step(left, right, value, left_slope, slope - left_slope));
         }
@@ -265,7 +263,7 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
     m.begin[1] = count[TNI_FIRST]; m.count[1] = count[TNI_BOTH] + count[TNI_SECOND];
     tni_merge_pack(v, first, n, n1, member, count);
     int64_t         tasks = tni_ceil_div(m.k, TNI_MERGE_SHARE);
-    const tni_pool *pool = tasks > 2 ? v->host->pool : &tni_alone;
+    const tni_pool *pool = tasks > 1 ? v->host->pool : &tni_alone;
     tni_parallel_for(pool, tasks, tni_merge_roots, &m);
     for (i = 0; i < m.k; i++) if (!(fabs(m.values[i]) < HUGE_VAL)) return TN_ERR_CONVERGENCE;
     tni_parallel_for(pool, tasks, tni_merge_weights, &m);
@@ -280,34 +278,57 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
     return TN_OK;
 }
 
-static tn_status tni_divide_leaf(const tni_divide *v, int64_t first, int64_t n)
+/* A leaf, whose first row and number of rows `lists` holds; they become its first row and a status. */
+static void tni_divide_leaf(void *arg, int64_t task, int worker)
 {
-    tni_rotations r;
-    r.host = v->host; r.list = v->rotations; r.max = TNI_LEAF_ROTATIONS; r.used = r.header = 0;
-    r.strip = v->strip; r.z = v->leaf; r.n = r.stride = n;
-    tni_unit_matrix(n, r.z);
-    tn_status s = tni_ql(n, v->d + first, v->e + first, v->nothing, TNI_QL_SWEEPS, &r);
+    const tni_divide *v = (const tni_divide *)arg;
+    const int64_t     first = v->lists[2 * task], n = v->lists[2 * task + 1];
+    double            e[TNI_LEAF], list[TNI_LEAF_ROTATIONS], z[TNI_LEAF * TNI_STRIP];
+    tni_rotations     r;
+    (void)worker;
+    r.host = v->host; r.list = list; r.max = TNI_LEAF_ROTATIONS; r.used = r.header = 0; r.z = z;
+    memset(z, 0, sizeof z);
+    for (int64_t i = 0; i < n; i++) z[i * (TNI_STRIP + 1)] = 1;
+    memcpy(e, v->e + first, (size_t)n * sizeof *e);          /* the last one couples it to the next leaf */
+    v->lists[2 * task + 1] = tni_ql(n, v->d + first, e, v->nothing, TNI_QL_SWEEPS, &r);
     for (int64_t i = 0; i < n; i++) {
-        v->ops->from(n, r.z + i * n, tni_divide_at(v, first + i, first));
-        v->ends[0][first + i] = r.z[i * n];
-        v->ends[1][first + i] = r.z[i * n + n - 1];
+        v->ops->from(n, z + i * TNI_STRIP, tni_divide_at(v, first + i, first));
+        v->ends[0][first + i] = z[i * TNI_STRIP];
+        v->ends[1][first + i] = z[i * TNI_STRIP + n - 1];
     }
-    return s;
 }
 
-/* Rows and columns [first,first+n) of Z; all else in these rows and columns is zero. */
-TNI_FN tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
+/* Divides rows [first,first+n) into leaves, which are appended to `lists`. Returns the number of leaves. */
+static int64_t tni_divide_split(const tni_divide *v, int64_t first, int64_t n, int64_t leaves)
 {
-    int64_t   n1 = n / 2;
-    tn_status s;
-    if (n <= TNI_LEAF) return tni_divide_leaf(v, first, n);
-    double e = v->e[first + n1 - 1];
-    v->e[first + n1 - 1] = 0;
-    v->d[first + n1 - 1] -= fabs(e);
-    v->d[first + n1] -= fabs(e);
-    if ((s = tni_divide_run(v, first, n1)) != TN_OK) return s;
-    if ((s = tni_divide_run(v, first + n1, n - n1)) != TN_OK) return s;
-    return tni_merge_halves(v, first, n, n1, e);
+    const int64_t n1 = n / 2, inner = first + n1;
+    if (n <= TNI_LEAF) {
+        v->lists[2 * leaves] = first;
+        v->lists[2 * leaves + 1] = n;
+        return leaves + 1;
+    }
+    v->d[inner - 1] -= fabs(v->e[inner - 1]);
+    v->d[inner] -= fabs(v->e[inner - 1]);
+    return tni_divide_split(v, inner, n - n1, tni_divide_split(v, first, n1, leaves));
+}
+
+/* Rows and columns [first,first+n) of Z, from those of its leaves; all else in these rows and columns is zero. */
+static tn_status tni_divide_join(const tni_divide *v, int64_t first, int64_t n)
+{
+    const int64_t n1 = n / 2;
+    tn_status     s;
+    if (n <= TNI_LEAF) return TN_OK;
+    if ((s = tni_divide_join(v, first, n1)) != TN_OK) return s;
+    if ((s = tni_divide_join(v, first + n1, n - n1)) != TN_OK) return s;
+    return tni_merge_halves(v, first, n, n1, v->e[first + n1 - 1]);
+}
+
+TNI_FN tn_status tni_divide_run(const tni_divide *v)
+{
+    const int64_t leaves = tni_divide_split(v, 0, v->n, 0);
+    tni_parallel_for(v->host->pool, leaves, tni_divide_leaf, (void *)v);
+    for (int64_t i = 0; i < leaves; i++) if (v->lists[2 * i + 1] != TN_OK) return TN_ERR_CONVERGENCE;
+    return tni_divide_join(v, 0, v->n);
 }
 
 #endif /* TN_NO_OPERATOR */

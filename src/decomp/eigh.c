@@ -122,11 +122,12 @@ static void tni_eigh_back(const tni_host *h, const tni_vector_ops *ops, int64_t 
 }
 
 /* ---- 4. all together ---------------------------------------------------- >>eigh-solve */
+enum { TNI_EIGH_FEW = 128 };                   /* rows that one thread takes */
+
 static int64_t tni_divide_work(int64_t n, int64_t size)
 {
     const int64_t arrays = tni_ceil_div(n, TNI_MERGE_SHARE) + 2 + TNI_MERGE_ARRAYS + TNI_MERGE_LISTS;
-    return tni_ceil_div(2 * n * n * size, 8) + arrays * n + (int64_t)TNI_LEAF * TNI_LEAF + (int64_t)TNI_LEAF * TNI_STRIP
-         + TNI_LEAF_ROTATIONS + TNI_ALIGN / 8;
+    return tni_ceil_div(2 * n * n * size, 8) + arrays * n + TNI_ALIGN / 8;
 }
 
 /* In doubles, for vectors with numbers of `size` bytes. */
@@ -172,13 +173,9 @@ static tn_status tni_eigh_tridiagonal(const tni_host *h, const tni_vector_ops *o
     v.ends[0] = v.rows + tni_ceil_div(n, TNI_MERGE_SHARE) * n; v.ends[1] = v.ends[0] + n;
     v.arrays = v.ends[1] + n;
     v.lists = (int64_t *)(void *)(v.arrays + TNI_MERGE_ARRAYS * n);
-    v.leaf = v.arrays + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n;
-    v.strip = v.leaf + (int64_t)TNI_LEAF * TNI_LEAF;
-    v.rotations = v.strip + (int64_t)TNI_LEAF * TNI_STRIP;
-    v.packed = (char *)(v.rotations + TNI_LEAF_ROTATIONS);
+    v.packed = (char *)(v.arrays + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n);
     v.turn = v.packed + n * n * ops->size;
-    memset(v.strip, 0, (size_t)TNI_LEAF * TNI_STRIP * sizeof *v.strip);
-    return tni_divide_run(&v, 0, n);
+    return tni_divide_run(&v);
 }
 
 /* place: the row of each value in ascending order; spare [2n] */
@@ -219,12 +216,17 @@ TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64
                              double *values, double *vectors, double *work)
 {
     int64_t rows = n;
-    double  largest = tni_largest(n, n, tni_rows(a, ld));
+    double  scale = 1, squares = n > 0 ? h->by->dot(n * ld, a, a) : 1;
+    tni_host host = *h;
     if (n == 0) return TN_OK;
-    if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
-    double scale = tni_unit_scale(largest);
-    h->by->scale(n * ld, scale, a);
-    tn_status s = tni_eigh_scaled(h, ops, n, top, a, ld, values, vectors, work, &rows);
+    if (n <= TNI_EIGH_FEW) host.pool = &tni_alone;           /* waking a thread takes longer than what it saves */
+    if (!(squares > 1e-40 && squares < 1e40)) {              /* else squares neither underflow nor overflow */
+        double largest = tni_largest(n, n, tni_rows(a, ld));
+        if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
+        scale = tni_unit_scale(largest);
+        h->by->scale(n * ld, scale, a);
+    }
+    tn_status s = tni_eigh_scaled(&host, ops, n, top, a, ld, values, vectors, work, &rows);
     if (s != TN_OK) return s;
     h->by->scale(n, 1 / scale, values);
     if (top > 0) tni_sort_rows(rows, values, tni_before_magnitude, n, vectors, NULL);

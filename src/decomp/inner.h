@@ -24,14 +24,15 @@ static inline bool tni_before_magnitude(double a, double b)  { return fabs(a) > 
 
 enum { TNI_BLOCK = 32 };                       /* reflections in a block */
 
-enum { TNI_TRIDIAGONAL_BANDS = 8, TNI_TRIDIAGONAL_BAND = 96 };        /* most bands of a triangle; fewest rows, in the mean */
+enum {
+    TNI_TRIDIAGONAL_BANDS = 8, TNI_TRIDIAGONAL_BAND = 96,         /* most bands of a triangle; fewest rows, in the mean */
+    TNI_TRIDIAGONAL_ROW = 16                   /* numbers that take as long as what each row costs besides its numbers  */
+};
 
 typedef struct tni_rotations {
     const tni_host *host;
-    double *list, *strip;                      /* strip: [n,TNI_STRIP]           */
-    int64_t used, max, header;                /* header: where this sweep began */
-    double *z;                                 /* [n,n], or NULL: values only    */
-    int64_t n, stride;                         /* of z                           */
+    double *list, *z;                          /* z: [n,TNI_STRIP], or NULL: values only */
+    int64_t used, max, header;                 /* header: where this sweep began         */
 } tni_rotations;
 
 /* d, e: diagonal and off-diagonal of T; d becomes the eigenvalues, in any order. An e up to `nothing`, which is eps
@@ -41,9 +42,9 @@ enum { TNI_QL_SWEEPS = 60 };                   /* per eigenvalue; the mean is ab
 
 enum {
     TNI_LEAF = 32,                             /* most rows that QL takes        */
-    TNI_LEAF_ROTATIONS = 4096,
+    TNI_LEAF_ROTATIONS = 512,                  /* numbers: sweeps of a leaf that are applied together, about ten */
     TNI_ROOT_STEPS = 200,                      /* most need five or six          */
-    TNI_MERGE_SHARE = 64,                      /* poles per task                 */
+    TNI_MERGE_SHARE = 32,                      /* poles per task                 */
     TNI_MERGE_ARRAYS = 11, TNI_MERGE_LISTS = 5
 };
 
@@ -60,7 +61,6 @@ typedef struct tni_divide {
     double   *rows;                            /* [n] for each TNI_MERGE_SHARE poles            */
     double   *arrays;                          /* TNI_MERGE_ARRAYS of [n], of numbers           */
     int64_t  *lists;                           /* TNI_MERGE_LISTS of [n], of indices            */
-    double   *leaf, *strip, *rotations;        /* for QL, TNI_LEAF_ROTATIONS of them            */
 } tni_divide;
 
 typedef struct tni_complex { double re, im; } tni_complex;
@@ -165,7 +165,7 @@ TNI_FN tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int swe
 
 /* divide.c */
 TNI_FN void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *spare);
-TNI_FN tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n);
+TNI_FN tn_status tni_divide_run(const tni_divide *v);
 
 /* eigh.c */
 TNI_FN int64_t tni_eigh_work_of(int64_t n, int64_t size);

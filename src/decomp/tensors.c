@@ -37,6 +37,9 @@ TNI_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
     return out != NULL;
 }
 
+/* A finite sum of squares says that all numbers are finite, in a fraction of the time of the largest one. */
+static double tni_squares(tn_ctx *ctx, int64_t n, const double *p) { return tni_algebra_of(ctx->desc.simd)->dot(n, p, p); }
+
 /* The numbers of a tensor, which messages call `what`. Unless scale is NULL, they are scaled to about one by *scale, a power
    of two, so that nothing leaves the range of a double before it is scaled back. */
 TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
@@ -44,6 +47,7 @@ TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, 
     int64_t   n = tn_tensor_count(a);
     tn_status s = tn_read(a, TN_F64, p, n);
     if (s != TN_OK) return s;
+    if (!scale && tni_squares(ctx, n, p) < HUGE_VAL) return TN_OK;
     double largest = tni_largest_of(n, p);
     if (!(largest < HUGE_VAL))
         return tni_fail(ctx, TN_ERR_NONFINITE, "%s: %s, %s, has NaN or infinity, expected finite numbers", op, what,
@@ -73,7 +77,7 @@ static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_te
     *out = tn_tensor_create(ctx, dtype, rank, shape);
     if (!*out) return TN_ERR_MEMORY;
     int64_t n = tn_tensor_count(*out);
-    double  largest = op ? tni_largest_of(n, p) : 0;
+    double  largest = op && !(tni_squares(ctx, n, p) < 1e76) ? tni_largest_of(n, p) : 0;
     if (largest < ((*out)->dtype == TN_F32 ? 3.4028235677973366e38 : HUGE_VAL)) return tn_write(*out, TN_F64, p, n);
     return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a result is %g, beyond the range of %s", op, largest,
                     tn_dtype_name((*out)->dtype));

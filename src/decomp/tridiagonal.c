@@ -16,7 +16,7 @@
    One pass over A applies the last reflection and multiplies by the next v. LAPACK applies the reflections of a block
    together, which saves nearly all writes but no reads, and costs products with thin panels. [dsytd2] */
 
-TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (2 + TNI_TRIDIAGONAL_BANDS) * n; }
+TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (4 + TNI_TRIDIAGONAL_BANDS) * n; }
 
 /* y = A x, without the first `from` rows and columns, after A -= v w^T + w v^T unless v is NULL. A large triangle is divided
    into bands of rows of about equal areas, whose results are added in their order. */
@@ -45,9 +45,10 @@ static void tni_tridiagonal_times(const tni_host *h, int64_t n, double *a, int64
         return;
     }
     b.host = h; b.n = n; b.ld = ld; b.a = a; b.part = part; b.v = v; b.w = w; b.x = x;
-    for (i = 0; i < count; i++) {                            /* the rest of the triangle has this share of its area */
-        const double share = 1 - (double)i / (double)count;
-        b.begin[i] = from + (int64_t)((double)(n - from) * (1 - sqrt(share))) / 4 * 4;
+    for (i = 0; i < count; i++) {                            /* the rest of the triangle takes this share of the time */
+        const double share = 1 - (double)i / (double)count, more = TNI_TRIDIAGONAL_ROW;
+        b.begin[i] = from + (int64_t)(((double)(n - from) + more) * (1 - sqrt(share)));
+        if (i > 0) b.begin[i] = b.begin[i] / 4 * 4;
     }
     b.begin[i] = n;
     tni_parallel_for(h->pool, count, tni_band_times, &b);
@@ -58,11 +59,15 @@ static void tni_tridiagonal_times(const tni_host *h, int64_t n, double *a, int64
 /* A = Q T Q^T. Row k of a becomes the reflector v_k, in columns k+1.., after zeros. */
 TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, int64_t ld, double *d, double *e, double *tau, double *ws)
 {
-    double *v = NULL, *w = ws, *next = ws + n;
+    double *v = ws, *w = v + n, *x = w + n, *next = x + n, *part = next + n;     /* v and x: copies of reflectors */
+    memset(ws, 0, (size_t)(4 * n) * sizeof *ws);
+    for (int64_t i = 0; i + 4 <= n; i += 4)                  /* of the blocks on the diagonal, both triangles */
+        for (int64_t r = 1; r < 4; r++)
+            for (int64_t c = 0; c < r; c++) a[(i + r) * ld + i + c] = a[(i + c) * ld + i + r];
     for (int64_t k = 0; k < n; k++) {
-        double *row = a + k * ld, *spare = w, *p;
+        double *row = a + k * ld, *p;
         int64_t from = k + 1, m = n - from;
-        if (v) {
+        if (k > 0) {
             double vk = v[k], wk = w[k];
             h->by->axpy(n - k, -vk, w + k, row + k);
             h->by->axpy(n - k, -wk, v + k, row + k);
@@ -72,31 +77,24 @@ TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, int64_t ld,
         if (m == 0) break;
         e[k] = tni_reflector(h, m, row + from, tau + k);
         memset(row, 0, (size_t)from * sizeof *row);
-        tni_tridiagonal_times(h, n, a, ld, from, v, w, row, next, ws + 2 * n);
+        memcpy(x, row, (size_t)n * sizeof *x);
+        tni_tridiagonal_times(h, n, a, ld, from, k > 0 ? v : NULL, w, x, next, part);
         p = next + from;                                     /* A v becomes w */
         h->by->scale(m, tau[k], p);
         h->by->axpy(m, -0.5 * tau[k] * h->by->dot(m, p, row + from), row + from, p);
-        v = row;
-        w = next;
-        next = spare;
+        tni_swap_pointers(&v, &x);
+        tni_swap_pointers(&w, &next);
     }
 }
 
 /* ---- 2. implicit QL, and its rotations ---------------------------------- >>eigh-ql
-   The rotations are recorded and later applied to a strip of columns of Z at a time, which stays in the
-   cache, so that each row is loaded once per sweep. The list holds, sweep after sweep: the row below the first
-   rotation, the number of rotations, then c and s of each. They go upwards: the first rotates rows (top-1,top),
-   the next (top-2,top-1), ... */
+   The rotations are recorded and later applied to Z, so that each row is loaded once per sweep. The list holds, sweep
+   after sweep: the row below the first rotation, the number of rotations, then c and s of each. They go upwards: the
+   first rotates rows (top-1,top), the next (top-2,top-1), ... */
 
 static void tni_rotations_apply(tni_rotations *r)
 {
-    int64_t n = r->n;
-    for (int64_t j = 0; j < n && r->used > 0; j += TNI_STRIP) {
-        size_t bytes = (size_t)tni_min(TNI_STRIP, n - j) * sizeof(double);
-        for (int64_t i = 0; i < n; i++) memcpy(r->strip + i * TNI_STRIP, r->z + i * r->stride + j, bytes);
-        r->host->by->rotate_strip(r->list, r->list + r->used, r->strip);
-        for (int64_t i = 0; i < n; i++) memcpy(r->z + i * r->stride + j, r->strip + i * TNI_STRIP, bytes);
-    }
+    if (r->used > 0) r->host->by->rotate_strip(r->list, r->list + r->used, r->z);
     r->used = 0;
 }
 

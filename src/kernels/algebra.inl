@@ -145,15 +145,14 @@ TNI_FAST void TNI_T(reflect3)(int64_t n, double tau, double v1, double v2, doubl
     }
 }
 
-/* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and its column. */
+/* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and, off the diagonal block, its column. */
 #define TNI_FOUR(X) X(0) X(1) X(2) X(3)
-TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0, int64_t stride, const TNI_V *vi,
-                                     const TNI_V *wi, const TNI_V *xi, const double *v, const double *w, const double *x,
-                                     double *y, TNI_V *sums)
+TNI_INLINE void TNI_T(upper_columns)(const bool update, const bool diagonal, const int k, double *a0, int64_t stride,
+                                     const TNI_V *vi, const TNI_V *wi, const TNI_V *xi, const double *v, const double *w,
+                                     const double *x, double *y, TNI_V *sums)
 {
     double *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
-    TNI_V   b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k);
-    TNI_V   xj = TNI_LOAD(x, k), yj = TNI_LOAD(y, k);
+    TNI_V   b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k), xj = TNI_LOAD(x, k);
     if (update) {
         TNI_V vj = TNI_LOAD(v, k), wj = TNI_LOAD(w, k);
 #define TNI_STEP(r) b##r = TNI_FMA(vi[r], wj, TNI_FMA(wi[r], vj, b##r)); TNI_STORE(a##r, b##r, k);
@@ -163,43 +162,47 @@ TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0,
 #define TNI_STEP(r) sums[r] = TNI_FMA(b##r, xj, sums[r]);
     TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
-    TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, yj)) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
+    if (diagonal) return;
+    TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, TNI_LOAD(y, k))) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
 }
 
-/* Four rows at a time: the triangle on the diagonal separately, the rest as vectors that begin at multiples of TNI_W for
-   speed (not at aligned addresses, on which the order of sums would then depend). */
+/* Four rows at a time, that begin at multiples of four: the block on the diagonal, of which both triangles are kept, then
+   vectors that begin at multiples of TNI_W (not at aligned addresses, on which the order of sums would then depend). Rows of
+   the first four that are before `from` are stored as they were. */
 TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t end, int64_t n, double *a, int64_t stride,
                              const double *v, const double *w, const double *x, double *y)
 {
-    int64_t i, c;
+    int64_t i, j;
     memset(y + from, 0, (size_t)(n - from) * sizeof *y);
-    for (i = from; i < end; i += 4) {
-        const int64_t rows = tni_min(4, n - i);
-        double       *row = a + i * stride;
-        TNI_V         vi[4], wi[4], xi[4], sums[4];
-        for (int64_t r = 0; r < rows; r++)
-            for (c = r; c < rows; c++) {
-                double *b = row + r * stride + i + c;
-                if (update) *b -= v[i + r] * w[i + c] + w[i + r] * v[i + c];
-                y[i + r] += *b * x[i + c];
-                if (c > r) y[i + c] += *b * x[i + r];
-            }
-        if (rows < 4) break;
-#define TNI_STEP(q) vi[q] = TNI_SET(update ? -v[i + q] : 0); wi[q] = TNI_SET(update ? -w[i + q] : 0); \
-                    xi[q] = TNI_SET(x[i + q]); sums[q] = TNI_SET(0);
+#define TNI_COLUMNS(diagonal, k) \
+    TNI_T(upper_columns)(update, diagonal, k, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums)
+    for (i = from / 4 * 4; i < end && i + 4 <= n; i += 4) {
+        double *row = a + i * stride;
+        TNI_V   vi[4], wi[4], xi[4], sums[4];
+#define TNI_STEP(q) vi[q] = TNI_SET(update && i + q >= from ? -v[i + q] : 0); xi[q] = TNI_SET(x[i + q]); \
+                    wi[q] = TNI_SET(update && i + q >= from ? -w[i + q] : 0); sums[q] = TNI_SET(0);
         TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
-        int64_t j = i + 4;
-        int64_t begin = tni_min(n, tni_ceil_div(j, TNI_W) * TNI_W);
-        if (j < begin)
-            TNI_T(upper_columns)(update, (int)(begin - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
-        for (j = begin; j + TNI_W <= n; j += TNI_W)
-            TNI_T(upper_columns)(update, TNI_W, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
-        if (j < n) TNI_T(upper_columns)(update, (int)(n - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
-#define TNI_STEP(q) y[i + q] += TNI_T(lane_sum)(sums[q]);
+        for (j = i; j < i + 4; j += TNI_W) TNI_COLUMNS(true, TNI_W < 4 ? TNI_W : 4);
+        j = i + 4;
+        if (j % TNI_W != 0 && j < n) {
+            TNI_COLUMNS(false, TNI_T(lanes)(tni_min(4, n - j)));
+            j += 4;
+        }
+        for (; j + TNI_W <= n; j += TNI_W) TNI_COLUMNS(false, TNI_W);
+        if (j < n) TNI_COLUMNS(false, (int)(n - j));
+#define TNI_STEP(q) if (i + q >= from) y[i + q] += TNI_T(lane_sum)(sums[q]);
         TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
     }
+#undef TNI_COLUMNS
+    for (i = tni_max(i, from); i < end; i++)                 /* at most three */
+        for (j = i; j < n; j++) {
+            double *b = a + i * stride + j;
+            if (update) *b -= v[i] * w[j] + w[i] * v[j];
+            y[i] += *b * x[j];
+            if (j > i) y[j] += *b * x[i];
+        }
 }
 
 TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v,
@@ -238,40 +241,52 @@ TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double 
 }
 #undef TNI_FOUR
 
-/* Unused lanes divide zero by one. */
+/* Unused lanes are one. */
 TNI_INLINE TNI_V TNI_T(gaps)(const double *d, TNI_V origin, TNI_V tau, int k)
 {
-    double rest[TNI_W];
-    if (k == TNI_W) return (TNI_LOAD(d, TNI_W) - origin) - tau;
-    TNI_STORE(rest, (TNI_LOAD(d, k) - origin) - tau, TNI_W);
-    for (int i = k; i < TNI_W; i++) rest[i] = 1;
-    return TNI_LOAD(rest, TNI_W);
+    static const double one[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const TNI_V gaps = (TNI_LOAD(d, k) - origin) - tau;
+    if (k == TNI_W) return gaps;
+    const TNI_V used = TNI_LOAD(one, k);
+    return TNI_FMA(used, gaps, TNI_SET(1) - used);
+}
+
+TNI_INLINE TNI_V TNI_T(magnitude)(TNI_V v)
+{
+#if TNI_LEVEL == 3
+    return TNI_MM(absq)(v);
+#elif TNI_LEVEL > 0
+    return TNI_MAX(v, TNI_SET(0) - v);
+#else
+    double lane[TNI_W];
+    memcpy(lane, &v, sizeof v);
+    for (int i = 0; i < TNI_W; i++) lane[i] = fabs(lane[i]);
+    memcpy(&v, lane, sizeof v);
+    return v;
+#endif
 }
 
 TNI_FAST tni_sums TNI_T(poles)(int64_t n, const double *d, const double *z, double origin, double tau)
 {
-    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), one = TNI_SET(1);
-    TNI_V       value0 = TNI_SET(0), value1 = value0, slope0 = value0, slope1 = value0, bend0 = value0, bend1 = value0;
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), zero = TNI_SET(0);
+    TNI_V       value0 = zero, size0 = zero, slope0 = zero, bend0 = zero, value1 = zero, size1 = zero, slope1 = zero, bend1 = zero;
     int64_t     i = 0;
     tni_sums    sums;
+#define TNI_STEP(q, k) { \
+        const TNI_V y = TNI_LOAD(z + i + q * TNI_W, k), r = TNI_SET(1) / TNI_T(gaps)(d + i + q * TNI_W, o, t, k); \
+        const TNI_V p = y * r, part = y * p; \
+        value##q = value##q + part; \
+        size##q = size##q + TNI_T(magnitude)(part); \
+        slope##q = TNI_FMA(p, p, slope##q); \
+        bend##q = TNI_FMA(p * r, p, bend##q); }
     for (; i + 2 * TNI_W <= n; i += 2 * TNI_W) {
-        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, TNI_W), z0 = TNI_LOAD(z + i, TNI_W), q0 = z0 * r0;
-        TNI_V r1 = one / TNI_T(gaps)(d + i + TNI_W, o, t, TNI_W), z1 = TNI_LOAD(z + i + TNI_W, TNI_W), q1 = z1 * r1;
-        value0 = TNI_FMA(z0, q0, value0);
-        value1 = TNI_FMA(z1, q1, value1);
-        slope0 = TNI_FMA(q0, q0, slope0);
-        slope1 = TNI_FMA(q1, q1, slope1);
-        bend0 = TNI_FMA(q0 * r0, q0, bend0);
-        bend1 = TNI_FMA(q1 * r1, q1, bend1);
+        TNI_STEP(0, TNI_W)
+        TNI_STEP(1, TNI_W)
     }
-    for (; i < n; i += TNI_W) {
-        int   k = TNI_T(lanes)(n - i);
-        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, k), z0 = TNI_LOAD(z + i, k), q0 = z0 * r0;
-        value0 = TNI_FMA(z0, q0, value0);
-        slope0 = TNI_FMA(q0, q0, slope0);
-        bend0 = TNI_FMA(q0 * r0, q0, bend0);
-    }
+    for (; i < n; i += TNI_W) TNI_STEP(0, TNI_T(lanes)(n - i))
+#undef TNI_STEP
     sums.value = TNI_T(lane_sum)(value0 + value1);
+    sums.size = TNI_T(lane_sum)(size0 + size1);
     sums.slope = TNI_T(lane_sum)(slope0 + slope1);
     sums.bend = TNI_T(lane_sum)(bend0 + bend1);
     return sums;

@@ -21,7 +21,7 @@ enum { TNI_STRIP = 32 };                 /* columns that are rotated together */
 /* A matrix in place: element (i,j) is p[i row + j col]. */
 typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
 
-typedef struct tni_sums { double value, slope, bend; } tni_sums;    /* of z_i^2/pole_i, z_i^2/pole_i^2, z_i^2/pole_i^3 */
+typedef struct tni_sums { double value, size, slope, bend; } tni_sums;   /* of z_i^2/pole_i and its magnitude, /pole_i^2, /pole_i^3 */
 
 typedef struct tni_algebra tni_algebra;
 typedef struct tni_host {               /* the inner loops, the threads, and two blocks for gemm */
@@ -42,7 +42,8 @@ struct tni_algebra {
     /* [x;y;z] -= tau v (v^T [x;y;z]), v = (1,v1,v2) */
     void   (*reflect3)(int64_t n, double tau, double v1, double v2, double *x, double *y, double *z);
     /* A -= v w^T + w v^T, unless v is NULL, and then y = A x, both without the first `from` rows and columns. Only the
-       upper triangle of A is read and written, of its rows those before `end`: n, or `from` and a multiple of 4. */
+       upper triangle of A is read and written, of its rows those before `end`, n or a multiple of 4, and both triangles of
+       the blocks of 4 x 4 on the diagonal; x is zero before `from`, where v and w are finite; none of the three is in A. */
     void   (*upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v, const double *w,
                           const double *x, double *y);
     void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh-ql                 */
