@@ -6,7 +6,7 @@
    broadcasts the numbers of the core, which all chains share: all lanes work for any d, and sums need no other lane. phi
    then combines the vectors of all s. States, features and norms are transposed from and to their places in blocks of
    sites; but with i1, where nobody else reads them, they stay as they are. */
-#define TNI_EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define TNI_TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 
 /* n of the vectors t. `core` begins at the first one; its numbers of the next q or of the next j are `stride` apart. */
 TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool transposed, const TNI_REAL *core, int64_t stride,
@@ -16,27 +16,32 @@ TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool transposed, const
 #define TNI_X(i) \
     const TNI_REAL *core##i = core + (i < n ? i : 0) * (transposed ? stride : 1); \
     TNI_V           sum##i = TNI_SET((TNI_REAL)0);
-    TNI_EIGHT(TNI_X)
+    TNI_TWELVE(TNI_X)
 #undef TNI_X
     for (j = 0; j < depth; j++) {
         const TNI_V v = TNI_LOAD(x + j * TNI_W, TNI_W);
 #define TNI_X(i) if (i < n) sum##i = TNI_FMA(TNI_SET(core##i[transposed ? j : j * stride]), v, sum##i);
-        TNI_EIGHT(TNI_X)
+        TNI_TWELVE(TNI_X)
 #undef TNI_X
     }
 #define TNI_X(i) if (i < n) TNI_STORE(t + i * TNI_W, sum##i, TNI_W);
-    TNI_EIGHT(TNI_X)
+    TNI_TWELVE(TNI_X)
 #undef TNI_X
 }
-#undef TNI_EIGHT
+#undef TNI_TWELVE
 
 TNI_INLINE void TNI_T(scan_lanes_product)(const bool transposed, const TNI_REAL *core, int64_t d, int64_t columns,
                                           const TNI_REAL *x, TNI_REAL *t)
 {
     const int64_t stride = transposed ? d : columns, next = transposed ? d : 1;
     int64_t       q;
-    for (q = 0; q + 8 <= columns; q += 8) TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
-    if (columns & 4) {
+    for (q = 0; q + 8 <= columns && columns - q != 12; q += 8)
+        TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
+    if (columns - q == 12) {                                /* a sum of four would wait for itself */
+        TNI_T(scan_lanes_tile)(12, transposed, core + q * next, stride, x, d, t + q * TNI_W);
+        q += 12;
+    }
+    if ((columns - q) & 4) {
         TNI_T(scan_lanes_tile)(4, transposed, core + q * next, stride, x, d, t + q * TNI_W);
         q += 4;
     }
@@ -243,11 +248,12 @@ TNI_FAST void TNI_T(scan_lanes_sums)(bool reverse, int64_t n, double *sums, TNI_
 {
     for (int64_t k = n - 1; k >= 0; k--) {
         TNI_REAL *norm = norms + (reverse ? n - 1 - k : k) * TNI_W, *sum = later + (norm - norms);
-        for (int64_t i = 0; i < TNI_W; i++) {
+        TNI_REAL  inverse[TNI_W];               /* loops that a compiler makes one instruction */
+        TNI_STORE(inverse, TNI_SET((TNI_REAL)1) / TNI_LOAD(norm, TNI_W), TNI_W);
+        for (int64_t i = 0; i < TNI_W; i++)
             sums[i] = norm[i] == 0 ? 0 : sums[i] + (double)sum[i];
-            sum[i] = (TNI_REAL)sums[i];
-            norm[i] = norm[i] == 0 ? 0 : 1 / norm[i];
-        }
+        for (int64_t i = 0; i < TNI_W; i++) sum[i] = (TNI_REAL)sums[i];
+        for (int64_t i = 0; i < TNI_W; i++) norm[i] = norm[i] == 0 ? 0 : inverse[i];
     }
 }
 
@@ -313,8 +319,9 @@ TNI_FAST void TNI_T(scan_lanes_given)(const tni_scans *p, int64_t first, int64_t
     w->states = own.y + lowest * d * TNI_W;
     w->given = (TNI_REAL *)c->out[2].data + (first * s.states + place * TNI_W) * d;
     memcpy(w->norms, own.r + place * TNI_W, sizeof *w->norms * (size_t)(n * TNI_W));
-    if (end > from) memcpy(w->phi, own.phi + site * S * TNI_W, sizeof *w->phi * (size_t)((end - from) * S * TNI_W));
-    memset(w->given, 0, sizeof *w->given * (size_t)(n * d * TNI_W));
+    if (end > from && !c->out[0].data) w->phi = own.phi + site * S * TNI_W;
+    else if (end > from) memcpy(w->phi, own.phi + site * S * TNI_W, sizeof *w->phi * (size_t)((end - from) * S * TNI_W));
+    memset(w->given + last * d * TNI_W, 0, sizeof *w->given * (size_t)(d * TNI_W));
     memset(w->later, 0, sizeof *w->later * (size_t)(n * TNI_W));
     if (end < s.states) return;
     for (int64_t i = 0; i < chains; i++) {                  /* nothing arrives at lanes without a chain */
@@ -373,7 +380,7 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
             }
             TNI_T(scan_lanes_step)(p, k, adjoint, w.t);
             const bool more = k > begin;                    /* else the next block adds it */
-            dot = TNI_T(scan_lanes_combine)(more, p, w.t, features, more ? earlier : NULL,
+            dot = TNI_T(scan_lanes_combine)(more && !kept, p, w.t, features, more ? earlier : NULL,
                                             more ? adjoint + (s.reverse ? d : -d) * TNI_W : w.x);
             if (dphi) TNI_T(scan_lanes_dphi)(p, w.t, earlier, features);
         }
@@ -424,6 +431,8 @@ TNI_FAST void TNI_T(scan_lanes_cores_task)(void *arg, int64_t task, int worker)
                 if (site + 1 < p->s.n) {                    /* the lines of the next site */
                     TNI_T(scan_request)(false, x + d * TNI_W, step, n, d * TNI_W, j / 4, tni_ceil_div(S * d, 4));
                     TNI_T(scan_request)(false, other + 2 * d * TNI_W, step, n, d * TNI_W, j / 4, tni_ceil_div(S * d, 4));
+                    TNI_T(scan_request)(false, own.phi + (site + 1) * S * TNI_W, p->s.n * S * TNI_W, n, S * TNI_W, j / 4,
+                                        tni_ceil_div(S * d, 4));
                 }
                 TNI_T(gemm_dots_rows)(&g, right + j * depth, depth, j, S * d, false);
             }
