@@ -5,7 +5,7 @@
      t[q] = sum_j x[j] core[j,q],   q = (s,f),     or with the core transposed   t[q] = sum_j core[q,j] x[j],   q = (e,s),
    broadcasts the numbers of the core, which all chains share: all lanes work for any d, and sums need no other lane. phi
    then combines the vectors of all s. States, features and norms are transposed from and to their places in blocks of
-   sites; but with i1, where nobody else reads them, they stay as they are. */
+   sites. */
 #define TNI_TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 
 /* n of the vectors t. `core` begins at the first one; its numbers of the next q or of the next j are `stride` apart. */
@@ -37,7 +37,7 @@ TNI_INLINE void TNI_T(scan_lanes_product)(const bool transposed, const TNI_REAL 
     int64_t       q;
     for (q = 0; q + 8 <= columns && columns - q != 12; q += 8)
         TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
-    if (columns - q == 12) {                                /* a sum of four would wait for itself */
+    if (columns - q == 12) {                                /* the sums of a tile of four would wait for each other */
         TNI_T(scan_lanes_tile)(12, transposed, core + q * next, stride, x, d, t + q * TNI_W);
         q += 12;
     }
@@ -163,36 +163,6 @@ TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p,
     return good;
 }
 
-/* What a call with i1 keeps of a group of chains, vectors: states [N,d], norms [N], features [n,s]. Those of all groups lie
-   one after the other. */
-typedef struct TNI_T(lanes_kept) { TNI_REAL *y, *r, *phi; } TNI_T(lanes_kept);
-
-TNI_INLINE TNI_T(lanes_kept) TNI_T(scan_lanes_kept)(const tni_scans *p, const tn_view *v, int64_t group)
-{
-    const int64_t     N = p->s.states, d = p->s.d, groups = tni_ceil_div(p->s.batch, TNI_W);
-    TNI_T(lanes_kept) k;
-    k.y = (TNI_REAL *)v->data + group * N * d * TNI_W;
-    k.r = (TNI_REAL *)v->data + (groups * d + group) * N * TNI_W;
-    k.phi = (TNI_REAL *)v->data + (groups * N * (d + 1) + group * p->s.n * p->features) * TNI_W;
-    return k;
-}
-
-/* Adds the logarithms of the norms of states begin .. end-1 to sums, one after the other, which replace them; with i1 the
-   norms are kept, and `spare` gets the sums. */
-TNI_FAST void TNI_T(scan_lanes_logs)(const tni_scans *p, int64_t begin, int64_t end, TNI_REAL *norms, TNI_REAL *spare,
-                                     double *sums)
-{
-    for (int64_t k = begin; k < end; k++) {
-        const TNI_REAL *norm = norms + (p->s.reverse ? end - 1 - k : k - begin) * TNI_W;
-        TNI_REAL       *log_scale = p->call->i[1] ? spare : norms + (norm - norms);
-        TNI_STORE(log_scale, TNI_T(log_of)(TNI_LOAD(norm, TNI_W)), TNI_W);
-        for (int64_t i = 0; i < TNI_W; i++) {
-            sums[i] += (double)log_scale[i];
-            log_scale[i] = (TNI_REAL)sums[i];
-        }
-    }
-}
-
 TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
 {
     const tni_scans   *p = (const tni_scans *)arg;
@@ -203,8 +173,6 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
     const TNI_REAL    *given = (const TNI_REAL *)p->phi->data;
     TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
     TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data;
-    const bool         kept = p->call->i[1] != 0;
-    const TNI_T(lanes_kept) own = TNI_T(scan_lanes_kept)(p, &p->call->out[2], task);
     TNI_T(lanes_scratch)  w;
     double             sums[TNI_W];
     w.x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
@@ -222,25 +190,24 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
         const int64_t n = tni_min(block, s.states - begin), end = begin + n, from = tni_max(begin, 1);
         const int64_t place = tni_prefix_place(&s, first, s.reverse ? end - 1 : begin);
         const int64_t site = tni_prefix_site(&s, first, s.reverse ? end - 1 : from);
-        TNI_REAL     *to = kept ? NULL : y + place * d;
-        if (kept) {
-            w.states = own.y + (place - first * s.states) * d * TNI_W;
-            w.norms = own.r + (place - first * s.states) * TNI_W;
-            if (end > from) w.phi = own.phi + (site - first * s.n) * S * TNI_W;
-        }
         if (end > from) TNI_T(scan_to_lanes)(given + site * S, s.n * S, chains, (end - from) * S, w.phi);
         memcpy(w.begin, w.x, sizeof *w.x * (size_t)((d + 1) * TNI_W));
-        if (!TNI_T(scan_lanes_states)(false, p, &w, begin, end, to, kept ? 0 : chains)) {
+        if (!TNI_T(scan_lanes_states)(false, p, &w, begin, end, y + place * d, chains)) {
             memcpy(w.x, w.begin, sizeof *w.x * (size_t)((d + 1) * TNI_W));
-            TNI_T(scan_lanes_states)(true, p, &w, begin, end, to, kept ? 0 : chains);
+            TNI_T(scan_lanes_states)(true, p, &w, begin, end, y + place * d, chains);
         }
-        if (!kept) TNI_T(scan_from_lanes)(w.states, to, s.states * d, chains, n * d);
-        if (!kept && r) TNI_T(scan_from_lanes)(w.norms, r + place, s.states, chains, n);
-        TNI_T(scan_lanes_logs)(p, begin, end, w.norms, w.t, sums);
-        if (!kept) TNI_T(scan_from_lanes)(w.norms, logs + place, s.states, chains, n);
+        TNI_T(scan_from_lanes)(w.states, y + place * d, s.states * d, chains, n * d);
+        if (r) TNI_T(scan_from_lanes)(w.norms, r + place, s.states, chains, n);
+        for (int64_t k = begin; k < end; k++) {
+            TNI_REAL *log_scale = w.norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W;
+            TNI_STORE(log_scale, TNI_T(log_of)(TNI_LOAD(log_scale, TNI_W)), TNI_W);
+            for (int64_t i = 0; i < TNI_W; i++) {
+                sums[i] += (double)log_scale[i];
+                log_scale[i] = (TNI_REAL)sums[i];
+            }
+        }
+        TNI_T(scan_from_lanes)(w.norms, logs + place, s.states, chains, n);
     }
-    if (kept) TNI_T(scan_from_lanes)(own.y + (s.reverse ? 0 : s.states - 1) * d * TNI_W, y + first * d, d, chains, d);
-    for (int64_t i = 0; kept && i < chains; i++) logs[first + i] = (TNI_REAL)sums[i];
 }
 
 /* The reciprocals of n norms, and the sums of what arrives at this logarithm and at later ones; a norm of 0 ends them. */
@@ -248,12 +215,11 @@ TNI_FAST void TNI_T(scan_lanes_sums)(bool reverse, int64_t n, double *sums, TNI_
 {
     for (int64_t k = n - 1; k >= 0; k--) {
         TNI_REAL *norm = norms + (reverse ? n - 1 - k : k) * TNI_W, *sum = later + (norm - norms);
-        TNI_REAL  inverse[TNI_W];               /* loops that a compiler makes one instruction */
-        TNI_STORE(inverse, TNI_SET((TNI_REAL)1) / TNI_LOAD(norm, TNI_W), TNI_W);
-        for (int64_t i = 0; i < TNI_W; i++)
+        for (int64_t i = 0; i < TNI_W; i++) {
             sums[i] = norm[i] == 0 ? 0 : sums[i] + (double)sum[i];
-        for (int64_t i = 0; i < TNI_W; i++) sum[i] = (TNI_REAL)sums[i];
-        for (int64_t i = 0; i < TNI_W; i++) norm[i] = norm[i] == 0 ? 0 : inverse[i];
+            sum[i] = (TNI_REAL)sums[i];
+            norm[i] = norm[i] == 0 ? 0 : 1 / norm[i];
+        }
     }
 }
 
@@ -288,156 +254,65 @@ TNI_FAST void TNI_T(scan_lanes_store)(bool add, int64_t n, const TNI_REAL *from,
     for (int64_t j = 0; j < n; j++) to[j] = add ? to[j] + from[j * TNI_W] : from[j * TNI_W];
 }
 
-/* The scratch of a task of scan_states_backward: x [d], t [s,d]; of the block the states and one before them, what arrives at
-   them, in whose place their adjoints will be, phi, norms, and what arrives at their logarithms. All are vectors. */
-typedef struct TNI_T(lanes_back) { TNI_REAL *x, *t, *states, *given, *phi, *norms, *later; } TNI_T(lanes_back);
-
-/* Fills the block of states begin .. end-1 of the chains from `first` on. With i1 states and adjoints are not copied, and
-   something arrives at the last state alone. */
-TNI_FAST void TNI_T(scan_lanes_given)(const tni_scans *p, int64_t first, int64_t begin, int64_t end, TNI_T(lanes_back) *w)
-{
-    const tni_prefixes s = p->s;
-    const tn_call *c = p->call;
-    const bool     kept = c->i[1] != 0;
-    const int64_t  d = s.d, S = p->features, n = end - begin, from = tni_max(begin, 1), chains = tni_min(TNI_W, s.batch - first);
-    const int64_t  place = tni_prefix_place(&s, kept ? 0 : first, s.reverse ? end - 1 : begin);
-    const int64_t  lowest = tni_prefix_place(&s, kept ? 0 : first, s.reverse ? end - 1 : begin > 0 ? begin - 1 : 0);
-    const int64_t  site = tni_prefix_site(&s, kept ? 0 : first, s.reverse ? end - 1 : from);
-    const TNI_REAL *dy = (const TNI_REAL *)c->in[kept ? 3 : 4].data, *dlog = (const TNI_REAL *)c->in[kept ? 4 : 5].data;
-    if (!kept) {
-        TNI_T(scan_to_lanes)((const TNI_REAL *)c->in[2].data + lowest * d, s.states * d, chains,
-                             (n + (begin > 0)) * d, w->states);
-        TNI_T(scan_to_lanes)(dy + place * d, s.states * d, chains, n * d, w->given);
-        TNI_T(scan_to_lanes)((const TNI_REAL *)c->in[3].data + place, s.states, chains, n, w->norms);
-        TNI_T(scan_to_lanes)(dlog + place, s.states, chains, n, w->later);
-        if (end > from)
-            TNI_T(scan_to_lanes)((const TNI_REAL *)p->phi->data + site * S, s.n * S, chains, (end - from) * S, w->phi);
-        return;
-    }
-    const TNI_T(lanes_kept) own = TNI_T(scan_lanes_kept)(p, &c->in[2], first / TNI_W);
-    const int64_t last = s.reverse ? 0 : n - 1;
-    w->states = own.y + lowest * d * TNI_W;
-    w->given = (TNI_REAL *)c->out[2].data + (first * s.states + place * TNI_W) * d;
-    memcpy(w->norms, own.r + place * TNI_W, sizeof *w->norms * (size_t)(n * TNI_W));
-    if (end > from && !c->out[0].data) w->phi = own.phi + site * S * TNI_W;
-    else if (end > from) memcpy(w->phi, own.phi + site * S * TNI_W, sizeof *w->phi * (size_t)((end - from) * S * TNI_W));
-    memset(w->given + last * d * TNI_W, 0, sizeof *w->given * (size_t)(d * TNI_W));
-    memset(w->later, 0, sizeof *w->later * (size_t)(n * TNI_W));
-    if (end < s.states) return;
-    for (int64_t i = 0; i < chains; i++) {                  /* nothing arrives at lanes without a chain */
-        for (int64_t f = 0; f < d; f++) w->given[(last * d + f) * TNI_W + i] = dy[(first + i) * d + f];
-        w->later[last * TNI_W + i] = dlog[first + i];
-    }
-}
-
 TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worker)
 {
     const tni_scans   *p = (const tni_scans *)arg;
     const tni_prefixes s = p->s;
     const tn_call     *c = p->call;
-    const bool         kept = c->i[1] != 0;
     const int64_t      d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
     const int64_t      block = TNI_T(scan_lanes_block)(d);
-    const TNI_REAL    *y = (const TNI_REAL *)c->in[2].data, *dy = (const TNI_REAL *)c->in[4].data;
+    const TNI_REAL    *y = (const TNI_REAL *)c->in[2].data, *r = (const TNI_REAL *)c->in[3].data;
+    const TNI_REAL    *dy = (const TNI_REAL *)c->in[4].data, *dlog = (const TNI_REAL *)c->in[5].data;
     TNI_REAL          *dphi = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)c->out[1].data;
-    TNI_T(lanes_back)  w;
+    TNI_REAL          *x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *t = x + d * TNI_W;
+    TNI_REAL          *states = t + tni_max(S, 1) * d * TNI_W, *given = states + (block + 1) * d * TNI_W;
+    TNI_REAL          *phi = given + block * d * TNI_W, *norms = phi + block * S * TNI_W, *later = norms + block * TNI_W;
     double             sums[TNI_W];
-    w.x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
-    w.t = w.x + d * TNI_W;
-    w.states = w.t + tni_max(S, 1) * d * TNI_W;
-    w.given = w.states + (block + 1) * d * TNI_W;
-    w.phi = w.given + block * d * TNI_W;
-    w.norms = w.phi + block * S * TNI_W;
-    w.later = w.norms + block * TNI_W;
     for (int64_t i = 0; i < TNI_W; i++) sums[i] = 0;
-    memset(w.x, 0, sizeof *w.x * (size_t)(d * TNI_W));
+    memset(x, 0, sizeof *x * (size_t)(d * TNI_W));
     for (int64_t end = s.states; end > 0; end -= block) {
         /* states begin .. end-1, and of y the one before them, too */
         const int64_t begin = tni_max(end - block, 0), n = end - begin, before = begin > 0 ? begin - 1 : 0;
         const int64_t place = tni_prefix_place(&s, first, s.reverse ? end - 1 : begin), from = tni_max(begin, 1);
         const int64_t site = tni_prefix_site(&s, first, s.reverse ? end - 1 : from);
-        TNI_T(scan_lanes_given)(p, first, begin, end, &w);
-        TNI_T(scan_lanes_sums)(s.reverse, n, sums, w.norms, w.later);
+        TNI_T(scan_to_lanes)(y + tni_prefix_place(&s, first, s.reverse ? end - 1 : before) * d, s.states * d, chains,
+                             (end - before) * d, states);
+        TNI_T(scan_to_lanes)(dy + place * d, s.states * d, chains, n * d, given);
+        TNI_T(scan_to_lanes)(r + place, s.states, chains, n, norms);
+        TNI_T(scan_to_lanes)(dlog + place, s.states, chains, n, later);
+        if (end > from)
+            TNI_T(scan_to_lanes)((const TNI_REAL *)p->phi->data + site * S, s.n * S, chains, (end - from) * S, phi);
+        TNI_T(scan_lanes_sums)(s.reverse, n, sums, norms, later);
         TNI_V dot = TNI_SET((TNI_REAL)0);
         for (int64_t k = end - 1; k >= begin; k--) {
             const int64_t   at = s.reverse ? end - 1 - k : k - begin;
-            const TNI_REAL *now = w.states + (s.reverse ? at : k - before) * d * TNI_W;
+            const TNI_REAL *now = states + (s.reverse ? at : k - before) * d * TNI_W;
             const TNI_REAL *earlier = now + (s.reverse ? d : -d) * TNI_W;
-            TNI_REAL       *adjoint = w.given + at * d * TNI_W, *features = w.phi + (s.reverse ? at : k - from) * S * TNI_W;
-            const TNI_V     by = TNI_LOAD(w.norms + at * TNI_W, TNI_W);
-            if (k == end - 1) dot = TNI_T(scan_lanes_last)(d, adjoint, w.x, now);
-            TNI_V along = TNI_LOAD(w.later + at * TNI_W, TNI_W) - dot;
+            TNI_REAL       *adjoint = given + at * d * TNI_W, *features = phi + (s.reverse ? at : k - from) * S * TNI_W;
+            const TNI_V     by = TNI_LOAD(norms + at * TNI_W, TNI_W);
+            if (k == end - 1) dot = TNI_T(scan_lanes_last)(d, adjoint, x, now);
+            TNI_V along = TNI_LOAD(later + at * TNI_W, TNI_W) - dot;
             for (int64_t f = 0; f < d; f++) {
                 const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W);
                 TNI_STORE(adjoint + f * TNI_W, TNI_FMA(TNI_LOAD(now + f * TNI_W, TNI_W), along, sum) * by, TNI_W);
             }
             if (k == 0) break;
-            if (!kept) TNI_T(scan_request)(true, z + place * d, s.states * d, chains, n * d, end - 1 - k, n);
-            if (!kept && begin > 0) {
+            TNI_T(scan_request)(true, z + place * d, s.states * d, chains, n * d, end - 1 - k, n);
+            if (begin > 0) {
                 const int64_t ahead = tni_min(block, begin), there = (place + (s.reverse ? n : -ahead)) * d;
                 TNI_T(scan_request)(false, y + there, s.states * d, chains, ahead * d, end - 1 - k, n);
                 TNI_T(scan_request)(false, dy + there, s.states * d, chains, ahead * d, end - 1 - k, n);
             }
-            TNI_T(scan_lanes_step)(p, k, adjoint, w.t);
-            const bool more = k > begin;                    /* else the next block adds it */
-            dot = TNI_T(scan_lanes_combine)(more && !kept, p, w.t, features, more ? earlier : NULL,
-                                            more ? adjoint + (s.reverse ? d : -d) * TNI_W : w.x);
-            if (dphi) TNI_T(scan_lanes_dphi)(p, w.t, earlier, features);
+            TNI_T(scan_lanes_step)(p, k, adjoint, t);
+            if (k > begin)
+                dot = TNI_T(scan_lanes_combine)(true, p, t, features, earlier, adjoint + (s.reverse ? d : -d) * TNI_W);
+            else TNI_T(scan_lanes_combine)(false, p, t, features, NULL, x);
+            if (dphi) TNI_T(scan_lanes_dphi)(p, t, earlier, features);
         }
-        if (!kept) TNI_T(scan_from_lanes)(w.given, z + place * d, s.states * d, chains, n * d);
+        TNI_T(scan_from_lanes)(given, z + place * d, s.states * d, chains, n * d);
         for (int64_t i = 0; dphi && i < chains && end > from; i++)
-            TNI_T(scan_lanes_store)(c->accumulate, (end - from) * S, w.phi + i, dphi + (site + i * s.n) * S);
+            TNI_T(scan_lanes_store)(c->accumulate, (end - from) * S, phi + i, dphi + (site + i * s.n) * S);
     }
-}
-
-/* The gradients of the cores of some neighbouring sites, with i1. All chains side by side are the depth of a product: of what
-   is left of a core, [d,chains], and of phi times what is right of it, [s d,chains]. */
-enum { TNI_T(lanes_sites) = 8, TNI_T(lanes_depth) = 128 };
-
-TNI_FAST void TNI_T(scan_lanes_cores_task)(void *arg, int64_t task, int worker)
-{
-    const tni_scans *p = (const tni_scans *)arg;
-    const int64_t    d = p->s.d, S = p->features, groups = tni_ceil_div(p->s.batch, TNI_W), step = p->s.states * d * TNI_W;
-    const int64_t    end = tni_min(p->s.n, (task + 1) * TNI_T(lanes_sites)), most = TNI_T(lanes_depth) / TNI_W;
-    TNI_REAL        *left = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
-    TNI_REAL        *right = left + d * TNI_T(lanes_depth), *part = right + S * d * TNI_T(lanes_depth);
-    TNI_T(gemm)      g;
-    memset(&g, 0, sizeof g);
-    g.a = left; g.b = right;
-    g.m = d; g.n = g.c_row = S * d;
-    g.c_col = 1;
-    g.alpha = 1;
-    g.high = tni_ceil_div(d, tni_ceil_div(d, TNI_T(dots_high)));
-    for (int64_t site = task * TNI_T(lanes_sites); site < end; site++)
-        for (int64_t first = 0; first < groups; first += most) {
-            const int64_t   n = tni_min(most, groups - first), depth = n * TNI_W;
-            TNI_T(lanes_kept) own = TNI_T(scan_lanes_kept)(p, &p->call->in[2], first);
-            const TNI_REAL *z = (const TNI_REAL *)p->call->out[2].data + first * step + site * d * TNI_W;
-            const TNI_REAL *y = own.y + site * d * TNI_W, *x = p->s.reverse ? z : y, *other = p->s.reverse ? y : z;
-            TNI_REAL       *out = (TNI_REAL *)p->call->out[1].data + site * d * S * d;
-            const bool      add = first > 0 || p->call->i[2];
-            for (int64_t k = 0; k < n; k++) {
-                const TNI_REAL *phi = own.phi + (k * p->s.n + site) * S * TNI_W;
-                for (int64_t f = 0; f < d; f++) {
-                    const TNI_V v = TNI_LOAD(other + k * step + (d + f) * TNI_W, TNI_W);
-                    TNI_STORE(left + f * depth + k * TNI_W, TNI_LOAD(x + k * step + f * TNI_W, TNI_W), TNI_W);
-                    for (int64_t s = 0; s < S; s++)
-                        TNI_STORE(right + (s * d + f) * depth + k * TNI_W, v * TNI_LOAD(phi + s * TNI_W, TNI_W), TNI_W);
-                }
-            }
-            g.k = g.a_row = g.b_col = depth;
-            g.c = add ? part : out;
-            for (int64_t j = 0; j < S * d; j += 4) {
-                if (site + 1 < p->s.n) {                    /* the lines of the next site */
-                    TNI_T(scan_request)(false, x + d * TNI_W, step, n, d * TNI_W, j / 4, tni_ceil_div(S * d, 4));
-                    TNI_T(scan_request)(false, other + 2 * d * TNI_W, step, n, d * TNI_W, j / 4, tni_ceil_div(S * d, 4));
-                    TNI_T(scan_request)(false, own.phi + (site + 1) * S * TNI_W, p->s.n * S * TNI_W, n, S * TNI_W, j / 4,
-                                        tni_ceil_div(S * d, 4));
-                }
-                TNI_T(gemm_dots_rows)(&g, right + j * depth, depth, j, S * d, false);
-            }
-            if (add) TNI_T(scan_add)(out, out, 1, part, 1, d * S * d);
-        }
 }
 
 #endif
@@ -453,11 +328,7 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
     p.phi = states ? &c->in[backward ? 1 : 2] : NULL;
     p.features = states ? p.cores->shape[2] : 1;
     p.s = tni_prefixes_of(c, states ? p.phi->shape[1] : p.cores->shape[1], p.cores->shape[3],
-                          backward ? &c->in[!states ? 1 : c->i[1] ? 3 : 2] : &c->out[0]);
-    if (c->i[1]) {                                          /* y has the last state alone */
-        p.s.states = p.s.n + 1;
-        p.s.open = true;
-    }
+                          backward ? &c->in[states ? 2 : 1] : &c->out[0]);
     p.transposed = p.s.reverse != backward;
     if (!p.s.open) {
         if (backward && !tni_scans_scratch(&p, 4 * p.s.size, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
@@ -465,16 +336,12 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
         return TN_OK;
     }
 #if TNI_BITS == 32
-    if (states && (c->i[1] || (TNI_W > 1 && 2 * p.s.batch >= TNI_W))) {
+    if (states && TNI_W > 1 && 2 * p.s.batch >= TNI_W) {
         const int64_t block = TNI_T(scan_lanes_block)(p.s.d), S = p.features;
         if (!tni_scans_scratch(&p, TNI_W * (p.s.d * (2 + 2 * block + tni_max(S, 1)) + (S + 2) * (block + 1)), 0,
                             sizeof(TNI_REAL))) return TN_ERR_MEMORY;
         tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, TNI_W),
                          backward ? TNI_T(scan_lanes_backward_task) : TNI_T(scan_lanes_task), &p);
-        if (!c->i[1] || !backward || !c->out[1].data) return TN_OK;
-        if (!tni_scans_scratch(&p, p.s.d * ((S + 1) * TNI_T(lanes_depth) + S * p.s.d), 0, sizeof(TNI_REAL)))
-            return TN_ERR_MEMORY;
-        tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.n, TNI_T(lanes_sites)), TNI_T(scan_lanes_cores_task), &p);
         return TN_OK;
     }
 #endif
