@@ -152,7 +152,8 @@ TNI_FN void tni_f64_chain_product(const double *a, bool ta, const double *b, boo
 
 /* scan.c */
 TNI_FN tni_prefixes tni_prefixes_of(const tn_call *c, int64_t n, int64_t d, const tn_view *y);
-TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs);
+TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse,
+                                           tn_tensor **logs);
 
 /* rope.c */
 TNI_FN double tni_rope_rate(const tn_call *c, int64_t k, int64_t d);

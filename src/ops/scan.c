@@ -520,13 +520,14 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
 
 /* The last state [b,d] of tn_scan_states from v [d] and its logarithm [b]. If the backend can, no other state is stored for
    all to read. */
-TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
+TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
 {
     const int64_t b = phi ? phi->shape[0] : 0, d = cores ? cores->shape[1] : 0, at = reverse || !phi ? 0 : phi->shape[1];
     tn_tensor    *kept, *y;
     int64_t       extent[3] = {b, 1, d};
-    if (!v || !cores || !phi || !ctx->backend->last_states || ctx->desc.dtype != TN_F32 || cores->dtype != TN_F32
-        || cores->shape[0] != phi->shape[1] || tni_wants_grad(v) || 2 * b < TNI_SCAN_LANES) {
+    if (!v || !cores || !phi || !ctx->backend->last_states || !ctx->backend->fn[TN_KERNEL_SCAN_STATES]
+        || (tni_recording(ctx) && !ctx->backend->fn[TN_KERNEL_SCAN_STATES_BACKWARD]) || ctx->desc.dtype != TN_F32
+        || cores->dtype != TN_F32 || cores->shape[0] != phi->shape[1] || tni_wants_grad(v) || 2 * b < TNI_SCAN_LANES) {
         y = tn_scan_states(ctx, v, cores, phi, reverse, logs);
         *logs = y ? tn_copy(ctx, tn_slice(*logs, 1, at, at + 1)) : NULL;
         y = *logs ? tn_copy(ctx, tn_slice(y, 1, at, at + 1)) : NULL;
