@@ -439,9 +439,9 @@ static int64_t rows_of(const rows_case *r, tn_dtype dtype, int threads, const tn
     if (r->frozen) tn_params_freeze(w.params, "m.cores");
     const int64_t size = tn_tensor_count(m.cores);
     double       *v = doubles(n + size + r->rows * ROWS_OUT);
-    for (k = 0; k < size; k++) v[k] = (double)(k * 7919 % 1009) / 1009 - 0.4;
+    for (k = 0; k < size; k++) v[k] = (double)(k * 7919 % 1009) / 1009 - 0.25;
     CHECK_STATUS(tn_write(m.cores, TN_F64, v, size), TN_OK);
-    for (k = 0; k < n; k++) v[k] = (double)(k * 104729 % 997) / 997 - 0.3;
+    for (k = 0; k < n; k++) v[k] = (double)(k * 104729 % 997) / 997 - 0.1;
     for (k = 0; k < r->dim && r->rows > 20 && r->sites > 12; k++) {
         v[(3 * r->sites + 5) * r->dim + k] = 0;
         v[(18 * r->sites + 6) * r->dim + k] *= 1e-25;
@@ -506,8 +506,8 @@ TEST(a_large_batch_on_threads)
         CHECK(rows_of(&of, TN_F32, threads, NULL, false, more) == n);
         CHECK(memcmp(one, more, sizeof *one * (size_t)n) == 0);
     }
-    rows_of(&of, TN_F32, 1, NULL, true, more);
-    CHECK(memcmp(one, more, sizeof *one * (size_t)values) == 0);
+    rows_of(&of, TN_F32, 1, NULL, true, more);                   /* the rows of its group are scaled more often */
+    for (int64_t i = 0; i < values; i++) CHECK_NEAR(more[i], one[i], 1e-4);
     CHECK(more[values] != more[values]);
 }
 
