@@ -426,9 +426,9 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     U(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
     S(SCAN,                   scan)                   /* i0 reverse                             */ \
     U(SCAN_BACKWARD,          scan_backward)          /* the same; accumulate                   */ \
-    S(SCAN_STATES,            scan_states)            /* i0 reverse, i1 the last state alone    */ \
-    U(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate; i2: that of dcores */ \
-    U(SCAN_CORES,             scan_cores)             /* i0 reverse; accumulate                 */ \
+    S(SCAN_STATES,            scan_states)            /* the same                               */ \
+    U(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate                   */ \
+    U(SCAN_CORES,             scan_cores)             /* the same; accumulate                   */ \
     S(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
                                                       /* high, context; i0 first, i1 no rotation */ \
     U(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
@@ -507,7 +507,6 @@ struct tn_backend {
     void      (*graph_release)(void *state, void *graph);
     void      (*device)(void *state, char name[128]); /* the device and its architecture; NULL: no name        */
     tn_kernel_fn fn[TN_KERNEL_COUNT];
-    bool        last_states;                          /* SCAN_STATES and its backward pass take i1 */
 };
 
 TN_API const tn_backend *tn_reference_backend(void);  /* plain C on one thread, written to be read        */
@@ -8364,8 +8363,6 @@ typedef struct tni_prefixes {
     bool    open, reverse;                      /* open: begins with a vector                                           */
 } tni_prefixes;
 
-enum { TNI_SCAN_LANES = 16 };                   /* groups of chains whose numbers lie side by side have at most as many */
-
 /* Where state k of chain b is stored, and the matrix that leads to it. */
 static inline int64_t tni_prefix_place(const tni_prefixes *s, int64_t b, int64_t k)
 {
@@ -10274,9 +10271,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
    where e and f change places with reverse. The first kernel gives all z; from them and the y another one
    computes dcores.
    The results are views of one tensor, y before log, in which the backward pass has their gradients together. They have the
-   context's dtype, for the reason given at >>op-chain. saves r [b,N]
-   Where only the last state is wanted (i1), y is [b,1,d] and log [b,1], and so are their gradients. What the backward pass
-   reads of all states and of phi, the kernel keeps in an order of its own, and one kernel gives dphi and dcores. */
+   context's dtype, for the reason given at >>op-chain. saves r [b,N] */
 
 #ifdef TNI_FIRST
 
@@ -10387,22 +10382,6 @@ TNI_FN void TNI_T(scan_states)(const tn_call *c)
     const TNI_REAL *v = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
     const int64_t   step_e = s.reverse ? 1 : S * d, step_f = s.reverse ? S * d : 1;
-    if (c->i[1] != 0) {                                     /* keeps states, norms and logarithms */
-        const int64_t all_states = s.batch * (n + 1), last = s.reverse ? 0 : n;
-        TNI_REAL     *kept = (TNI_REAL *)c->out[2].data, *logs = kept + all_states * (d + 1);
-        tn_call       all = *c;
-        all.i[1] = 0;
-        all.out[0].shape[1] = n + 1;
-        all.out[0].data = kept;
-        all.out[1].data = logs;
-        all.out[2].data = kept + all_states * d;
-        TNI_T(scan_states)(&all);
-        for (int64_t b = 0; b < s.batch; b++) {
-            memcpy(y + b * d, kept + (b * (n + 1) + last) * d, sizeof *y * (size_t)d);
-            ((TNI_REAL *)c->out[1].data)[b] = logs[b * (n + 1) + last];
-        }
-        return;
-    }
     for (int64_t b = 0; b < s.batch; b++) {
         const TNI_REAL *from = v + (c->in[0].shape[0] == 1 ? 0 : b * d);
         double          log_scale = 0;
@@ -10427,64 +10406,8 @@ TNI_FN void TNI_T(scan_states)(const tn_call *c)
     }
 }
 
-/* dcores of tn_scan_states: the states before each core times phi, times the z after it, summed over the chains, and over
-   the sites if all have the same core. With reverse, states and z exchange their roles. */
-TNI_FN void TNI_T(scan_cores)(const tn_call *c)
-{
-    const int64_t   b = c->in[1].shape[0], n = c->in[1].shape[1], S = c->in[1].shape[2], d = c->in[0].shape[2];
-    const TNI_REAL *left = (const TNI_REAL *)c->in[c->i[0] ? 2 : 0].data, *phi = (const TNI_REAL *)c->in[1].data;
-    const TNI_REAL *right = (const TNI_REAL *)c->in[c->i[0] ? 0 : 2].data;
-    const bool      uniform = c->out[0].shape[0] == 1;
-    TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
-    for (int64_t core = 0; core < (uniform ? 1 : n); core++)
-        for (int64_t e = 0; e < d; e++)
-            for (int64_t i = 0; i < S; i++)
-                        for (int64_t f = 0; f < d; f++, to++) {
-                    double sum = c->accumulate ? (double)*to : 0;
-                    for (int64_t k = 0; k < b; k++)
-                        for (int64_t j = uniform ? 0 : core; j < (uniform ? n : core + 1); j++)
-                            sum += (double)left[(k * (n + 1) + j) * d + e] * (double)phi[(k * n + j) * S + i]
-                                   * (double)right[(k * (n + 1) + j + 1) * d + f];
-                    *to = (TNI_REAL)sum;
-                }
-}
-
-/* The call for all states that one with i1 is: in the workspace z, and dy and dlogs, which are 0 but for the last state. */
-static tn_call TNI_T(scan_last_gradient)(const tn_call *c)
-{
-    const int64_t b = c->in[3].shape[0], n = c->in[1].shape[1], d = c->in[0].shape[1], all_states = b * (n + 1);
-    TNI_REAL     *kept = (TNI_REAL *)c->in[2].data, *z = (TNI_REAL *)c->out[2].data;
-    TNI_REAL     *dy = z + all_states * d, *dlogs = dy + all_states * d;
-    tn_call       all = *c;
-    memset(dy, 0, sizeof *dy * (size_t)(all_states * (d + 1)));
-    for (int64_t k = 0; k < b; k++) {
-        const int64_t at = k * (n + 1) + (c->i[0] ? 0 : n);
-        memcpy(dy + at * d, (const TNI_REAL *)c->in[3].data + k * d, sizeof *dy * (size_t)d);
-        dlogs[at] = ((const TNI_REAL *)c->in[4].data)[k];
-    }
-    all.i[1] = 0;
-    all.in[2] = c->in[3];
-    all.in[2].shape[1] = n + 1;
-    all.in[2].data = kept;
-    all.in[3].data = kept + all_states * d;
-    all.in[4].data = dy;
-    all.in[5].data = dlogs;
-    all.out[1].data = z;
-    return all;
-}
-
 TNI_FN void TNI_T(scan_states_backward)(const tn_call *c)
 {
-    if (c->i[1] != 0) {
-        tn_call all = TNI_T(scan_last_gradient)(c);
-        TNI_T(scan_states_backward)(&all);
-        all.in[0] = all.in[2];                              /* y, phi, z */
-        all.in[2].data = all.out[1].data;
-        all.out[0] = c->out[1];
-        all.accumulate = c->i[2] != 0;
-        if (all.out[0].data) TNI_T(scan_cores)(&all);
-        return;
-    }
     const int64_t   n = c->in[1].shape[1], d = c->in[0].shape[1], S = c->in[0].shape[2];
     const tni_prefixes s = tni_prefixes_of(c, n, d, &c->in[2]);
     const TNI_REAL *y = (const TNI_REAL *)c->in[2].data, *r = (const TNI_REAL *)c->in[3].data;
@@ -10517,6 +10440,28 @@ TNI_FN void TNI_T(scan_states_backward)(const tn_call *c)
             }
         }
     }
+}
+
+/* dcores of tn_scan_states: the states before each core times phi, times the z after it, summed over the chains, and over
+   the sites if all have the same core. With reverse, states and z exchange their roles. */
+TNI_FN void TNI_T(scan_cores)(const tn_call *c)
+{
+    const int64_t   b = c->in[1].shape[0], n = c->in[1].shape[1], S = c->in[1].shape[2], d = c->in[0].shape[2];
+    const TNI_REAL *left = (const TNI_REAL *)c->in[c->i[0] ? 2 : 0].data, *phi = (const TNI_REAL *)c->in[1].data;
+    const TNI_REAL *right = (const TNI_REAL *)c->in[c->i[0] ? 0 : 2].data;
+    const bool      uniform = c->out[0].shape[0] == 1;
+    TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
+    for (int64_t core = 0; core < (uniform ? 1 : n); core++)
+        for (int64_t e = 0; e < d; e++)
+            for (int64_t i = 0; i < S; i++)
+                        for (int64_t f = 0; f < d; f++, to++) {
+                    double sum = c->accumulate ? (double)*to : 0;
+                    for (int64_t k = 0; k < b; k++)
+                        for (int64_t j = uniform ? 0 : core; j < (uniform ? n : core + 1); j++)
+                            sum += (double)left[(k * (n + 1) + j) * d + e] * (double)phi[(k * n + j) * S + i]
+                                   * (double)right[(k * (n + 1) + j + 1) * d + f];
+                    *to = (TNI_REAL)sum;
+                }
 }
 
 #ifdef TNI_ONCE
@@ -10570,35 +10515,17 @@ static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
     tni_run_grad(ctx, &c, n->in[1], 't');
 }
 
-static void tni_scan_last_backward(tn_ctx *ctx, const tni_node *n)
+/* Makes the results, runs the call, whose inputs are given, and records it. */
+static tn_tensor *tni_scan_run(tn_ctx *ctx, tn_call *c, const int64_t *extent, bool reverse, tni_backward_fn backward,
+                               tn_tensor *v, tn_tensor *m, tn_tensor *phi, tn_tensor **logs)
 {
-    bool          add, add_cores;
-    const int64_t chains = TNI_SCAN_LANES * tni_ceil_div(n->i[0], TNI_SCAN_LANES);
-    tn_tensor    *dy, *dlogs, *work;
-    if (!tni_scan_parts(n->out->grad, n->i, &dy, &dlogs)
-        || !(work = tn_tensor_3d(ctx, TN_REAL, chains, n->in[2]->shape[1] + 1, 2 * n->i[2] + 1))) return;
-    tn_tensor *dphi = tni_grad(n->in[2], &add), *dcores = tni_grad(n->in[1], &add_cores);
-    tn_call    c = tni_call(TN_KERNEL_SCAN_STATES_BACKWARD, "ttttt:ttt", n->in[1], n->in[2], n->saved[0], dy, dlogs, dphi,
-                            dcores, work);
-    c.i[0] = n->i[3];
-    c.i[1] = 1;
-    c.i[2] = add_cores;
-    c.accumulate = add;
-    tni_run(ctx, &c);
-}
-
-/* Makes the results, runs the call, whose inputs are given, and records it. r: what it keeps, if that is not the norms */
-static tn_tensor *tni_scan_run(tn_ctx *ctx, tn_call *c, const int64_t *extent, bool reverse, tn_tensor *r,
-                               tni_backward_fn backward, tn_tensor *v, tn_tensor *m, tn_tensor *phi, tn_tensor **logs)
-{
-    tn_tensor *both = tn_tensor_3d(ctx, TN_REAL, extent[0], extent[1], extent[2] + 1), *y, *of;
+    tn_tensor *both = tn_tensor_3d(ctx, TN_REAL, extent[0], extent[1], extent[2] + 1), *y, *of, *r = NULL;
     if (!both) return NULL;
     both->rank = 1;
     both->shape[0] = extent[0] * extent[1] * (extent[2] + 1);
     both->strides[0] = 1;
     if (!tni_scan_parts(both, extent, &y, &of)) return NULL;
-    c->i[1] = r != NULL;
-    if (!r && tni_recording(ctx) && (tni_wants_grad(v) || tni_wants_grad(m) || tni_wants_grad(phi))
+    if (tni_recording(ctx) && (tni_wants_grad(v) || tni_wants_grad(m) || tni_wants_grad(phi))
         && !(r = tn_tensor_2d(ctx, TN_REAL, extent[0], extent[1]))) return NULL;
     tni_out(c, y);
     tni_out(c, of);
@@ -10737,7 +10664,7 @@ tn_tensor *tn_scan(tn_ctx *ctx, tn_tensor *m, bool reverse, tn_tensor **logs)
     int64_t extent[3] = {m->shape[0], m->shape[1], m->shape[2] * m->shape[2]};
     tn_call c = tni_call(TN_KERNEL_SCAN, "t", m);
     c.n_in = 2;                                             /* no vector */
-    tn_tensor *y = tni_scan_run(ctx, &c, extent, reverse, NULL, tni_scan_backward, NULL, m, NULL, logs);
+    tn_tensor *y = tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, NULL, m, NULL, logs);
     return y ? tn_reshape(y, 4, m->shape) : NULL;
 }
 
@@ -10750,7 +10677,7 @@ tn_tensor *tn_scan_vector(tn_ctx *ctx, tn_tensor *v, tn_tensor *m, bool reverse,
     tn_call c = tni_call(TN_KERNEL_SCAN, "t", m);
     c.n_in = 2;
     if (!tni_scan_begins(ctx, v, extent[0], extent[2], "scan_vector", &c.in[1])) return NULL;
-    return tni_scan_run(ctx, &c, extent, reverse, NULL, tni_scan_backward, v, m, NULL, logs);
+    return tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, v, m, NULL, logs);
 }
 
 tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
@@ -10771,34 +10698,7 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
     c.in[1] = tni_view(cores);
     c.in[2] = tni_view(phi);
     if (!tni_scan_begins(ctx, v, extent[0], extent[2], "scan_states", &c.in[0])) return NULL;
-    return tni_scan_run(ctx, &c, extent, reverse, NULL, tni_scan_states_backward, v, cores, phi, logs);
-}
-
-/* The last state [b,d] of tn_scan_states from v [d] and its logarithm [b]. If the backend can, no other state is stored for
-   all to read. */
-TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
-{
-    const int64_t b = phi ? phi->shape[0] : 0, d = cores ? cores->shape[1] : 0, at = reverse || !phi ? 0 : phi->shape[1];
-    tn_tensor    *kept, *y;
-    int64_t       extent[3] = {b, 1, d};
-    if (!v || !cores || !phi || !ctx->backend->last_states || !ctx->backend->fn[TN_KERNEL_SCAN_STATES]
-        || (tni_recording(ctx) && !ctx->backend->fn[TN_KERNEL_SCAN_STATES_BACKWARD]) || ctx->desc.dtype != TN_F32
-        || cores->dtype != TN_F32 || cores->shape[0] != phi->shape[1] || tni_wants_grad(v) || 2 * b < TNI_SCAN_LANES) {
-        y = tn_scan_states(ctx, v, cores, phi, reverse, logs);
-        *logs = y ? tn_copy(ctx, tn_slice(*logs, 1, at, at + 1)) : NULL;
-        y = *logs ? tn_copy(ctx, tn_slice(y, 1, at, at + 1)) : NULL;
-    } else {
-        if (!(v = tni_contiguous(ctx, v, "scan_states", "v")) || !(cores = tni_contiguous(ctx, cores, "scan_states", "cores"))
-            || !(phi = tni_contiguous(ctx, phi, "scan_states", "phi"))) return NULL;
-        tn_call c = tni_call(TN_KERNEL_SCAN_STATES, "ttt", v, cores, phi);
-        c.in[0] = tni_pad_view(c.in[0], 2);
-        kept = tn_tensor_3d(ctx, TN_REAL, TNI_SCAN_LANES * tni_ceil_div(b, TNI_SCAN_LANES), phi->shape[1] + 1,
-                            d + phi->shape[2] + 2);
-        y = kept ? tni_scan_run(ctx, &c, extent, reverse, kept, tni_scan_last_backward, v, cores, phi, logs) : NULL;
-    }
-    *logs = y ? tn_reshape(*logs, 1, &b) : NULL;
-    extent[1] = d;
-    return *logs ? tn_reshape(y, 2, extent) : NULL;
+    return tni_scan_run(ctx, &c, extent, reverse, tni_scan_states_backward, v, cores, phi, logs);
 }
 #endif
 
@@ -14694,8 +14594,7 @@ TNI_FAST void TNI_T(gemm_orient)(TNI_T(gemm) *g, int64_t bytes)
 #if TNI_PRODUCTS
 /* ---- products of small matrices, without packing ------------------------ >>pass-small
    The left factor is read element by element. */
-#define TNI_TEN(X)  X(0, p0, 0) X(1, p0, 1) X(2, p0, 2) X(3, p1, 0) X(4, p1, 1) X(5, p1, 2) X(6, p2, 0) X(7, p2, 1) \
-                    X(8, p2, 2) X(9, p3, 0)
+#define TNI_TEN(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
 
 /* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. Unless it is
    NULL, `ahead` is a matrix like out that is read next: each tile requests as much of it as it computes. */
@@ -14705,96 +14604,60 @@ typedef struct TNI_T(chain_factors) {
     int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
 } TNI_T(chain_factors);
 
-/* The first k numbers, k < W. AVX2's store with a mask takes as long as twelve others on some processors. */
-TNI_INLINE void TNI_T(small_store)(TNI_REAL *p, TNI_V v, int k)
-{
-#if TNI_LEVEL == 1 && TNI_BITS == 32
-    __m128 four = _mm256_castps256_ps128(v);
-    if (k == TNI_W) { _mm256_storeu_ps(p, v); return; }
-    if (k & 4) {
-        _mm_storeu_ps(p, four);
-        four = _mm256_extractf128_ps(v, 1);
-        p += 4;
-    }
-    if (k & 2) {
-        _mm_storel_pi((__m64 *)(void *)p, four);
-        four = _mm_movehl_ps(four, four);
-        p += 2;
-    }
-    if (k & 1) _mm_store_ss(p, four);
-#else
-    TNI_STORE(p, v, k);
-#endif
-}
-
-/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. */
+/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. Rows past
+   the last one repeat it and store the same numbers. */
 TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chain_factors) *x, int64_t i, int64_t j,
                                   int lanes)
 {
-    const int64_t   row = x->a_row, step = x->a_column;
-    const int       first = wide ? TNI_W : lanes;
-    const TNI_REAL *p0 = x->a + i * row, *p1 = p0 + (n > 3 ? 3 * row : 0);     /* three rows each: ten pointers would */
-    const TNI_REAL *p2 = p0 + (n > 6 ? 6 * row : 0), *p3 = p0 + (n > 9 ? 9 * row : 0);          /* not be in registers */
-    const TNI_REAL *b = x->b + j;
-#define TNI_X(r, p, k) TNI_V x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
+    const int64_t d = x->depth, step = x->a_column;
+    const int     first = wide ? TNI_W : lanes;
+    int64_t       k;
+#define TNI_X(r) \
+    const TNI_REAL *a##r = x->a + tni_min(i + (r < n ? r : 0), x->rows - 1) * x->a_row; \
+    TNI_V           x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
     TNI_TEN(TNI_X)
 #undef TNI_X
-    for (int64_t d = x->depth; d > 0; d--) {
-        const TNI_V left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
-#define TNI_X(r, p, k) \
+    for (k = 0; k < d; k++) {
+        const TNI_REAL *b = x->b + k * x->b_row + j;
+        const TNI_V     left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
+#define TNI_X(r) \
         if (r < n) { \
-            const TNI_V v = TNI_SET(p[k * row]); \
+            const TNI_V v = TNI_SET(a##r[k * step]); \
             x##r = TNI_FMA(v, left, x##r); \
             if (wide) y##r = TNI_FMA(v, right, y##r); \
         }
         TNI_TEN(TNI_X)
 #undef TNI_X
-        p0 += step; p1 += step; p2 += step; p3 += step;
-        b += x->b_row;
     }
-    TNI_REAL *to = x->out + i * x->out_row + j;
-#define TNI_X(r, p, k) \
+#define TNI_X(r) \
     if (r < n) { \
-        if (wide) TNI_STORE(to, x##r, TNI_W); \
-        TNI_T(small_store)(to + (wide ? TNI_W : 0), wide ? y##r : x##r, lanes); \
-        to += x->out_row; \
+        TNI_REAL *to = x->out + tni_min(i + r, x->rows - 1) * x->out_row + j; \
+        TNI_STORE(to, x##r, first); \
+        if (wide) TNI_STORE(to + TNI_W, y##r, lanes); \
     }
     TNI_TEN(TNI_X)
 #undef TNI_X
 }
 #undef TNI_TEN
 
-/* Tiles are of ten, eight, four or two rows; the last one may begin with rows of the one before it, and computes them again. */
-TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *given)
+TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
 {
-    const int64_t        line = 512 / TNI_BITS;
-    TNI_T(chain_factors) f = *given;
-    const TNI_T(chain_factors) *x = &f;
-    int64_t              i, j, left, n, at = 0;
-    if (f.rows == 1) {                                      /* twice the same row */
-        f.rows = 2;
-        f.a_row = f.out_row = 0;
-    }
+    const int64_t line = 512 / TNI_BITS;
+    int64_t       i, j, left, at = 0;
     for (j = 0; x->columns - j > TNI_W; j += 2 * TNI_W) {
         const int lanes = TNI_T(lanes)(x->columns - j - TNI_W);
-        for (i = 0; (left = x->rows - i) > 0; i += n) {
-            for (int64_t end = at + 8 * TNI_W; x->ahead && left > 2 && at < end; at += line) TNI_REQUEST(x->ahead, at, 1);
-            n = left > 3 || (left == 3 && i > 0) ? 4 : 2;
-            i = tni_min(i, x->rows - n);
-            if (n == 4) TNI_T(small_tile)(4, true, x, i, j, lanes);
-            else        TNI_T(small_tile)(2, true, x, i, j, lanes);
+        for (i = 0; (left = x->rows - i) > 2; i += 4) {
+            for (int64_t end = at + 8 * TNI_W; x->ahead && at < end; at += line) TNI_REQUEST(x->ahead, at, 1);
+            TNI_T(small_tile)(4, true, x, i, j, lanes);
         }
+        if (left > 0) TNI_T(small_tile)(2, true, x, i, j, lanes);
     }
     if (j >= x->columns) return;
-    const int lanes = TNI_T(lanes)(x->columns - j);
-    for (i = 0; (left = x->rows - i) > 0; i += n) {
-        n = left == 10 ? 10 : left > 7 || (left > 4 && i > 0) ? 8 : left > 3 || (left == 3 && i > 0) ? 4 : 2;
-        i = tni_min(i, x->rows - n);
-        if (n == 10)     TNI_T(small_tile)(10, false, x, i, j, lanes);
-        else if (n == 8) TNI_T(small_tile)(8, false, x, i, j, lanes);
-        else if (n == 4) TNI_T(small_tile)(4, false, x, i, j, lanes);
-        else             TNI_T(small_tile)(2, false, x, i, j, lanes);
-    }
+    for (i = 0; (left = x->rows - i) > 10 || (left > 4 && left < 9); i += 8)
+        TNI_T(small_tile)(8, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    if (left > 8)      TNI_T(small_tile)(10, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    else if (left > 2) TNI_T(small_tile)(4, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    else if (left > 0) TNI_T(small_tile)(2, false, x, i, j, TNI_T(lanes)(x->columns - j));
 }
 
 /* A product of matrices of at most 32 x 32, which needs no more than that; false: it is of another kind. */
@@ -18708,7 +18571,7 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
    broadcasts the numbers of the core, which all chains share: all lanes work for any d, and sums need no other lane. phi
    then combines the vectors of all s. States, features and norms are transposed from and to their places in blocks of
    sites. */
-#define TNI_TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#define TNI_EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 
 /* n of the vectors t. `core` begins at the first one; its numbers of the next q or of the next j are `stride` apart. */
 TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool transposed, const TNI_REAL *core, int64_t stride,
@@ -18718,32 +18581,27 @@ TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool transposed, const
 #define TNI_X(i) \
     const TNI_REAL *core##i = core + (i < n ? i : 0) * (transposed ? stride : 1); \
     TNI_V           sum##i = TNI_SET((TNI_REAL)0);
-    TNI_TWELVE(TNI_X)
+    TNI_EIGHT(TNI_X)
 #undef TNI_X
     for (j = 0; j < depth; j++) {
         const TNI_V v = TNI_LOAD(x + j * TNI_W, TNI_W);
 #define TNI_X(i) if (i < n) sum##i = TNI_FMA(TNI_SET(core##i[transposed ? j : j * stride]), v, sum##i);
-        TNI_TWELVE(TNI_X)
+        TNI_EIGHT(TNI_X)
 #undef TNI_X
     }
 #define TNI_X(i) if (i < n) TNI_STORE(t + i * TNI_W, sum##i, TNI_W);
-    TNI_TWELVE(TNI_X)
+    TNI_EIGHT(TNI_X)
 #undef TNI_X
 }
-#undef TNI_TWELVE
+#undef TNI_EIGHT
 
 TNI_INLINE void TNI_T(scan_lanes_product)(const bool transposed, const TNI_REAL *core, int64_t d, int64_t columns,
                                           const TNI_REAL *x, TNI_REAL *t)
 {
     const int64_t stride = transposed ? d : columns, next = transposed ? d : 1;
     int64_t       q;
-    for (q = 0; q + 8 <= columns && columns - q != 12; q += 8)
-        TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
-    if (columns - q == 12) {                                /* the sums of a tile of four would wait for each other */
-        TNI_T(scan_lanes_tile)(12, transposed, core + q * next, stride, x, d, t + q * TNI_W);
-        q += 12;
-    }
-    if ((columns - q) & 4) {
+    for (q = 0; q + 8 <= columns; q += 8) TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
+    if (columns & 4) {
         TNI_T(scan_lanes_tile)(4, transposed, core + q * next, stride, x, d, t + q * TNI_W);
         q += 4;
     }
@@ -19222,232 +19080,6 @@ TNI_FAST tn_status TNI_T(scan_cores_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-#if TNI_BITS == 32
-/* ---- scan_states whose last state alone is wanted (i1), see >>op-scan ------- >>pass-scan-last
-   Groups of TNI_W chains as in >>pass-scan-lanes. Nobody else reads the states before the last one and what arrives at them,
-   so both stay in the order of lanes, and only every fourth state is divided by its norm: r is -1 at the others. */
-enum { TNI_T(last_every) = 4, TNI_T(last_sites) = 8, TNI_T(last_depth) = 128 };
-
-/* What is kept of a group, vectors: states [n+1,d], norms [n+1], features [n,s]. Those of all groups lie one after the
-   other. */
-typedef struct TNI_T(last_kept) { TNI_REAL *y, *r, *phi; } TNI_T(last_kept);
-
-TNI_INLINE TNI_T(last_kept) TNI_T(scan_last_kept)(const tni_scans *p, const tn_view *v, int64_t group)
-{
-    const int64_t    N = p->s.states, d = p->s.d, groups = tni_ceil_div(p->s.batch, TNI_W);
-    TNI_T(last_kept) k;
-    k.y = (TNI_REAL *)v->data + group * N * d * TNI_W;
-    k.r = (TNI_REAL *)v->data + (groups * d + group) * N * TNI_W;
-    k.phi = (TNI_REAL *)v->data + (groups * N * (d + 1) + group * p->s.n * p->features) * TNI_W;
-    return k;
-}
-
-/* x [d] = (x + y along) by; y may be NULL */
-TNI_INLINE void TNI_T(scan_last_scale)(int64_t d, TNI_REAL *x, const TNI_REAL *y, TNI_V along, TNI_V by)
-{
-    for (int64_t f = 0; f < d; f++) {
-        TNI_V v = TNI_LOAD(x + f * TNI_W, TNI_W);
-        if (y) v = TNI_FMA(TNI_LOAD(y + f * TNI_W, TNI_W), along, v);
-        TNI_STORE(x + f * TNI_W, v * by, TNI_W);
-    }
-}
-
-/* The inner product of x and y [d] */
-TNI_INLINE TNI_V TNI_T(scan_last_dot)(int64_t d, const TNI_REAL *x, const TNI_REAL *y)
-{
-    TNI_V even = TNI_SET((TNI_REAL)0), odd = even;
-    for (int64_t f = 0; f < d; f++) {
-        if (f % 2 == 0) even = TNI_FMA(TNI_LOAD(x + f * TNI_W, TNI_W), TNI_LOAD(y + f * TNI_W, TNI_W), even);
-        else odd = TNI_FMA(TNI_LOAD(x + f * TNI_W, TNI_W), TNI_LOAD(y + f * TNI_W, TNI_W), odd);
-    }
-    return even + odd;
-}
-
-/* States begin .. end-1; what the next one begins with is divided by its norm. t [s,d], by [s] and inverse are scratch.
-   False, and to be repeated with `careful`, if squares overflowed or underflowed: then each state is divided by its norm. */
-TNI_FAST bool TNI_T(scan_last_states)(bool careful, const tni_scans *p, const TNI_T(last_kept) *own, int64_t begin,
-                                      int64_t end, TNI_REAL *t, TNI_REAL *by, TNI_REAL *inverse)
-{
-    const int64_t d = p->s.d, S = p->features;
-    const TNI_V   zero = TNI_SET((TNI_REAL)0);
-    TNI_V         range = zero, total = zero, scale = zero;
-    TNI_REAL      lane[TNI_W], *x = NULL;
-    bool          good = true, pending = false;             /* the state before is still to be divided by its norm */
-    for (int64_t k = begin; k < end; k++) {
-        const int64_t place = tni_prefix_place(&p->s, 0, k);
-        TNI_REAL     *r = own->r + place * TNI_W;
-        x = own->y + place * d * TNI_W;
-        if (k == 0) total = TNI_T(scan_last_dot)(d, x, x);
-        else {
-            const TNI_REAL *phi = own->phi + tni_prefix_site(&p->s, 0, k) * S * TNI_W;
-            TNI_REAL       *before = own->y + tni_prefix_place(&p->s, 0, k - 1) * d * TNI_W;
-            TNI_T(scan_lanes_step)(p, k, before, t);
-            for (int64_t j = 0; pending && j < S; j++)
-                TNI_STORE(by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
-            if (pending) TNI_T(scan_last_scale)(d, before, NULL, zero, scale);
-            total = TNI_T(scan_lanes_combine)(false, p, t, pending ? by : phi, NULL, x);
-        }
-        pending = careful || (k + 1) % TNI_T(last_every) == 0 || k + 1 == end;
-        TNI_STORE(r, pending ? TNI_SQRT(total) : TNI_SET((TNI_REAL)-1), TNI_W);
-        if (!pending) continue;
-        scale = TNI_SET((TNI_REAL)1) / TNI_LOAD(r, TNI_W);
-        range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large after a small norm, NaN after infinity */
-        if (!careful) continue;
-        TNI_STORE(inverse, scale, TNI_W);
-        TNI_T(scan_lanes_edge)(x, d, r, inverse, t);
-        scale = TNI_LOAD(inverse, TNI_W);
-    }
-    if (x) TNI_T(scan_last_scale)(d, x, NULL, zero, scale);
-    TNI_STORE(lane, range, TNI_W);
-    for (int64_t i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)1e28;
-    return good;
-}
-
-TNI_FAST void TNI_T(scan_last_task)(void *arg, int64_t task, int worker)
-{
-    const tni_scans   *p = (const tni_scans *)arg;
-    const tni_prefixes s = p->s;
-    const tn_view     *v = &p->call->in[0];
-    const int64_t      d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
-    const int64_t      block = TNI_T(scan_lanes_block)(d), each = v->shape[0] > 1 ? d : 0;
-    const TNI_REAL    *phi = (const TNI_REAL *)p->phi->data + first * s.n * S;
-    const TNI_T(last_kept) own = TNI_T(scan_last_kept)(p, &p->call->out[2], task);
-    TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
-    TNI_REAL          *t = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *by = t + tni_max(S, 1) * d * TNI_W;
-    TNI_REAL          *inverse = by + S * TNI_W, *begins = own.y + tni_prefix_place(&s, 0, 0) * d * TNI_W;
-    double             sums[TNI_W];
-    for (int64_t i = 0; i < TNI_W; i++) sums[i] = 0;
-    for (int64_t begin = 0; begin < s.states; begin += block) {
-        const int64_t end = tni_min(begin + block, s.states), from = tni_max(begin, 1);
-        const int64_t site = tni_prefix_site(&s, 0, s.reverse ? end - 1 : from);
-        if (end > from) TNI_T(scan_to_lanes)(phi + site * S, s.n * S, chains, (end - from) * S, own.phi + site * S * TNI_W);
-        for (int careful = 0; careful < 2; careful++) {
-            if (begin == 0) TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + first * each, each, chains, d, begins);
-            if (TNI_T(scan_last_states)(careful, p, &own, begin, end, t, by, inverse)) break;
-        }
-        for (int64_t k = begin; k < end; k++) {
-            const TNI_REAL *r = own.r + tni_prefix_place(&s, 0, k) * TNI_W;
-            if (r[0] < 0) continue;
-            TNI_STORE(inverse, TNI_T(log_of)(TNI_LOAD(r, TNI_W)), TNI_W);
-            for (int64_t i = 0; i < TNI_W; i++) sums[i] += (double)inverse[i];
-        }
-    }
-    TNI_T(scan_from_lanes)(own.y + tni_prefix_place(&s, 0, s.n) * d * TNI_W, y + first * d, d, chains, d);
-    for (int64_t i = 0; i < chains; i++) logs[first + i] = (TNI_REAL)sums[i];
-}
-
-/* z of all states, and dphi */
-TNI_FAST void TNI_T(scan_last_backward_task)(void *arg, int64_t task, int worker)
-{
-    const tni_scans   *p = (const tni_scans *)arg;
-    const tni_prefixes s = p->s;
-    const tn_call     *c = p->call;
-    const int64_t      d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
-    const TNI_T(last_kept) own = TNI_T(scan_last_kept)(p, &c->in[2], task);
-    const TNI_REAL    *dy = (const TNI_REAL *)c->in[3].data + first * d, *dlog = (const TNI_REAL *)c->in[4].data + first;
-    TNI_REAL          *dphi = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)c->out[2].data + first * s.states * d;
-    TNI_REAL          *t = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *part = t + tni_max(S, 1) * d * TNI_W;
-    TNI_REAL          *x = z + tni_prefix_place(&s, 0, s.n) * d * TNI_W, later[TNI_W], inverse[TNI_W];
-    for (int64_t i = 0; i < TNI_W; i++) {                   /* nothing arrives at lanes without a chain */
-        for (int64_t f = 0; f < d; f++) x[f * TNI_W + i] = i < chains ? dy[i * d + f] : 0;
-        later[i] = i < chains ? dlog[i] : 0;
-    }
-    for (int64_t k = s.n; k >= 0; k--) {
-        const int64_t   place = tni_prefix_place(&s, 0, k), site = tni_prefix_site(&s, 0, k);
-        const TNI_REAL *y = own.y + place * d * TNI_W, *r = own.r + place * TNI_W;
-        if (!(r[0] < 0)) {
-            for (int64_t i = 0; i < TNI_W; i++) {
-                if (r[i] == 0) later[i] = 0;
-                inverse[i] = r[i] == 0 ? 0 : 1 / r[i];
-            }
-            const TNI_V along = TNI_LOAD(later, TNI_W) - TNI_T(scan_last_dot)(d, x, y);
-            TNI_T(scan_last_scale)(d, x, y, along, TNI_LOAD(inverse, TNI_W));
-        }
-        if (k == 0) break;
-        TNI_T(scan_lanes_step)(p, k, x, t);
-        x = z + tni_prefix_place(&s, 0, k - 1) * d * TNI_W;
-        TNI_T(scan_lanes_combine)(false, p, t, own.phi + site * S * TNI_W, NULL, x);
-        if (!dphi) continue;
-        TNI_T(scan_lanes_dphi)(p, t, own.y + tni_prefix_place(&s, 0, k - 1) * d * TNI_W, part);
-        for (int64_t i = 0; i < chains; i++)
-            TNI_T(scan_lanes_store)(c->accumulate, S, part + i, dphi + ((first + i) * s.n + site) * S);
-    }
-}
-
-/* The gradients of the cores of some neighbouring sites. All chains side by side are the depth of a product: of what is left
-   of a core, [d,chains], and of phi times what is right of it, [s d,chains]. */
-TNI_FAST void TNI_T(scan_last_cores_task)(void *arg, int64_t task, int worker)
-{
-    const tni_scans *p = (const tni_scans *)arg;
-    const int64_t    d = p->s.d, S = p->features, groups = tni_ceil_div(p->s.batch, TNI_W), step = p->s.states * d * TNI_W;
-    const int64_t    end = tni_min(p->s.n, (task + 1) * TNI_T(last_sites)), most = TNI_T(last_depth) / TNI_W;
-    const int64_t    tiles = tni_ceil_div(S * d, 4);
-    TNI_REAL        *left = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
-    TNI_REAL        *right = left + d * TNI_T(last_depth), *part = right + S * d * TNI_T(last_depth);
-    TNI_T(gemm)      g;
-    memset(&g, 0, sizeof g);
-    g.a = left;
-    g.m = d;
-    g.c_row = S * d;
-    g.c_col = 1;
-    g.alpha = 1;
-    g.high = tni_ceil_div(d, tni_ceil_div(d, TNI_T(dots_high)));
-    for (int64_t site = task * TNI_T(last_sites); site < end; site++)
-        for (int64_t first = 0; first < groups; first += most) {
-            const int64_t   n = tni_min(most, groups - first), depth = n * TNI_W;
-            const TNI_T(last_kept) own = TNI_T(scan_last_kept)(p, &p->call->in[2], first);
-            const TNI_REAL *z = (const TNI_REAL *)p->call->out[2].data + first * step + site * d * TNI_W;
-            const TNI_REAL *y = own.y + site * d * TNI_W, *x = p->s.reverse ? z : y, *other = (p->s.reverse ? y : z) + d * TNI_W;
-            TNI_REAL       *out = (TNI_REAL *)p->call->out[1].data + site * d * S * d;
-            const bool      add = first > 0 || p->call->i[2];
-            for (int64_t k = 0; k < n; k++) {
-                const TNI_REAL *phi = own.phi + (k * p->s.n + site) * S * TNI_W;
-                for (int64_t f = 0; f < d; f++) {
-                    const TNI_V v = TNI_LOAD(other + k * step + f * TNI_W, TNI_W);
-                    TNI_STORE(left + f * depth + k * TNI_W, TNI_LOAD(x + k * step + f * TNI_W, TNI_W), TNI_W);
-                    for (int64_t j = 0; j < S; j++)
-                        TNI_STORE(right + (j * d + f) * depth + k * TNI_W, v * TNI_LOAD(phi + j * TNI_W, TNI_W), TNI_W);
-                }
-            }
-            g.k = g.a_row = depth;
-            g.c = add ? part : out;
-            for (int64_t j = 0; j < tiles; j++) {
-                if (site + 1 < p->s.n) {                    /* the lines of the next site */
-                    TNI_T(scan_request)(false, x + d * TNI_W, step, n, d * TNI_W, j, tiles);
-                    TNI_T(scan_request)(false, other + d * TNI_W, step, n, d * TNI_W, j, tiles);
-                    TNI_T(scan_request)(false, own.phi + (site + 1) * S * TNI_W, p->s.n * S * TNI_W, n, S * TNI_W, j, tiles);
-                }
-                TNI_T(gemm_dots_rows)(&g, right + 4 * j * depth, depth, 4 * j, S * d, false);
-            }
-            if (add) TNI_T(scan_add)(out, out, 1, part, 1, d * S * d);
-        }
-}
-
-TNI_FAST tn_status TNI_T(scan_last_run)(tni_cpu *cpu, const tn_call *c)
-{
-    const bool backward = c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD;
-    tni_scans  p = TNI_ZERO;
-    p.cpu = cpu;
-    p.call = c;
-    p.cores = &c->in[backward ? 0 : 1];
-    p.phi = &c->in[backward ? 1 : 2];
-    p.features = p.cores->shape[2];
-    p.s = tni_prefixes_of(c, p.phi->shape[1], p.cores->shape[3], backward ? &c->in[3] : &c->out[0]);
-    p.s.states = p.s.n + 1;
-    p.s.open = true;
-    p.transposed = p.s.reverse != backward;
-    if (!tni_scans_scratch(&p, TNI_W * (p.s.d * tni_max(p.features, 1) + p.features + 1), 0, sizeof(TNI_REAL)))
-        return TN_ERR_MEMORY;
-    tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, TNI_W),
-                     backward ? TNI_T(scan_last_backward_task) : TNI_T(scan_last_task), &p);
-    if (!backward || !c->out[1].data) return TN_OK;
-    if (!tni_scans_scratch(&p, p.s.d * ((p.features + 1) * TNI_T(last_depth) + p.features * p.s.d), 0, sizeof(TNI_REAL)))
-        return TN_ERR_MEMORY;
-    tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.n, TNI_T(last_sites)), TNI_T(scan_last_cores_task), &p);
-    return TN_OK;
-}
-
-#endif
 #endif
 
 #if TNI_ALL
@@ -19523,22 +19155,14 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 #if TNI_SEQUENCES
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
     case TN_KERNEL_SCAN:
-    case TN_KERNEL_SCAN_STATES:
-#if TNI_BITS == 32
-        if (c->kernel == TN_KERNEL_SCAN_STATES && c->i[1]) return TNI_T(scan_last_run)(cpu, c);
-#endif
-        return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_STATES:      return TNI_T(scan_run)(cpu, c);
     case TN_KERNEL_ROPE:             return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
     case TN_KERNEL_SCAN_BACKWARD:
-    case TN_KERNEL_SCAN_STATES_BACKWARD:
-#if TNI_BITS == 32
-        if (c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD && c->i[1]) return TNI_T(scan_last_run)(cpu, c);
-#endif
-        return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
     case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
     case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
@@ -20669,7 +20293,7 @@ const tn_backend *tn_cpu_backend(void)
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend cpu = {
         TN_BACKEND_ABI, "cpu", true, true, TNI_PLAIN_ALL != 0, 0, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }, true
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }
     };
 #undef TNI_X
 #undef TNI_NONE
@@ -20682,7 +20306,7 @@ const tn_backend *tn_reference_backend(void)
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend reference = {
         TN_BACKEND_ABI, "reference", true, false, false, 0, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }, true
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }
     };
 #undef TNI_X
 #undef TNI_NONE
@@ -38434,8 +38058,14 @@ static tn_tensor *tni_mps_matrices(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi,
 static tn_tensor *tni_mps_state(tn_ctx *ctx, const tn_mps *m, tn_tensor *v, tn_tensor *phi, int64_t first, int64_t stop,
                                 bool reverse, tn_tensor **logs)
 {
-    tn_tensor *cores = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop);
-    return tni_scan_last(ctx, v, cores, tn_slice(phi, 1, first, stop), reverse, logs);
+    const int64_t b = phi->shape[0], bond = m->desc.bond, at = reverse ? 0 : stop - first;
+    tn_tensor    *cores = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop), *log;
+    tn_tensor    *y = tn_scan_states(ctx, v, cores, tn_slice(phi, 1, first, stop), reverse, &log);
+    log = y ? tn_slice(log, 1, at, at + 1) : NULL;           /* of all states, the one that has passed all sites */
+    y = y ? tn_copy(ctx, tn_slice(y, 1, at, at + 1)) : NULL;
+    log = log ? tn_copy(ctx, log) : NULL;
+    *logs = tn_reshape(log, 1, &b);
+    return *logs && y ? tn_reshape_2d(y, b, bond) : NULL;
 }
 
 /* [b,out], or [b] without a label, from the states on both sides of the label core. */
