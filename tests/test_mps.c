@@ -418,6 +418,100 @@ TEST(small_values)
     close_world(&w);
 }
 
+/* A batch so large that a backend computes groups of its rows at once: y and logs, then the gradients of cores, label and x.
+   Row 3 has a site whose features are 0, row 18 features of 1e-25 and 1e25, row 20 several small ones in a row, and the last
+   row, with `broken`, one that is no number. Returns how many numbers it has stored. */
+enum { ROWS_OUT = 3, ROWS_MOST = 60000 };
+typedef struct rows_case { int64_t rows, sites, bond, dim, label; bool watched, frozen; } rows_case;
+
+static int64_t rows_of(const rows_case *r, tn_dtype dtype, int threads, const tn_backend *backend, bool broken, double *to)
+{
+    world         w;
+    tn_mps_desc   desc = ZERO;
+    tn_mps        m;
+    tn_tensor    *logs = NULL, *part[2], *all[5] = {NULL, NULL, NULL, NULL, NULL};
+    const int64_t shape[3] = {r->rows, r->sites, r->dim}, most[2] = {3, 4};
+    int64_t       count = 0, n = r->rows * r->sites * r->dim, k = 0;
+    if (!open_on(&w, dtype, 1, threads, backend)) return 0;
+    desc.sites = r->sites; desc.bond = r->bond; desc.dim = r->dim; desc.out = ROWS_OUT; desc.map = TN_LOCAL_GIVEN;
+    desc.label = r->label;
+    CHECK_STATUS(tn_mps_init(w.params, "m", &desc, &m), TN_OK);
+    if (r->frozen) tn_params_freeze(w.params, "m.cores");
+    const int64_t size = tn_tensor_count(m.cores);
+    double       *v = doubles(n + size + r->rows * ROWS_OUT);
+    for (k = 0; k < size; k++) v[k] = (double)(k * 7919 % 1009) / 1009 - 0.25;
+    CHECK_STATUS(tn_write(m.cores, TN_F64, v, size), TN_OK);
+    for (k = 0; k < n; k++) v[k] = (double)(k * 104729 % 997) / 997 - 0.1;
+    for (k = 0; k < r->dim && r->rows > 20 && r->sites > 12; k++) {
+        v[(3 * r->sites + 5) * r->dim + k] = 0;
+        v[(18 * r->sites + 6) * r->dim + k] *= 1e-25;
+        v[(18 * r->sites + 11) * r->dim + k] *= 1e25;
+        for (int64_t j = 1; j < 4; j++) v[(20 * r->sites + j) * r->dim + k] *= 1e-12;
+    }
+    if (broken) v[n - 1] = NAN;
+    tn_tensor *x = tn_tensor_from(w.ctx, 3, shape, TN_F64, v);
+    if (r->watched) tn_watch(x);
+    CHECK_STATUS(tn_params_zero_grad(w.params), TN_OK);
+    tn_record(w.ctx);
+    tn_tensor *y = tn_mps_forward(w.ctx, &m, x, &logs);
+    if (!CHECK(y && logs)) return close_world(&w), 0;
+    part[0] = tn_slice(logs, 0, 0, most[0]);                     /* the logarithm of row 3 is -inf */
+    part[1] = tn_slice(logs, 0, most[1], r->rows);
+    for (k = 0; k < r->rows * ROWS_OUT; k++) v[k] = 0.5 + 0.1 * (double)(k % 7);
+    tn_tensor *loss = tn_sum(w.ctx, tn_mul(w.ctx, y, tn_tensor_from(w.ctx, 2, y->shape, TN_F64, v)));
+    for (k = 0; k < 2; k++) loss = tn_add(w.ctx, loss, tn_scale(w.ctx, tn_sum(w.ctx, part[k]), 0.01));
+    CHECK_STATUS(tn_backward(w.ctx, loss), TN_OK);
+    all[0] = y; all[1] = logs; all[2] = m.label->grad; all[3] = m.cores->grad; all[4] = x->grad;
+    for (int i = 0; i < 5; i++) {
+        const int64_t each = all[i] ? tn_tensor_count(all[i]) : 0;
+        if (each == 0) continue;
+        if (CHECK(count + each <= ROWS_MOST)) memcpy(to + count, host(all[i]), (size_t)each * sizeof *to);
+        count += each;
+    }
+    close_world(&w);
+    return count;
+}
+
+TEST(a_large_batch_is_its_rows)
+{
+    static const rows_case of[] = {{8, 5, 3, 2, 0, true, false}, {37, 21, 10, 2, 0, false, false}, {37, 21, 10, 2, 21, true, false},
+                                   {21, 30, 17, 3, TN_MPS_FIRST, true, false}, {40, 14, 5, 1, 9, true, true},
+                                   {150, 9, 4, 2, TN_MPS_FIRST, true, false}, {32, 1, 1, 2, 0, true, false}};
+    double *want = doubles(ROWS_MOST), *got = doubles(ROWS_MOST), worst[2] = {0, 0};
+    for (size_t c = 0; c < sizeof of / sizeof *of; c++) {
+        const int64_t n = rows_of(&of[c], TN_F64, 1, NULL, false, want);
+        for (int how = 0; how < 3; how++) {
+            const int64_t b = of[c].rows, values = b * (ROWS_OUT + 1);
+            const tn_backend *backend = how == 2 ? tn_reference_backend() : NULL;
+            double size = 1;
+            CHECK(rows_of(&of[c], TN_F32, how == 1 ? 3 : 1, backend, false, got) == n);
+            for (int64_t i = values; i < n; i++) if (fabs(want[i]) > size) size = fabs(want[i]);
+            for (int64_t i = 0; i < n; i++) {
+                if (i < values && want[i] < -1e300) CHECK(got[i] == want[i]);
+                else if (i < values) test_raise(&worst[0], fabs(got[i] - want[i]) / (1 + fabs(want[i])));
+                else test_raise(&worst[1], fabs(got[i] - want[i]) / size);
+            }
+        }
+    }
+    WORST("a large batch", worst[0], 1e-5);
+    WORST("its gradients", worst[1], 1e-4);
+}
+
+/* Results do not depend on the number of threads, and a number that is none stays in its row. */
+TEST(a_large_batch_on_threads)
+{
+    static const rows_case of = {37, 21, 10, 2, 9, true, false};
+    double       *one = doubles(ROWS_MOST), *more = doubles(ROWS_MOST);
+    const int64_t n = rows_of(&of, TN_F32, 1, NULL, false, one), values = (of.rows - 1) * ROWS_OUT;
+    for (int threads = 2; threads < 8; threads += 5) {
+        CHECK(rows_of(&of, TN_F32, threads, NULL, false, more) == n);
+        CHECK(memcmp(one, more, sizeof *one * (size_t)n) == 0);
+    }
+    rows_of(&of, TN_F32, 1, NULL, true, more);                   /* the rows of its group are scaled more often */
+    for (int64_t i = 0; i < values; i++) CHECK_NEAR(more[i], one[i], 1e-4);
+    CHECK(more[values] != more[values]);
+}
+
 /* 100,000 sites: the logarithm is that of a long sum, and logits are finite. */
 TEST(long_chains_are_finite)
 {
@@ -1626,7 +1720,8 @@ TEST(sweeps_with_labels_at_ends)
 }
 
 TEST_MAIN(local_features, layer_is_its_definition, gradients_are_those_of_differences, born_layers_are_normalised,
-          norms_count_the_label, first_cores, bf16_activations, zero_layers, small_values, long_chains_are_finite,
+          norms_count_the_label, first_cores, bf16_activations, zero_layers, small_values, a_large_batch_is_its_rows,
+          a_large_batch_on_threads, long_chains_are_finite,
           layers_refuse, layers_and_trains_are_the_same_chain, trains_go_into_layers, canonical_forms, norms_have_no_range,
           parity_and_ghz_have_one_bit, spectra_are_those_of_the_unfoldings, discarded_weight_is_the_dense_error,
           samples_follow_the_square, small_probabilities, impossible_strings, trains_refuse, random_trains,

@@ -221,9 +221,9 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     U(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
     S(SCAN,                   scan)                   /* i0 reverse                             */ \
     U(SCAN_BACKWARD,          scan_backward)          /* the same; accumulate                   */ \
-    S(SCAN_STATES,            scan_states)            /* the same                               */ \
-    U(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate                   */ \
-    U(SCAN_CORES,             scan_cores)             /* the same; accumulate                   */ \
+    S(SCAN_STATES,            scan_states)            /* i0 reverse, i1 the last state alone    */ \
+    U(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate; i2: that of dcores */ \
+    U(SCAN_CORES,             scan_cores)             /* i0 reverse; accumulate                 */ \
     S(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
                                                       /* high, context; i0 first, i1 no rotation */ \
     U(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
@@ -302,6 +302,7 @@ struct tn_backend {
     void      (*graph_release)(void *state, void *graph);
     void      (*device)(void *state, char name[128]); /* the device and its architecture; NULL: no name        */
     tn_kernel_fn fn[TN_KERNEL_COUNT];
+    bool        last_states;                          /* SCAN_STATES and its backward pass take i1 */
 };
 
 TN_API const tn_backend *tn_reference_backend(void);  /* plain C on one thread, written to be read        */

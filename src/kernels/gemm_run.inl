@@ -92,7 +92,8 @@ TNI_FAST void TNI_T(gemm_orient)(TNI_T(gemm) *g, int64_t bytes)
 #if TNI_PRODUCTS
 /* ---- products of small matrices, without packing ------------------------ >>pass-small
    The left factor is read element by element. */
-#define TNI_TEN(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
+#define TNI_TEN(X)  X(0, p0, 0) X(1, p0, 1) X(2, p0, 2) X(3, p1, 0) X(4, p1, 1) X(5, p1, 2) X(6, p2, 0) X(7, p2, 1) \
+                    X(8, p2, 2) X(9, p3, 0)
 
 /* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. Unless it is
    NULL, `ahead` is a matrix like out that is read next: each tile requests as much of it as it computes. */
@@ -102,60 +103,96 @@ typedef struct TNI_T(chain_factors) {
     int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
 } TNI_T(chain_factors);
 
-/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. Rows past
-   the last one repeat it and store the same numbers. */
+/* The first k numbers, k < W. AVX2's store with a mask takes as long as twelve others on some processors. */
+TNI_INLINE void TNI_T(small_store)(TNI_REAL *p, TNI_V v, int k)
+{
+#if TNI_LEVEL == 1 && TNI_BITS == 32
+    __m128 four = _mm256_castps256_ps128(v);
+    if (k == TNI_W) { _mm256_storeu_ps(p, v); return; }
+    if (k & 4) {
+        _mm_storeu_ps(p, four);
+        four = _mm256_extractf128_ps(v, 1);
+        p += 4;
+    }
+    if (k & 2) {
+        _mm_storel_pi((__m64 *)(void *)p, four);
+        four = _mm_movehl_ps(four, four);
+        p += 2;
+    }
+    if (k & 1) _mm_store_ss(p, four);
+#else
+    TNI_STORE(p, v, k);
+#endif
+}
+
+/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. */
 TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chain_factors) *x, int64_t i, int64_t j,
                                   int lanes)
 {
-    const int64_t d = x->depth, step = x->a_column;
-    const int     first = wide ? TNI_W : lanes;
-    int64_t       k;
-#define TNI_X(r) \
-    const TNI_REAL *a##r = x->a + tni_min(i + (r < n ? r : 0), x->rows - 1) * x->a_row; \
-    TNI_V           x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
+    const int64_t   row = x->a_row, step = x->a_column;
+    const int       first = wide ? TNI_W : lanes;
+    const TNI_REAL *p0 = x->a + i * row, *p1 = p0 + (n > 3 ? 3 * row : 0);     /* three rows each: ten pointers would */
+    const TNI_REAL *p2 = p0 + (n > 6 ? 6 * row : 0), *p3 = p0 + (n > 9 ? 9 * row : 0);          /* not be in registers */
+    const TNI_REAL *b = x->b + j;
+#define TNI_X(r, p, k) TNI_V x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
     TNI_TEN(TNI_X)
 #undef TNI_X
-    for (k = 0; k < d; k++) {
-        const TNI_REAL *b = x->b + k * x->b_row + j;
-        const TNI_V     left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
-#define TNI_X(r) \
+    for (int64_t d = x->depth; d > 0; d--) {
+        const TNI_V left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
+#define TNI_X(r, p, k) \
         if (r < n) { \
-            const TNI_V v = TNI_SET(a##r[k * step]); \
+            const TNI_V v = TNI_SET(p[k * row]); \
             x##r = TNI_FMA(v, left, x##r); \
             if (wide) y##r = TNI_FMA(v, right, y##r); \
         }
         TNI_TEN(TNI_X)
 #undef TNI_X
+        p0 += step; p1 += step; p2 += step; p3 += step;
+        b += x->b_row;
     }
-#define TNI_X(r) \
+    TNI_REAL *to = x->out + i * x->out_row + j;
+#define TNI_X(r, p, k) \
     if (r < n) { \
-        TNI_REAL *to = x->out + tni_min(i + r, x->rows - 1) * x->out_row + j; \
-        TNI_STORE(to, x##r, first); \
-        if (wide) TNI_STORE(to + TNI_W, y##r, lanes); \
+        if (wide) TNI_STORE(to, x##r, TNI_W); \
+        TNI_T(small_store)(to + (wide ? TNI_W : 0), wide ? y##r : x##r, lanes); \
+        to += x->out_row; \
     }
     TNI_TEN(TNI_X)
 #undef TNI_X
 }
 #undef TNI_TEN
 
-TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
+/* Tiles are of ten, eight, four or two rows; the last one may begin with rows of the one before it, and computes them again. */
+TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *given)
 {
-    const int64_t line = 512 / TNI_BITS;
-    int64_t       i, j, left, at = 0;
+    const int64_t        line = 512 / TNI_BITS;
+    TNI_T(chain_factors) f = *given;
+    const TNI_T(chain_factors) *x = &f;
+    int64_t              i, j, left, n, at = 0;
+    if (f.rows == 1) {                                      /* twice the same row */
+        f.rows = 2;
+        f.a_row = f.out_row = 0;
+    }
     for (j = 0; x->columns - j > TNI_W; j += 2 * TNI_W) {
         const int lanes = TNI_T(lanes)(x->columns - j - TNI_W);
-        for (i = 0; (left = x->rows - i) > 2; i += 4) {
-            for (int64_t end = at + 8 * TNI_W; x->ahead && at < end; at += line) TNI_REQUEST(x->ahead, at, 1);
-            TNI_T(small_tile)(4, true, x, i, j, lanes);
+        for (i = 0; (left = x->rows - i) > 0; i += n) {
+            for (int64_t end = at + 8 * TNI_W; x->ahead && left > 2 && at < end; at += line) TNI_REQUEST(x->ahead, at, 1);
+            n = left > 3 || (left == 3 && i > 0) ? 4 : 2;
+            i = tni_min(i, x->rows - n);
+            if (n == 4) TNI_T(small_tile)(4, true, x, i, j, lanes);
+            else        TNI_T(small_tile)(2, true, x, i, j, lanes);
         }
-        if (left > 0) TNI_T(small_tile)(2, true, x, i, j, lanes);
     }
     if (j >= x->columns) return;
-    for (i = 0; (left = x->rows - i) > 10 || (left > 4 && left < 9); i += 8)
-        TNI_T(small_tile)(8, false, x, i, j, TNI_T(lanes)(x->columns - j));
-    if (left > 8)      TNI_T(small_tile)(10, false, x, i, j, TNI_T(lanes)(x->columns - j));
-    else if (left > 2) TNI_T(small_tile)(4, false, x, i, j, TNI_T(lanes)(x->columns - j));
-    else if (left > 0) TNI_T(small_tile)(2, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    const int lanes = TNI_T(lanes)(x->columns - j);
+    for (i = 0; (left = x->rows - i) > 0; i += n) {
+        n = left == 10 ? 10 : left > 7 || (left > 4 && i > 0) ? 8 : left > 3 || (left == 3 && i > 0) ? 4 : 2;
+        i = tni_min(i, x->rows - n);
+        if (n == 10)     TNI_T(small_tile)(10, false, x, i, j, lanes);
+        else if (n == 8) TNI_T(small_tile)(8, false, x, i, j, lanes);
+        else if (n == 4) TNI_T(small_tile)(4, false, x, i, j, lanes);
+        else             TNI_T(small_tile)(2, false, x, i, j, lanes);
+    }
 }
 
 /* A product of matrices of at most 32 x 32, which needs no more than that; false: it is of another kind. */

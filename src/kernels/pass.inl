@@ -81,5 +81,6 @@
 #include "kernels/rope.inl"
 #include "kernels/scan.inl"
 #include "kernels/scan_lanes.inl"
+#include "kernels/scan_last.inl"
 #include "kernels/run.inl"
 #include "kernels/pass_end.inl"

@@ -6,7 +6,7 @@
    broadcasts the numbers of the core, which all chains share: all lanes work for any d, and sums need no other lane. phi
    then combines the vectors of all s. States, features and norms are transposed from and to their places in blocks of
    sites. */
-#define TNI_EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define TNI_TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 
 /* n of the vectors t. `core` begins at the first one; its numbers of the next q or of the next j are `stride` apart. */
 TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool transposed, const TNI_REAL *core, int64_t stride,
@@ -16,27 +16,32 @@ TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool transposed, const
 #define TNI_X(i) \
     const TNI_REAL *core##i = core + (i < n ? i : 0) * (transposed ? stride : 1); \
     TNI_V           sum##i = TNI_SET((TNI_REAL)0);
-    TNI_EIGHT(TNI_X)
+    TNI_TWELVE(TNI_X)
 #undef TNI_X
     for (j = 0; j < depth; j++) {
         const TNI_V v = TNI_LOAD(x + j * TNI_W, TNI_W);
 #define TNI_X(i) if (i < n) sum##i = TNI_FMA(TNI_SET(core##i[transposed ? j : j * stride]), v, sum##i);
-        TNI_EIGHT(TNI_X)
+        TNI_TWELVE(TNI_X)
 #undef TNI_X
     }
 #define TNI_X(i) if (i < n) TNI_STORE(t + i * TNI_W, sum##i, TNI_W);
-    TNI_EIGHT(TNI_X)
+    TNI_TWELVE(TNI_X)
 #undef TNI_X
 }
-#undef TNI_EIGHT
+#undef TNI_TWELVE
 
 TNI_INLINE void TNI_T(scan_lanes_product)(const bool transposed, const TNI_REAL *core, int64_t d, int64_t columns,
                                           const TNI_REAL *x, TNI_REAL *t)
 {
     const int64_t stride = transposed ? d : columns, next = transposed ? d : 1;
     int64_t       q;
-    for (q = 0; q + 8 <= columns; q += 8) TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
-    if (columns & 4) {
+    for (q = 0; q + 8 <= columns && columns - q != 12; q += 8)
+        TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
+    if (columns - q == 12) {                                /* the sums of a tile of four would wait for each other */
+        TNI_T(scan_lanes_tile)(12, transposed, core + q * next, stride, x, d, t + q * TNI_W);
+        q += 12;
+    }
+    if ((columns - q) & 4) {
         TNI_T(scan_lanes_tile)(4, transposed, core + q * next, stride, x, d, t + q * TNI_W);
         q += 4;
     }

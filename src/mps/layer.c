@@ -1,6 +1,6 @@
 #include "core/inner.h"
 #include "tensor/inner.h"
-#include "ops/ops.h"
+#include "ops/inner.h"
 #include "layers/inner.h"
 #include "mps/inner.h"
 
@@ -94,14 +94,8 @@ static tn_tensor *tni_mps_matrices(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi,
 static tn_tensor *tni_mps_state(tn_ctx *ctx, const tn_mps *m, tn_tensor *v, tn_tensor *phi, int64_t first, int64_t stop,
                                 bool reverse, tn_tensor **logs)
 {
-    const int64_t b = phi->shape[0], bond = m->desc.bond, at = reverse ? 0 : stop - first;
-    tn_tensor    *cores = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop), *log;
-    tn_tensor    *y = tn_scan_states(ctx, v, cores, tn_slice(phi, 1, first, stop), reverse, &log);
-    log = y ? tn_slice(log, 1, at, at + 1) : NULL;           /* of all states, the one that has passed all sites */
-    y = y ? tn_copy(ctx, tn_slice(y, 1, at, at + 1)) : NULL;
-    log = log ? tn_copy(ctx, log) : NULL;
-    *logs = tn_reshape(log, 1, &b);
-    return *logs && y ? tn_reshape_2d(y, b, bond) : NULL;
+    tn_tensor *cores = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop);
+    return tni_scan_last(ctx, v, cores, tn_slice(phi, 1, first, stop), reverse, logs);
 }
 
 /* [b,out], or [b] without a label, from the states on both sides of the label core. */

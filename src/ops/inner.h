@@ -56,6 +56,8 @@ typedef struct tni_prefixes {
     bool    open, reverse;                      /* open: begins with a vector                                           */
 } tni_prefixes;
 
+enum { TNI_SCAN_LANES = 16 };                   /* groups of chains whose numbers lie side by side have at most as many */
+
 /* Where state k of chain b is stored, and the matrix that leads to it. */
 static inline int64_t tni_prefix_place(const tni_prefixes *s, int64_t b, int64_t k)
 {
@@ -150,6 +152,8 @@ TNI_FN void tni_f64_chain_product(const double *a, bool ta, const double *b, boo
 
 /* scan.c */
 TNI_FN tni_prefixes tni_prefixes_of(const tn_call *c, int64_t n, int64_t d, const tn_view *y);
+TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse,
+                                           tn_tensor **logs);
 
 /* rope.c */
 TNI_FN double tni_rope_rate(const tn_call *c, int64_t k, int64_t d);

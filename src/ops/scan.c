@@ -18,7 +18,9 @@
    where e and f change places with reverse. The first kernel gives all z; from them and the y another one
    computes dcores.
    The results are views of one tensor, y before log, in which the backward pass has their gradients together. They have the
-   context's dtype, for the reason given at >>op-chain. saves r [b,N] */
+   context's dtype, for the reason given at >>op-chain. saves r [b,N]
+   Where only the last state is wanted (i1), y is [b,1,d] and log [b,1], and so are their gradients. What the backward pass
+   reads of all states and of phi, the kernel keeps in an order of its own, and one kernel gives dphi and dcores. */
 
 #ifdef TNI_FIRST
 
@@ -129,6 +131,22 @@ TNI_FN void TNI_T(scan_states)(const tn_call *c)
     const TNI_REAL *v = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
     const int64_t   step_e = s.reverse ? 1 : S * d, step_f = s.reverse ? S * d : 1;
+    if (c->i[1] != 0) {                                     /* keeps states, norms and logarithms */
+        const int64_t all_states = s.batch * (n + 1), last = s.reverse ? 0 : n;
+        TNI_REAL     *kept = (TNI_REAL *)c->out[2].data, *logs = kept + all_states * (d + 1);
+        tn_call       all = *c;
+        all.i[1] = 0;
+        all.out[0].shape[1] = n + 1;
+        all.out[0].data = kept;
+        all.out[1].data = logs;
+        all.out[2].data = kept + all_states * d;
+        TNI_T(scan_states)(&all);
+        for (int64_t b = 0; b < s.batch; b++) {
+            memcpy(y + b * d, kept + (b * (n + 1) + last) * d, sizeof *y * (size_t)d);
+            ((TNI_REAL *)c->out[1].data)[b] = logs[b * (n + 1) + last];
+        }
+        return;
+    }
     for (int64_t b = 0; b < s.batch; b++) {
         const TNI_REAL *from = v + (c->in[0].shape[0] == 1 ? 0 : b * d);
         double          log_scale = 0;
@@ -153,8 +171,64 @@ TNI_FN void TNI_T(scan_states)(const tn_call *c)
     }
 }
 
+/* dcores of tn_scan_states: the states before each core times phi, times the z after it, summed over the chains, and over
+   the sites if all have the same core. With reverse, states and z exchange their roles. */
+TNI_FN void TNI_T(scan_cores)(const tn_call *c)
+{
+    const int64_t   b = c->in[1].shape[0], n = c->in[1].shape[1], S = c->in[1].shape[2], d = c->in[0].shape[2];
+    const TNI_REAL *left = (const TNI_REAL *)c->in[c->i[0] ? 2 : 0].data, *phi = (const TNI_REAL *)c->in[1].data;
+    const TNI_REAL *right = (const TNI_REAL *)c->in[c->i[0] ? 0 : 2].data;
+    const bool      uniform = c->out[0].shape[0] == 1;
+    TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
+    for (int64_t core = 0; core < (uniform ? 1 : n); core++)
+        for (int64_t e = 0; e < d; e++)
+            for (int64_t i = 0; i < S; i++)
+                        for (int64_t f = 0; f < d; f++, to++) {
+                    double sum = c->accumulate ? (double)*to : 0;
+                    for (int64_t k = 0; k < b; k++)
+                        for (int64_t j = uniform ? 0 : core; j < (uniform ? n : core + 1); j++)
+                            sum += (double)left[(k * (n + 1) + j) * d + e] * (double)phi[(k * n + j) * S + i]
+                                   * (double)right[(k * (n + 1) + j + 1) * d + f];
+                    *to = (TNI_REAL)sum;
+                }
+}
+
+/* The call for all states that one with i1 is: in the workspace z, and dy and dlogs, which are 0 but for the last state. */
+static tn_call TNI_T(scan_last_gradient)(const tn_call *c)
+{
+    const int64_t b = c->in[3].shape[0], n = c->in[1].shape[1], d = c->in[0].shape[1], all_states = b * (n + 1);
+    TNI_REAL     *kept = (TNI_REAL *)c->in[2].data, *z = (TNI_REAL *)c->out[2].data;
+    TNI_REAL     *dy = z + all_states * d, *dlogs = dy + all_states * d;
+    tn_call       all = *c;
+    memset(dy, 0, sizeof *dy * (size_t)(all_states * (d + 1)));
+    for (int64_t k = 0; k < b; k++) {
+        const int64_t at = k * (n + 1) + (c->i[0] ? 0 : n);
+        memcpy(dy + at * d, (const TNI_REAL *)c->in[3].data + k * d, sizeof *dy * (size_t)d);
+        dlogs[at] = ((const TNI_REAL *)c->in[4].data)[k];
+    }
+    all.i[1] = 0;
+    all.in[2] = c->in[3];
+    all.in[2].shape[1] = n + 1;
+    all.in[2].data = kept;
+    all.in[3].data = kept + all_states * d;
+    all.in[4].data = dy;
+    all.in[5].data = dlogs;
+    all.out[1].data = z;
+    return all;
+}
+
 TNI_FN void TNI_T(scan_states_backward)(const tn_call *c)
 {
+    if (c->i[1] != 0) {
+        tn_call all = TNI_T(scan_last_gradient)(c);
+        TNI_T(scan_states_backward)(&all);
+        all.in[0] = all.in[2];                              /* y, phi, z */
+        all.in[2].data = all.out[1].data;
+        all.out[0] = c->out[1];
+        all.accumulate = c->i[2] != 0;
+        if (all.out[0].data) TNI_T(scan_cores)(&all);
+        return;
+    }
     const int64_t   n = c->in[1].shape[1], d = c->in[0].shape[1], S = c->in[0].shape[2];
     const tni_prefixes s = tni_prefixes_of(c, n, d, &c->in[2]);
     const TNI_REAL *y = (const TNI_REAL *)c->in[2].data, *r = (const TNI_REAL *)c->in[3].data;
@@ -187,28 +261,6 @@ TNI_FN void TNI_T(scan_states_backward)(const tn_call *c)
             }
         }
     }
-}
-
-/* dcores of tn_scan_states: the states before each core times phi, times the z after it, summed over the chains, and over
-   the sites if all have the same core. With reverse, states and z exchange their roles. */
-TNI_FN void TNI_T(scan_cores)(const tn_call *c)
-{
-    const int64_t   b = c->in[1].shape[0], n = c->in[1].shape[1], S = c->in[1].shape[2], d = c->in[0].shape[2];
-    const TNI_REAL *left = (const TNI_REAL *)c->in[c->i[0] ? 2 : 0].data, *phi = (const TNI_REAL *)c->in[1].data;
-    const TNI_REAL *right = (const TNI_REAL *)c->in[c->i[0] ? 0 : 2].data;
-    const bool      uniform = c->out[0].shape[0] == 1;
-    TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
-    for (int64_t core = 0; core < (uniform ? 1 : n); core++)
-        for (int64_t e = 0; e < d; e++)
-            for (int64_t i = 0; i < S; i++)
-                        for (int64_t f = 0; f < d; f++, to++) {
-                    double sum = c->accumulate ? (double)*to : 0;
-                    for (int64_t k = 0; k < b; k++)
-                        for (int64_t j = uniform ? 0 : core; j < (uniform ? n : core + 1); j++)
-                            sum += (double)left[(k * (n + 1) + j) * d + e] * (double)phi[(k * n + j) * S + i]
-                                   * (double)right[(k * (n + 1) + j + 1) * d + f];
-                    *to = (TNI_REAL)sum;
-                }
 }
 
 #ifdef TNI_ONCE
@@ -262,17 +314,35 @@ static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
     tni_run_grad(ctx, &c, n->in[1], 't');
 }
 
-/* Makes the results, runs the call, whose inputs are given, and records it. */
-static tn_tensor *tni_scan_run(tn_ctx *ctx, tn_call *c, const int64_t *extent, bool reverse, tni_backward_fn backward,
-                               tn_tensor *v, tn_tensor *m, tn_tensor *phi, tn_tensor **logs)
+static void tni_scan_last_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_tensor *both = tn_tensor_3d(ctx, TN_REAL, extent[0], extent[1], extent[2] + 1), *y, *of, *r = NULL;
+    bool          add, add_cores;
+    const int64_t chains = TNI_SCAN_LANES * tni_ceil_div(n->i[0], TNI_SCAN_LANES);
+    tn_tensor    *dy, *dlogs, *work;
+    if (!tni_scan_parts(n->out->grad, n->i, &dy, &dlogs)
+        || !(work = tn_tensor_3d(ctx, TN_REAL, chains, n->in[2]->shape[1] + 1, 2 * n->i[2] + 1))) return;
+    tn_tensor *dphi = tni_grad(n->in[2], &add), *dcores = tni_grad(n->in[1], &add_cores);
+    tn_call    c = tni_call(TN_KERNEL_SCAN_STATES_BACKWARD, "ttttt:ttt", n->in[1], n->in[2], n->saved[0], dy, dlogs, dphi,
+                            dcores, work);
+    c.i[0] = n->i[3];
+    c.i[1] = 1;
+    c.i[2] = add_cores;
+    c.accumulate = add;
+    tni_run(ctx, &c);
+}
+
+/* Makes the results, runs the call, whose inputs are given, and records it. r: what it keeps, if that is not the norms */
+static tn_tensor *tni_scan_run(tn_ctx *ctx, tn_call *c, const int64_t *extent, bool reverse, tn_tensor *r,
+                               tni_backward_fn backward, tn_tensor *v, tn_tensor *m, tn_tensor *phi, tn_tensor **logs)
+{
+    tn_tensor *both = tn_tensor_3d(ctx, TN_REAL, extent[0], extent[1], extent[2] + 1), *y, *of;
     if (!both) return NULL;
     both->rank = 1;
     both->shape[0] = extent[0] * extent[1] * (extent[2] + 1);
     both->strides[0] = 1;
     if (!tni_scan_parts(both, extent, &y, &of)) return NULL;
-    if (tni_recording(ctx) && (tni_wants_grad(v) || tni_wants_grad(m) || tni_wants_grad(phi))
+    c->i[1] = r != NULL;
+    if (!r && tni_recording(ctx) && (tni_wants_grad(v) || tni_wants_grad(m) || tni_wants_grad(phi))
         && !(r = tn_tensor_2d(ctx, TN_REAL, extent[0], extent[1]))) return NULL;
     tni_out(c, y);
     tni_out(c, of);
@@ -411,7 +481,7 @@ tn_tensor *tn_scan(tn_ctx *ctx, tn_tensor *m, bool reverse, tn_tensor **logs)
     int64_t extent[3] = {m->shape[0], m->shape[1], m->shape[2] * m->shape[2]};
     tn_call c = tni_call(TN_KERNEL_SCAN, "t", m);
     c.n_in = 2;                                             /* no vector */
-    tn_tensor *y = tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, NULL, m, NULL, logs);
+    tn_tensor *y = tni_scan_run(ctx, &c, extent, reverse, NULL, tni_scan_backward, NULL, m, NULL, logs);
     return y ? tn_reshape(y, 4, m->shape) : NULL;
 }
 
@@ -424,7 +494,7 @@ tn_tensor *tn_scan_vector(tn_ctx *ctx, tn_tensor *v, tn_tensor *m, bool reverse,
     tn_call c = tni_call(TN_KERNEL_SCAN, "t", m);
     c.n_in = 2;
     if (!tni_scan_begins(ctx, v, extent[0], extent[2], "scan_vector", &c.in[1])) return NULL;
-    return tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, v, m, NULL, logs);
+    return tni_scan_run(ctx, &c, extent, reverse, NULL, tni_scan_backward, v, m, NULL, logs);
 }
 
 tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
@@ -445,7 +515,34 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
     c.in[1] = tni_view(cores);
     c.in[2] = tni_view(phi);
     if (!tni_scan_begins(ctx, v, extent[0], extent[2], "scan_states", &c.in[0])) return NULL;
-    return tni_scan_run(ctx, &c, extent, reverse, tni_scan_states_backward, v, cores, phi, logs);
+    return tni_scan_run(ctx, &c, extent, reverse, NULL, tni_scan_states_backward, v, cores, phi, logs);
+}
+
+/* The last state [b,d] of tn_scan_states from v [d] and its logarithm [b]. If the backend can, no other state is stored for
+   all to read. */
+TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
+{
+    const int64_t b = phi ? phi->shape[0] : 0, d = cores ? cores->shape[1] : 0, at = reverse || !phi ? 0 : phi->shape[1];
+    tn_tensor    *kept, *y;
+    int64_t       extent[3] = {b, 1, d};
+    if (!v || !cores || !phi || !ctx->backend->last_states || !ctx->backend->fn[TN_KERNEL_SCAN_STATES]
+        || (tni_recording(ctx) && !ctx->backend->fn[TN_KERNEL_SCAN_STATES_BACKWARD]) || ctx->desc.dtype != TN_F32
+        || cores->dtype != TN_F32 || cores->shape[0] != phi->shape[1] || tni_wants_grad(v) || 2 * b < TNI_SCAN_LANES) {
+        y = tn_scan_states(ctx, v, cores, phi, reverse, logs);
+        *logs = y ? tn_copy(ctx, tn_slice(*logs, 1, at, at + 1)) : NULL;
+        y = *logs ? tn_copy(ctx, tn_slice(y, 1, at, at + 1)) : NULL;
+    } else {
+        if (!(v = tni_contiguous(ctx, v, "scan_states", "v")) || !(cores = tni_contiguous(ctx, cores, "scan_states", "cores"))
+            || !(phi = tni_contiguous(ctx, phi, "scan_states", "phi"))) return NULL;
+        tn_call c = tni_call(TN_KERNEL_SCAN_STATES, "ttt", v, cores, phi);
+        c.in[0] = tni_pad_view(c.in[0], 2);
+        kept = tn_tensor_3d(ctx, TN_REAL, TNI_SCAN_LANES * tni_ceil_div(b, TNI_SCAN_LANES), phi->shape[1] + 1,
+                            d + phi->shape[2] + 2);
+        y = kept ? tni_scan_run(ctx, &c, extent, reverse, kept, tni_scan_last_backward, v, cores, phi, logs) : NULL;
+    }
+    *logs = y ? tn_reshape(*logs, 1, &b) : NULL;
+    extent[1] = d;
+    return *logs ? tn_reshape(y, 2, extent) : NULL;
 }
 #endif
 #endif /* TN_NO_SEQUENCES */
