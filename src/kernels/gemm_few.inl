@@ -1,7 +1,7 @@
 /* ---- gemm with few rows: B is read once, in place, so memory bandwidth is the limit ---- >>pass-gemm-few
    Columns of B may have a compact copy of fewer bytes, which is read in their place: vectors of it are widened in registers
-   for one row of A, and four columns at a time into a scratch in the first cache for several rows. On x86, one row of A is
-   rounded to 16 bits instead and multiplied with INT8 in integers, three instructions for 16 weights instead of six. */
+   for one row of A, and four columns at a time into a scratch in the first cache for several rows. With AVX2, one row of
+   finite numbers is rounded to 16 bits and multiplied with INT8 in integers: three instructions for 16 weights, not six. */
 
 TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 {
@@ -345,7 +345,7 @@ TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t
     for (; j < end; j += 4 * TNI_W) {
         const int cols = (int)tni_min(end - j, 4 * TNI_W);
 #if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
-        if (as == TNI_T(as_int8) && g->unit)
+        if (as == TNI_T(as_int8))
             tni_f32_gemm_rounded_avx2((const int8_t *)TNI_T(column_at)(as, g, j), 4 * g->words, cols, g->k, g->rounded, g->unit,
                                       sums);
         else
@@ -424,7 +424,7 @@ TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t 
     const int64_t b_col = wider ? (int64_t)DEPTH : g->b_col;
     TNI_REAL      scratch[4 * DEPTH + 64 / sizeof(TNI_REAL)];
     TNI_REAL     *wide = scratch + (64 - (uintptr_t)scratch % 64) / sizeof(TNI_REAL);   /* whole cache lines */
-    if (g->m == 1) {
+    if (g->m == 1 && (as != TNI_T(as_int8) || g->unit || TNI_LEVEL == 0 || TNI_LEVEL == 3)) {
         TNI_T(gemm_dots_row)(as, g, j, end);
         return;
     }
@@ -532,7 +532,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
         TNI_T(gemm) slab = *g;
         slab.k = tni_min(g->k, TNI_GEMM_DEPTH / (int64_t)sizeof(TNI_REAL));
 #if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
-        if (g->m == 1 && g->codes && g->scales && g->k >= 64
+        if (g->m == 1 && g->codes && g->scales
             && tni_f32_gemm_round_avx2(g->a, slab.k, (int16_t *)(void *)(g->panels_b + 64), g->panels_b)) {
             slab.rounded = (int16_t *)(void *)(g->panels_b + 64);
             slab.unit = g->panels_b;
