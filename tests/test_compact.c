@@ -194,7 +194,8 @@ static double product_error(tn_tensor *x, tn_tensor *w, tn_tensor *b, tn_tensor 
         for (int64_t j = 0; j < n; j++) {
             const double right = plain_product(xs + i * k, ws + j * k, bs ? bs + j : NULL, k, &size);
             const double allowed = rounded ? rounding_bound(xs + i * k, ws + j * k, k) : 0;
-            test_raise(&worst, fmax(fabs((double)ys[i * n + j] - right) - allowed, 0) / size);
+            const double error = fabs((double)ys[i * n + j] - right) - allowed;
+            test_raise(&worst, error < 0 ? 0 : error / size);
         }
     free(xs);
     free(ws);
