@@ -38,6 +38,8 @@ typedef struct TNI_T(gemm) {
     const uint32_t *codes;                             /* a compact copy of B's columns (>>compact), or NULL; of INT8 with */
     const float    *scales;                            /* scales, of BF16 without                                          */
     int64_t         words;                             /* of a column                                                      */
+    const int16_t  *rounded;                           /* A's row for INT8, in units of blocks of 64, if `unit` is not NULL */
+    const float    *unit;
 } TNI_T(gemm);
 
 /* The microkernel's type: c[rows, (wide ? W : 0) + last] = from + A B. Of the last vector, `last` lanes are read from `from`

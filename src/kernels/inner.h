@@ -95,6 +95,9 @@ TNI_FN tn_status tni_f64_run_avx2(void *state, const tn_call *c);
 TNI_FN int64_t   tni_f32_chain_columns_avx2(const float *m, int64_t n, float *p);      /* 8 x 8, for AVX-512 too */
 TNI_FN bool      tni_f32_gemm_is_dots_avx2(const tn_call *c);                           /* this and the next, too */
 TNI_FN void      tni_f32_gemm_batch_dots_avx2(void *arg, int64_t task, int worker);
+TNI_FN bool      tni_f32_gemm_round_avx2(const float *x, int64_t n, int16_t *q, float *unit);
+TNI_FN void      tni_f32_gemm_rounded_avx2(const int8_t *w, int64_t next, int64_t n, int64_t depth, const int16_t *q,
+                                           const float *unit, float *sums);
 #ifndef TN_NO_OPERATOR
 extern TNI_FN const tni_algebra    tni_f64_algebra_avx2;
 extern TNI_FN const tni_vector_ops tni_f32_vector_ops_avx2;
