@@ -329,7 +329,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
 
 enum {
     TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR,      /* most panels of a task's rows, */
-    TNI_T(gemm_across) = 64 / TNI_NR                    /* and of its columns */
+    TNI_T(gemm_across) = 32 / TNI_NR     /* and of its columns */
 };
 
 /* Rows [row,end) of A in panels. Those of a transposed A are packed together, since a line of memory belongs to several. */
@@ -359,9 +359,11 @@ TNI_FAST void TNI_T(gemm_pack_b)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t pan
 TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      rows = TNI_T(gemm_high) * TNI_MR, row = task * rows, panel = g->packed_b + task;
+    const int64_t      panel = g->packed_b + task, row = task * g->panels_i / g->tasks * TNI_MR;
     (void)worker;
-    if (g->by_columns) TNI_T(gemm_pack_a)(g, g->panels_a + row * g->depth, row, tni_min(g->rows, row + rows));
+    if (g->by_columns)
+        TNI_T(gemm_pack_a)(g, g->panels_a + row * g->depth, row,
+                           tni_min(g->rows, (task + 1) * g->panels_i / g->tasks * TNI_MR));
     else TNI_T(gemm_pack_b)(g, g->panels_b + panel * TNI_NR * g->depth, panel);
 }
 
@@ -478,6 +480,12 @@ TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
     }
 }
 
+/* Tasks of at most so many panels: an even number of them, for two threads. */
+TNI_FAST int64_t TNI_T(gemm_tasks)(int64_t panels, int64_t most)
+{
+    return tni_min(2 * tni_ceil_div(panels, 2 * most), panels);
+}
+
 /* The block of C at (i0,j0), one slab deep. Read in place: A if B has few columns; B if its rows are contiguous and do not
    share cache sets (AVX-512), or if A has few rows; both if shallow. Packed in any case: a deep transposed A (except for
    one panel), a transposed B, and an A whose row stride makes rows share cache sets. */
@@ -491,7 +499,7 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool, int64_t by
     const bool    apart = TNI_LEVEL == 2 && g->b_row * size % 4096 != 0;
     const bool    b_in_place = g->b_col == 1 && (g->m <= 8 * TNI_MR || apart || shallow);
     tni_pool      some = *pool;         /* as many workers as there is memory for */
-    int64_t       most, shared;         /* panels of a task, at most; tasks that pack for all */
+    int64_t       most, shared, tasks;  /* panels of a task, at most; tasks that pack for all; tasks */
     g->panels_i = tni_ceil_div(g->rows, TNI_MR);
     g->panels_j = tni_ceil_div(g->cols, TNI_NR);
     g->packed_a = few_columns || shallow ? g->panels_i : 0;
@@ -499,16 +507,17 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool, int64_t by
     g->packed_b = !b_in_place ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
     g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
     if (g->by_columns) {
-        shared = g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_high));
+        shared = g->tasks = g->packed_a ? 0 : TNI_T(gemm_tasks)(g->panels_i, TNI_T(gemm_high));
         g->own = TNI_NR * g->depth;
-        g->tasks = tni_ceil_div(g->panels_j, TNI_T(gemm_across));
+        tasks = TNI_T(gemm_tasks)(g->panels_j, TNI_T(gemm_across));
     } else {
         shared = g->panels_j - g->packed_b;
         most = tni_max(tni_min(TNI_T(gemm_high), bytes / size / tni_max(TNI_MR * g->depth, 1)), 1);
         g->own = most * TNI_MR * g->depth;
-        g->tasks = tni_min(2 * tni_ceil_div(g->panels_i, 2 * most), g->panels_i);      /* even, for two threads */
+        tasks = TNI_T(gemm_tasks)(g->panels_i, most);
     }
     some.threads = (int)tni_max(tni_min(some.threads, bytes / size / tni_max(g->own, 1)), 1);
     tni_parallel_for(pool, shared, TNI_T(gemm_pack), g);
+    g->tasks = tasks;
     tni_parallel_for(&some, g->tasks, TNI_T(gemm_part), g);
 }
