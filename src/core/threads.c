@@ -374,11 +374,12 @@ static void tni_threads_open(tni_threads *t, int places)
     tni_lock_give(&t->lock);
 }
 
-/* Closes the gate, and waits for the workers that entered. */
+/* Closes the gate, and waits for the workers that entered: they are within their last tasks, so that the caller looks for
+   longer before it sleeps. */
 static void tni_threads_close(tni_threads *t, int places)
 {
     const uint32_t entered = (uint32_t)places - (tni_atomic_add(&t->gate, (uint32_t)-TNI_GATE_OPEN) & TNI_GATE_FREE);
-    for (int spins = 0; spins < t->spins && tni_atomic_get(&t->done) != entered; spins++) tni_pause();
+    for (int spins = 0; spins < 10 * t->spins && tni_atomic_get(&t->done) != entered; spins++) tni_pause();
     if (tni_atomic_get(&t->done) == entered) return;
     tni_lock_take(&t->lock);
     tni_atomic_add(&t->waiting, 1);

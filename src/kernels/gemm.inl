@@ -327,10 +327,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
 }
 #undef TNI_STRIP_SIDE
 
-enum {
-    TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR,      /* most panels of a task's rows, */
-    TNI_T(gemm_across) = 32 / TNI_NR     /* and of its columns */
-};
+enum { TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR };      /* most panels of a task's rows */
 
 /* Rows [row,end) of A in panels. Those of a transposed A are packed together, since a line of memory belongs to several. */
 TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t row, int64_t end)
@@ -460,20 +457,17 @@ TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t begin, int64_t end
     }
 }
 
-/* Task: some rows of the block of C, or some of its columns. It packs the panels that no other task reads into its worker's
+/* Task: some rows of the block of C, or a panel of its columns. It packs the panels that no other task reads into its worker's
    memory, where they are still in the cache when they are multiplied. */
 TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      panels = g->by_columns ? g->panels_j : g->panels_i;
-    const int64_t      begin = task * panels / g->tasks, end = (task + 1) * panels / g->tasks;
+    const int64_t      begin = task * g->panels_i / g->tasks, end = (task + 1) * g->panels_i / g->tasks;
     TNI_REAL          *own = (g->by_columns ? g->panels_b : g->panels_a) + worker * g->own;
-    if (g->by_columns)
-        for (int64_t j = begin; j < end; j++) {
-            if (j >= g->packed_b) TNI_T(gemm_pack_b)(g, own, j);
-            TNI_T(gemm_tiles)(g, 0, g->panels_i, g->panels_a, j, own);
-        }
-    else {
+    if (g->by_columns) {
+        if (task >= g->packed_b) TNI_T(gemm_pack_b)(g, own, task);
+        TNI_T(gemm_tiles)(g, 0, g->panels_i, g->panels_a, task, own);
+    } else {
         if (!g->packed_a) TNI_T(gemm_pack_a)(g, own, begin * TNI_MR, tni_min(g->rows, end * TNI_MR));
         for (int64_t j = 0; j < g->panels_j; j++)
             TNI_T(gemm_tiles)(g, begin, end, own, j, j >= g->packed_b ? g->panels_b + j * TNI_NR * g->depth : NULL);
@@ -509,7 +503,7 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool, int64_t by
     if (g->by_columns) {
         shared = g->tasks = g->packed_a ? 0 : TNI_T(gemm_tasks)(g->panels_i, TNI_T(gemm_high));
         g->own = TNI_NR * g->depth;
-        tasks = TNI_T(gemm_tasks)(g->panels_j, TNI_T(gemm_across));
+        tasks = g->panels_j;
     } else {
         shared = g->panels_j - g->packed_b;
         most = tni_max(tni_min(TNI_T(gemm_high), bytes / size / tni_max(TNI_MR * g->depth, 1)), 1);
