@@ -221,8 +221,9 @@ static void tni_rounding_set(uint32_t mode)
 /* ---- the threads of a context ------------------------------------------- >>threads-own
    A region is one call of tni_threads_for. Its caller works, too. Each thread has a part of the tasks, those that follow one
    another, and when they are taken it helps with the others' parts. So regions that go through the same rows or columns one
-   after another leave them in the cache of one processor. A worker takes part only if it enters while there are tasks left, so the caller waits for those that have begun, and never
-   for a worker that the system has not given a processor. A thread that waits spins for a moment, then sleeps.
+   after another leave them in the cache of one processor. A worker takes part only if it enters while there are tasks left,
+   so the caller waits for those that have begun, and never for a worker that the system has not given a processor. A thread
+   that waits spins for a moment, then sleeps.
 
    gate: the region's number (16 bits), whether it may be entered (1 bit), places left (15 bits). Only the caller opens and
    closes it; a worker enters by taking a place, once per number. What describes the region changes while the gate is closed
@@ -241,12 +242,12 @@ enum {
 };
 
 /* A thread's; place 0 is the caller's. */
-typedef struct tni_place {
+typedef struct tni_thread_place {
     struct tni_threads *threads;
     tni_thread          thread;
     tni_atomic          next;           /* claims of its part that are taken */
     char                apart[128];
-} tni_place;
+} tni_thread_place;
 
 typedef struct tni_threads {
     tn_ctx    *ctx;
@@ -269,7 +270,7 @@ typedef struct tni_threads {
     char       apart_gate[128];
     tni_atomic done;
     char       apart_done[128];
-    tni_place  place[1];                /* [most + 1] */
+    tni_thread_place place[1];          /* [most + 1] */
 } tni_threads;
 
 static bool tni_gate_is_new(uint32_t gate, uint32_t seen)
@@ -317,10 +318,10 @@ static void tni_threads_sleep(tni_threads *t, uint32_t seen)
 
 static TNI_THREAD_RESULT tni_threads_main(void *user)
 {
-    tni_place   *place = (tni_place *)user;
-    tni_threads *t = place->threads;
-    uint32_t     seen = UINT32_MAX;
-    int          spins = 0, worker;
+    tni_thread_place *place = (tni_thread_place *)user;
+    tni_threads      *t = place->threads;
+    uint32_t          seen = UINT32_MAX;
+    int               spins = 0, worker;
     for (;;) {
         if (tni_threads_enter(t, &seen, &worker, (int)(place - t->place))) {
             if (!t->fn) return 0;
@@ -392,7 +393,7 @@ static void tni_threads_close(tni_threads *t, int places)
 static void tni_threads_start(tni_threads *t, int threads)
 {
     while (t->started < threads && !t->refused) {
-        tni_place *place = &t->place[t->started + 1];
+        tni_thread_place *place = &t->place[t->started + 1];
         if (tni_thread_start(&place->thread, tni_threads_main, place)) t->started++;
         else {
             t->refused = true;
@@ -436,7 +437,7 @@ TNI_FN void tni_threads_for_little(void *user, int64_t tasks, int workers, tn_ta
     else for (int64_t task = 0; task < tasks; task++) fn(arg, task, 0);
 }
 
-static size_t tni_threads_bytes(int most) { return sizeof(tni_threads) + sizeof(tni_place) * (size_t)most; }
+static size_t tni_threads_bytes(int most) { return sizeof(tni_threads) + sizeof(tni_thread_place) * (size_t)most; }
 
 /* No thread begins before the first region. */
 TNI_FN tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
