@@ -463,6 +463,7 @@ TNI_FN int64_t tni_rng_below(tni_rng *d, int64_t n);
 /* threads.c */
 #if defined(TNI_OWN_THREADS)
 TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg);
+TNI_FN void tni_threads_for_little(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg);
 TNI_FN struct tni_threads *tni_threads_create(tn_ctx *ctx, int threads);
 TNI_FN void tni_threads_destroy(struct tni_threads *t);
 #ifndef TN_NO_TRAINING

@@ -219,9 +219,11 @@ static void tni_rounding_set(uint32_t mode)
 }
 
 /* ---- the threads of a context ------------------------------------------- >>threads-own
-   A region is one call of tni_threads_for. Its caller works, too: caller and workers take the next task from a counter. A
-   worker takes part only if it enters while there are tasks left, so the caller waits for those that have begun, and never
-   for a worker that the system has not given a processor. A thread that waits spins for a moment, then sleeps.
+   A region is one call of tni_threads_for. Its caller works, too. Each thread has a part of the tasks, those that follow one
+   another, and when they are taken it helps with the others' parts. So regions that go through the same rows or columns one
+   after another leave them in the cache of one processor. A worker takes part only if it enters while there are tasks left,
+   so the caller waits for those that have begun, and never for a worker that the system has not given a processor. A thread
+   that waits spins for a moment, then sleeps.
 
    gate: the region's number (16 bits), whether it may be entered (1 bit), places left (15 bits). Only the caller opens and
    closes it; a worker enters by taking a place, once per number. What describes the region changes while the gate is closed
@@ -239,6 +241,14 @@ enum {
     TNI_CLAIMS    = 1 << 30             /* most claims of a region, each of one task if they suffice  */
 };
 
+/* A thread's; place 0 is the caller's. */
+typedef struct tni_thread_place {
+    struct tni_threads *threads;
+    tni_thread          thread;
+    tni_atomic          next;           /* claims of its part that are taken */
+    char                apart[128];
+} tni_thread_place;
+
 typedef struct tni_threads {
     tn_ctx    *ctx;
     int        most, spins;             /* threads beside the caller, at most; spins before one sleeps */
@@ -255,13 +265,12 @@ typedef struct tni_threads {
     tni_event  opened, left;
     uint32_t   permits;                 /* to wake up; guarded by the lock */
     tni_atomic sleepers, waiting;       /* workers that sleep; 1: the caller does */
-    char       apart[4][64];            /* so that none of these three shares a line of cache with others */
+    char       apart[4][64];            /* so that neither of these two shares a line of cache with others */
     tni_atomic gate;
     char       apart_gate[128];
-    tni_atomic next;
-    char       apart_next[128];
     tni_atomic done;
-    tni_thread thread[1];               /* [most] */
+    char       apart_done[128];
+    tni_thread_place place[1];          /* [most + 1] */
 } tni_threads;
 
 static bool tni_gate_is_new(uint32_t gate, uint32_t seen)
@@ -269,13 +278,14 @@ static bool tni_gate_is_new(uint32_t gate, uint32_t seen)
     return (gate & TNI_GATE_OPEN) && (gate & TNI_GATE_FREE) && gate >> 16 != seen;
 }
 
-static bool tni_threads_enter(tni_threads *t, uint32_t *seen, int *worker)
+/* Workers have the numbers of their places, if there is one for each thread. */
+static bool tni_threads_enter(tni_threads *t, uint32_t *seen, int *worker, int place)
 {
     uint32_t gate = tni_atomic_get(&t->gate);
     while (tni_gate_is_new(gate, *seen)) {
         if (!tni_atomic_swap(&t->gate, &gate, gate - 1)) continue;
         *seen = gate >> 16;
-        *worker = t->workers - (int)(gate & TNI_GATE_FREE);
+        *worker = t->workers > t->started ? place : t->workers - (int)(gate & TNI_GATE_FREE);
         return true;
     }
     return false;
@@ -283,9 +293,15 @@ static bool tni_threads_enter(tni_threads *t, uint32_t *seen, int *worker)
 
 static void tni_threads_work(tni_threads *t, int worker)
 {
-    int64_t task;
-    while ((task = t->share * tni_atomic_add(&t->next, 1)) < t->tasks)
-        for (int64_t end = tni_min(task + t->share, t->tasks); task < end; task++) t->fn(t->arg, task, worker);
+    const int64_t claims = tni_ceil_div(t->tasks, t->share);
+    for (int64_t i = 0; i < t->workers; i++) {
+        const int64_t part = (worker + i) % t->workers, begin = part * claims / t->workers;
+        const int64_t count = (part + 1) * claims / t->workers - begin;
+        for (int64_t claim; (claim = tni_atomic_add(&t->place[part].next, 1)) < count;) {
+            const int64_t task = (begin + claim) * t->share, end = tni_min(task + t->share, t->tasks);
+            for (int64_t k = task; k < end; k++) t->fn(t->arg, k, worker);
+        }
+    }
 }
 
 static void tni_threads_sleep(tni_threads *t, uint32_t seen)
@@ -302,11 +318,12 @@ static void tni_threads_sleep(tni_threads *t, uint32_t seen)
 
 static TNI_THREAD_RESULT tni_threads_main(void *user)
 {
-    tni_threads *t = (tni_threads *)user;
-    uint32_t     seen = UINT32_MAX;
-    int          spins = 0, worker;
+    tni_thread_place *place = (tni_thread_place *)user;
+    tni_threads      *t = place->threads;
+    uint32_t          seen = UINT32_MAX;
+    int               spins = 0, worker;
     for (;;) {
-        if (tni_threads_enter(t, &seen, &worker)) {
+        if (tni_threads_enter(t, &seen, &worker, (int)(place - t->place))) {
             if (!t->fn) return 0;
             tni_rounding_set(t->rounding);
             tni_threads_work(t, worker);
@@ -336,7 +353,10 @@ static void tni_threads_init(tni_threads *t)
     tni_atomic_init(&t->sleepers);
     tni_atomic_init(&t->waiting);
     tni_atomic_init(&t->gate);
-    tni_atomic_init(&t->next);
+    for (int i = 0; i <= t->most; i++) {
+        t->place[i].threads = t;
+        tni_atomic_init(&t->place[i].next);
+    }
     tni_atomic_init(&t->done);
 }
 
@@ -355,11 +375,12 @@ static void tni_threads_open(tni_threads *t, int places)
     tni_lock_give(&t->lock);
 }
 
-/* Closes the gate, and waits for the workers that entered. */
+/* Closes the gate, and waits for the workers that entered: they are within their last tasks, so that the caller looks for
+   longer before it sleeps. */
 static void tni_threads_close(tni_threads *t, int places)
 {
     const uint32_t entered = (uint32_t)places - (tni_atomic_add(&t->gate, (uint32_t)-TNI_GATE_OPEN) & TNI_GATE_FREE);
-    for (int spins = 0; spins < t->spins && tni_atomic_get(&t->done) != entered; spins++) tni_pause();
+    for (int spins = 0; spins < 10 * t->spins && tni_atomic_get(&t->done) != entered; spins++) tni_pause();
     if (tni_atomic_get(&t->done) == entered) return;
     tni_lock_take(&t->lock);
     tni_atomic_add(&t->waiting, 1);
@@ -372,7 +393,8 @@ static void tni_threads_close(tni_threads *t, int places)
 static void tni_threads_start(tni_threads *t, int threads)
 {
     while (t->started < threads && !t->refused) {
-        if (tni_thread_start(&t->thread[t->started], tni_threads_main, t)) t->started++;
+        tni_thread_place *place = &t->place[t->started + 1];
+        if (tni_thread_start(&place->thread, tni_threads_main, place)) t->started++;
         else {
             t->refused = true;
             tni_log(t->ctx, TN_LOG_WARN, "threads: the system started %d of %d threads; results do not depend on it",
@@ -398,7 +420,7 @@ TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn f
     t->share = tni_ceil_div(tasks, TNI_CLAIMS);
     t->workers = places + 1;
     t->rounding = tni_rounding();
-    tni_atomic_clear(&t->next);
+    for (int i = 0; i <= places; i++) tni_atomic_clear(&t->place[i].next);
     tni_atomic_clear(&t->done);
     tni_threads_open(t, places);
     tni_threads_work(t, 0);
@@ -406,7 +428,16 @@ TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn f
     t->busy = false;
 }
 
-static size_t tni_threads_bytes(int most) { return sizeof(tni_threads) + sizeof(tni_thread) * (size_t)most; }
+/* A region that takes less time than to wake a thread: shared with others only if none sleeps. */
+TNI_FN void tni_threads_for_little(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    tni_threads *t = (tni_threads *)user;
+    const bool   awake = t->started + 1 >= workers && tni_atomic_get(&t->sleepers) == 0;
+    if (awake) tni_threads_for(user, tasks, workers, fn, arg);
+    else for (int64_t task = 0; task < tasks; task++) fn(arg, task, 0);
+}
+
+static size_t tni_threads_bytes(int most) { return sizeof(tni_threads) + sizeof(tni_thread_place) * (size_t)most; }
 
 /* No thread begins before the first region. */
 TNI_FN tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
@@ -429,9 +460,9 @@ TNI_FN void tni_threads_destroy(tni_threads *t)
         t->fn = NULL;                   /* the region that ends the workers */
         t->workers = t->started + 1;
         tni_threads_open(t, t->started);
-        for (int i = 0; i < t->started; i++) tni_thread_join(t->thread[i]);
+        for (int i = 0; i < t->started; i++) tni_thread_join(t->place[i + 1].thread);
         tni_atomic_end(&t->done);
-        tni_atomic_end(&t->next);
+        for (int i = 0; i <= t->most; i++) tni_atomic_end(&t->place[i].next);
         tni_atomic_end(&t->gate);
         tni_atomic_end(&t->waiting);
         tni_atomic_end(&t->sleepers);

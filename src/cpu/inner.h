@@ -79,7 +79,7 @@ enum {
     TNI_GEMM_FEW   = 1 << 18,           /* bytes of B from which such a product is divided */
     TNI_GEMM_CUT   = 1 << 25,           /* operations from which a product is divided    */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
-    TNI_CPU_ALONE  = 65536,             /* elements that are processed before a second thread has started */
+    TNI_CPU_ALONE  = 65536,             /* elements that are processed before a second thread is awake */
     TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
     TNI_CPU_ROWS   = 6144,              /* numbers of BF16 operands that are widened at a time, or one row */
     TNI_CPU_SERIES = 64,                /* most calls of an optimiser's series that are run together */
@@ -99,7 +99,7 @@ typedef void (*tni_bf16_products_fn)(int parts, int64_t blocks, const char *a, i
 
 typedef struct tni_cpu {
     tn_allocator mem;
-    tni_pool     pool;
+    tni_pool     pool, little;          /* for regions that take less time than to wake a thread */
     tn_kernel_fn run[2];                /* in float, in double */
     char        *blocks;                /* for gemm; scratch for others */
     size_t       block_bytes;

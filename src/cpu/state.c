@@ -218,6 +218,11 @@ TNI_FN tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
     cpu->pool.threads = threads;
     cpu->pool.fn = desc->parallel_for;
     cpu->pool.user = desc->parallel_user;
+    cpu->little = tni_alone;
+#if defined(TNI_OWN_THREADS)
+    if (desc->parallel_for == tni_threads_for) cpu->little = cpu->pool;
+    if (desc->parallel_for == tni_threads_for) cpu->little.fn = tni_threads_for_little;
+#endif
     return cpu;
 }
 
@@ -231,7 +236,7 @@ TNI_FN int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most,
     p->share = tni_max(TNI_CPU_SHARE / tni_max(width, 1), 1);
     p->share = tni_max(p->share, tni_ceil_div(n, most));
     int64_t tasks = tni_ceil_div(n, p->share);
-    tni_parallel_for(n <= TNI_CPU_ALONE / tni_max(width, 1) ? &tni_alone : &p->cpu->pool, tasks, fn, p);
+    tni_parallel_for(n <= TNI_CPU_ALONE / tni_max(width, 1) ? &p->cpu->little : &p->cpu->pool, tasks, fn, p);
     return tasks;
 }
 

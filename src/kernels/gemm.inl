@@ -329,10 +329,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
 }
 #undef TNI_STRIP_SIDE
 
-enum {
-    TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR,      /* most panels of a task's rows, */
-    TNI_T(gemm_across) = 64 / TNI_NR                    /* and of its columns */
-};
+enum { TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR };      /* most panels of a task's rows */
 
 /* Rows [row,end) of A in panels. Those of a transposed A are packed together, since a line of memory belongs to several. */
 TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t row, int64_t end)
@@ -361,9 +358,11 @@ TNI_FAST void TNI_T(gemm_pack_b)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t pan
 TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      rows = TNI_T(gemm_high) * TNI_MR, row = task * rows, panel = g->packed_b + task;
+    const int64_t      panel = g->packed_b + task, row = task * g->panels_i / g->tasks * TNI_MR;
     (void)worker;
-    if (g->by_columns) TNI_T(gemm_pack_a)(g, g->panels_a + row * g->depth, row, tni_min(g->rows, row + rows));
+    if (g->by_columns)
+        TNI_T(gemm_pack_a)(g, g->panels_a + row * g->depth, row,
+                           tni_min(g->rows, (task + 1) * g->panels_i / g->tasks * TNI_MR));
     else TNI_T(gemm_pack_b)(g, g->panels_b + panel * TNI_NR * g->depth, panel);
 }
 
@@ -460,24 +459,27 @@ TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t begin, int64_t end
     }
 }
 
-/* Task: some rows of the block of C, or some of its columns. It packs the panels that no other task reads into its worker's
+/* Task: some rows of the block of C, or a panel of its columns. It packs the panels that no other task reads into its worker's
    memory, where they are still in the cache when they are multiplied. */
 TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      panels = g->by_columns ? g->panels_j : g->panels_i;
-    const int64_t      begin = task * panels / g->tasks, end = (task + 1) * panels / g->tasks;
+    const int64_t      begin = task * g->panels_i / g->tasks, end = (task + 1) * g->panels_i / g->tasks;
     TNI_REAL          *own = (g->by_columns ? g->panels_b : g->panels_a) + worker * g->own;
-    if (g->by_columns)
-        for (int64_t j = begin; j < end; j++) {
-            if (j >= g->packed_b) TNI_T(gemm_pack_b)(g, own, j);
-            TNI_T(gemm_tiles)(g, 0, g->panels_i, g->panels_a, j, own);
-        }
-    else {
+    if (g->by_columns) {
+        if (task >= g->packed_b) TNI_T(gemm_pack_b)(g, own, task);
+        TNI_T(gemm_tiles)(g, 0, g->panels_i, g->panels_a, task, own);
+    } else {
         if (!g->packed_a) TNI_T(gemm_pack_a)(g, own, begin * TNI_MR, tni_min(g->rows, end * TNI_MR));
         for (int64_t j = 0; j < g->panels_j; j++)
             TNI_T(gemm_tiles)(g, begin, end, own, j, j >= g->packed_b ? g->panels_b + j * TNI_NR * g->depth : NULL);
     }
+}
+
+/* Tasks of at most so many panels: an even number of them, for two threads. */
+TNI_FAST int64_t TNI_T(gemm_tasks)(int64_t panels, int64_t most)
+{
+    return tni_min(2 * tni_ceil_div(panels, 2 * most), panels);
 }
 
 /* The block of C at (i0,j0), one slab deep. Read in place: A if B has few columns; B if its rows are contiguous and do not
@@ -493,7 +495,7 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool, int64_t by
     const bool    apart = TNI_LEVEL == 2 && g->b_row * size % 4096 != 0;
     const bool    b_in_place = g->b_col == 1 && (g->m <= 8 * TNI_MR || apart || shallow);
     tni_pool      some = *pool;         /* as many workers as there is memory for */
-    int64_t       most, shared;         /* panels of a task, at most; tasks that pack for all */
+    int64_t       most, shared, tasks;  /* panels of a task, at most; tasks that pack for all; tasks */
     g->panels_i = tni_ceil_div(g->rows, TNI_MR);
     g->panels_j = tni_ceil_div(g->cols, TNI_NR);
     g->packed_a = few_columns || shallow ? g->panels_i : 0;
@@ -501,16 +503,17 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool, int64_t by
     g->packed_b = !b_in_place ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
     g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
     if (g->by_columns) {
-        shared = g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_high));
+        shared = g->tasks = g->packed_a ? 0 : TNI_T(gemm_tasks)(g->panels_i, TNI_T(gemm_high));
         g->own = TNI_NR * g->depth;
-        g->tasks = tni_ceil_div(g->panels_j, TNI_T(gemm_across));
+        tasks = g->panels_j;
     } else {
         shared = g->panels_j - g->packed_b;
         most = tni_max(tni_min(TNI_T(gemm_high), bytes / size / tni_max(TNI_MR * g->depth, 1)), 1);
         g->own = most * TNI_MR * g->depth;
-        g->tasks = tni_min(2 * tni_ceil_div(g->panels_i, 2 * most), g->panels_i);      /* even, for two threads */
+        tasks = TNI_T(gemm_tasks)(g->panels_i, most);
     }
     some.threads = (int)tni_max(tni_min(some.threads, bytes / size / tni_max(g->own, 1)), 1);
     tni_parallel_for(pool, shared, TNI_T(gemm_pack), g);
+    g->tasks = tasks;
     tni_parallel_for(&some, g->tasks, TNI_T(gemm_part), g);
 }

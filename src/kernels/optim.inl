@@ -70,7 +70,7 @@ TNI_FAST void TNI_T(series_end)(tni_cpu *cpu, const tn_view *fault)
 {
     int64_t tasks = TNI_T(series_tasks)(cpu), elements = 0;
     for (int k = 0; k < cpu->updates; k++) elements += cpu->update[k].n;
-    tni_parallel_for(elements <= TNI_CPU_ALONE ? &tni_alone : &cpu->pool, tasks, TNI_T(series_task), cpu);
+    tni_parallel_for(elements <= TNI_CPU_ALONE ? &cpu->little : &cpu->pool, tasks, TNI_T(series_task), cpu);
     for (int k = 0; k < cpu->updates && cpu->update_kernel == TN_KERNEL_SUMSQ; k++) {
         const tni_update *u = &cpu->update[k];
         float            *s = u->scalars;
