@@ -426,9 +426,9 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     U(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
     S(SCAN,                   scan)                   /* i0 reverse                             */ \
     U(SCAN_BACKWARD,          scan_backward)          /* the same; accumulate                   */ \
-    S(SCAN_STATES,            scan_states)            /* the same                               */ \
-    U(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate                   */ \
-    U(SCAN_CORES,             scan_cores)             /* the same; accumulate                   */ \
+    S(SCAN_STATES,            scan_states)            /* i0 reverse, i1 the last state alone    */ \
+    U(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate; i2: that of dcores */ \
+    U(SCAN_CORES,             scan_cores)             /* i0 reverse; accumulate                 */ \
     S(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
                                                       /* high, context; i0 first, i1 no rotation */ \
     U(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
@@ -507,6 +507,7 @@ struct tn_backend {
     void      (*graph_release)(void *state, void *graph);
     void      (*device)(void *state, char name[128]); /* the device and its architecture; NULL: no name        */
     tn_kernel_fn fn[TN_KERNEL_COUNT];
+    bool        last_states;                          /* SCAN_STATES and its backward pass take i1 */
 };
 
 TN_API const tn_backend *tn_reference_backend(void);  /* plain C on one thread, written to be read        */
@@ -1523,13 +1524,16 @@ TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *l
    Decoding reads every weight once per token, and little else: its time is the bytes of the weights over the memory's rate.
    A compact matrix has its float32 numbers rounded in place to those of a smaller form, and a copy in that form beside them.
    So every backend, file and function sees one model, the rounded one; products x W^T of few rows, outside a recording, on
-   the backend cpu read the copy, widen it in registers and compute in float32.
+   the backend cpu read the copy and widen it in registers.
        BF16   w' = w rounded to 8 significant bits, ties to even:   |w - w'| <= 2^-8 |w|  for |w| >= 2^-126
        INT8   w' = s q,  q = round(w/s) in -127..127,  s = max |w of its row| / 127, cut to 17 significant bits so that s q is
               exact: |w - w'| <= s/2, about max |row| / 254. A row of numbers that are all below 1.49e-36 becomes zeros.
               Row-wise absmax, Dettmers, Lewis, Belkada & Zettlemoyer 2022
    The product of a single x with INT8 rows sums x q before it multiplies by s. So that the sum does not overflow, the k
-   numbers of x must be below 2.6e36 / k in magnitude. */
+   numbers of x must be below 2.6e36 / k in magnitude. With AVX2 and AVX-512 such an x is rounded to 16 bits, in units of each
+   block of at most 64 numbers, so that y_j is wrong by up to sum_blocks 2^-16 max |x| sum |w'_j| beside the rounding of
+   float32: a hundredth of what rounding w costs, or less. An x that is not finite, or has a block of numbers below 1.6e-30
+   that are not all zero, is multiplied in float32. */
 
 /* What rounding has changed. */
 typedef struct tn_compact_error {
@@ -5723,9 +5727,11 @@ static void tni_rounding_set(uint32_t mode)
 }
 
 /* ---- the threads of a context ------------------------------------------- >>threads-own
-   A region is one call of tni_threads_for. Its caller works, too: caller and workers take the next task from a counter. A
-   worker takes part only if it enters while there are tasks left, so the caller waits for those that have begun, and never
-   for a worker that the system has not given a processor. A thread that waits spins for a moment, then sleeps.
+   A region is one call of tni_threads_for. Its caller works, too. Each thread has a part of the tasks, those that follow one
+   another, and when they are taken it helps with the others' parts. So regions that go through the same rows or columns one
+   after another leave them in the cache of one processor. A worker takes part only if it enters while there are tasks left,
+   so the caller waits for those that have begun, and never for a worker that the system has not given a processor. A thread
+   that waits spins for a moment, then sleeps.
 
    gate: the region's number (16 bits), whether it may be entered (1 bit), places left (15 bits). Only the caller opens and
    closes it; a worker enters by taking a place, once per number. What describes the region changes while the gate is closed
@@ -5743,6 +5749,14 @@ enum {
     TNI_CLAIMS    = 1 << 30             /* most claims of a region, each of one task if they suffice  */
 };
 
+/* A thread's; place 0 is the caller's. */
+typedef struct tni_thread_place {
+    struct tni_threads *threads;
+    tni_thread          thread;
+    tni_atomic          next;           /* claims of its part that are taken */
+    char                apart[128];
+} tni_thread_place;
+
 typedef struct tni_threads {
     tn_ctx    *ctx;
     int        most, spins;             /* threads beside the caller, at most; spins before one sleeps */
@@ -5759,13 +5773,12 @@ typedef struct tni_threads {
     tni_event  opened, left;
     uint32_t   permits;                 /* to wake up; guarded by the lock */
     tni_atomic sleepers, waiting;       /* workers that sleep; 1: the caller does */
-    char       apart[4][64];            /* so that none of these three shares a line of cache with others */
+    char       apart[4][64];            /* so that neither of these two shares a line of cache with others */
     tni_atomic gate;
     char       apart_gate[128];
-    tni_atomic next;
-    char       apart_next[128];
     tni_atomic done;
-    tni_thread thread[1];               /* [most] */
+    char       apart_done[128];
+    tni_thread_place place[1];          /* [most + 1] */
 } tni_threads;
 
 static bool tni_gate_is_new(uint32_t gate, uint32_t seen)
@@ -5773,13 +5786,14 @@ static bool tni_gate_is_new(uint32_t gate, uint32_t seen)
     return (gate & TNI_GATE_OPEN) && (gate & TNI_GATE_FREE) && gate >> 16 != seen;
 }
 
-static bool tni_threads_enter(tni_threads *t, uint32_t *seen, int *worker)
+/* Workers have the numbers of their places, if there is one for each thread. */
+static bool tni_threads_enter(tni_threads *t, uint32_t *seen, int *worker, int place)
 {
     uint32_t gate = tni_atomic_get(&t->gate);
     while (tni_gate_is_new(gate, *seen)) {
         if (!tni_atomic_swap(&t->gate, &gate, gate - 1)) continue;
         *seen = gate >> 16;
-        *worker = t->workers - (int)(gate & TNI_GATE_FREE);
+        *worker = t->workers > t->started ? place : t->workers - (int)(gate & TNI_GATE_FREE);
         return true;
     }
     return false;
@@ -5787,9 +5801,15 @@ static bool tni_threads_enter(tni_threads *t, uint32_t *seen, int *worker)
 
 static void tni_threads_work(tni_threads *t, int worker)
 {
-    int64_t task;
-    while ((task = t->share * tni_atomic_add(&t->next, 1)) < t->tasks)
-        for (int64_t end = tni_min(task + t->share, t->tasks); task < end; task++) t->fn(t->arg, task, worker);
+    const int64_t claims = tni_ceil_div(t->tasks, t->share);
+    for (int64_t i = 0; i < t->workers; i++) {
+        const int64_t part = (worker + i) % t->workers, begin = part * claims / t->workers;
+        const int64_t count = (part + 1) * claims / t->workers - begin;
+        for (int64_t claim; (claim = tni_atomic_add(&t->place[part].next, 1)) < count;) {
+            const int64_t task = (begin + claim) * t->share, end = tni_min(task + t->share, t->tasks);
+            for (int64_t k = task; k < end; k++) t->fn(t->arg, k, worker);
+        }
+    }
 }
 
 static void tni_threads_sleep(tni_threads *t, uint32_t seen)
@@ -5806,11 +5826,12 @@ static void tni_threads_sleep(tni_threads *t, uint32_t seen)
 
 static TNI_THREAD_RESULT tni_threads_main(void *user)
 {
-    tni_threads *t = (tni_threads *)user;
-    uint32_t     seen = UINT32_MAX;
-    int          spins = 0, worker;
+    tni_thread_place *place = (tni_thread_place *)user;
+    tni_threads      *t = place->threads;
+    uint32_t          seen = UINT32_MAX;
+    int               spins = 0, worker;
     for (;;) {
-        if (tni_threads_enter(t, &seen, &worker)) {
+        if (tni_threads_enter(t, &seen, &worker, (int)(place - t->place))) {
             if (!t->fn) return 0;
             tni_rounding_set(t->rounding);
             tni_threads_work(t, worker);
@@ -5840,7 +5861,10 @@ static void tni_threads_init(tni_threads *t)
     tni_atomic_init(&t->sleepers);
     tni_atomic_init(&t->waiting);
     tni_atomic_init(&t->gate);
-    tni_atomic_init(&t->next);
+    for (int i = 0; i <= t->most; i++) {
+        t->place[i].threads = t;
+        tni_atomic_init(&t->place[i].next);
+    }
     tni_atomic_init(&t->done);
 }
 
@@ -5859,11 +5883,12 @@ static void tni_threads_open(tni_threads *t, int places)
     tni_lock_give(&t->lock);
 }
 
-/* Closes the gate, and waits for the workers that entered. */
+/* Closes the gate, and waits for the workers that entered: they are within their last tasks, so that the caller looks for
+   longer before it sleeps. */
 static void tni_threads_close(tni_threads *t, int places)
 {
     const uint32_t entered = (uint32_t)places - (tni_atomic_add(&t->gate, (uint32_t)-TNI_GATE_OPEN) & TNI_GATE_FREE);
-    for (int spins = 0; spins < t->spins && tni_atomic_get(&t->done) != entered; spins++) tni_pause();
+    for (int spins = 0; spins < 10 * t->spins && tni_atomic_get(&t->done) != entered; spins++) tni_pause();
     if (tni_atomic_get(&t->done) == entered) return;
     tni_lock_take(&t->lock);
     tni_atomic_add(&t->waiting, 1);
@@ -5876,7 +5901,8 @@ static void tni_threads_close(tni_threads *t, int places)
 static void tni_threads_start(tni_threads *t, int threads)
 {
     while (t->started < threads && !t->refused) {
-        if (tni_thread_start(&t->thread[t->started], tni_threads_main, t)) t->started++;
+        tni_thread_place *place = &t->place[t->started + 1];
+        if (tni_thread_start(&place->thread, tni_threads_main, place)) t->started++;
         else {
             t->refused = true;
             tni_log(t->ctx, TN_LOG_WARN, "threads: the system started %d of %d threads; results do not depend on it",
@@ -5902,7 +5928,7 @@ TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn f
     t->share = tni_ceil_div(tasks, TNI_CLAIMS);
     t->workers = places + 1;
     t->rounding = tni_rounding();
-    tni_atomic_clear(&t->next);
+    for (int i = 0; i <= places; i++) tni_atomic_clear(&t->place[i].next);
     tni_atomic_clear(&t->done);
     tni_threads_open(t, places);
     tni_threads_work(t, 0);
@@ -5910,7 +5936,16 @@ TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn f
     t->busy = false;
 }
 
-static size_t tni_threads_bytes(int most) { return sizeof(tni_threads) + sizeof(tni_thread) * (size_t)most; }
+/* A region that takes less time than to wake a thread: shared with others only if none sleeps. */
+TNI_FN void tni_threads_for_little(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    tni_threads *t = (tni_threads *)user;
+    const bool   awake = t->started + 1 >= workers && tni_atomic_get(&t->sleepers) == 0;
+    if (awake) tni_threads_for(user, tasks, workers, fn, arg);
+    else for (int64_t task = 0; task < tasks; task++) fn(arg, task, 0);
+}
+
+static size_t tni_threads_bytes(int most) { return sizeof(tni_threads) + sizeof(tni_thread_place) * (size_t)most; }
 
 /* No thread begins before the first region. */
 TNI_FN tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
@@ -5933,9 +5968,9 @@ TNI_FN void tni_threads_destroy(tni_threads *t)
         t->fn = NULL;                   /* the region that ends the workers */
         t->workers = t->started + 1;
         tni_threads_open(t, t->started);
-        for (int i = 0; i < t->started; i++) tni_thread_join(t->thread[i]);
+        for (int i = 0; i < t->started; i++) tni_thread_join(t->place[i + 1].thread);
         tni_atomic_end(&t->done);
-        tni_atomic_end(&t->next);
+        for (int i = 0; i <= t->most; i++) tni_atomic_end(&t->place[i].next);
         tni_atomic_end(&t->gate);
         tni_atomic_end(&t->waiting);
         tni_atomic_end(&t->sleepers);
@@ -8366,6 +8401,8 @@ typedef struct tni_prefixes {
     bool    open, reverse;                      /* open: begins with a vector                                           */
 } tni_prefixes;
 
+enum { TNI_SCAN_LANES = 16 };                   /* groups of chains whose numbers lie side by side have at most as many */
+
 /* Where state k of chain b is stored, and the matrix that leads to it. */
 static inline int64_t tni_prefix_place(const tni_prefixes *s, int64_t b, int64_t k)
 {
@@ -10274,7 +10311,9 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
    where e and f change places with reverse. The first kernel gives all z; from them and the y another one
    computes dcores.
    The results are views of one tensor, y before log, in which the backward pass has their gradients together. They have the
-   context's dtype, for the reason given at >>op-chain. saves r [b,N] */
+   context's dtype, for the reason given at >>op-chain. saves r [b,N]
+   Where only the last state is wanted (i1), y is [b,1,d] and log [b,1], and so are their gradients. What the backward pass
+   reads of all states and of phi, the kernel keeps in an order of its own, and one kernel gives dphi and dcores. */
 
 #ifdef TNI_FIRST
 
@@ -10385,6 +10424,22 @@ TNI_FN void TNI_T(scan_states)(const tn_call *c)
     const TNI_REAL *v = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
     const int64_t   step_e = s.reverse ? 1 : S * d, step_f = s.reverse ? S * d : 1;
+    if (c->i[1] != 0) {                                     /* keeps states, norms and logarithms */
+        const int64_t all_states = s.batch * (n + 1), last = s.reverse ? 0 : n;
+        TNI_REAL     *kept = (TNI_REAL *)c->out[2].data, *logs = kept + all_states * (d + 1);
+        tn_call       all = *c;
+        all.i[1] = 0;
+        all.out[0].shape[1] = n + 1;
+        all.out[0].data = kept;
+        all.out[1].data = logs;
+        all.out[2].data = kept + all_states * d;
+        TNI_T(scan_states)(&all);
+        for (int64_t b = 0; b < s.batch; b++) {
+            memcpy(y + b * d, kept + (b * (n + 1) + last) * d, sizeof *y * (size_t)d);
+            ((TNI_REAL *)c->out[1].data)[b] = logs[b * (n + 1) + last];
+        }
+        return;
+    }
     for (int64_t b = 0; b < s.batch; b++) {
         const TNI_REAL *from = v + (c->in[0].shape[0] == 1 ? 0 : b * d);
         double          log_scale = 0;
@@ -10409,8 +10464,64 @@ TNI_FN void TNI_T(scan_states)(const tn_call *c)
     }
 }
 
+/* dcores of tn_scan_states: the states before each core times phi, times the z after it, summed over the chains, and over
+   the sites if all have the same core. With reverse, states and z exchange their roles. */
+TNI_FN void TNI_T(scan_cores)(const tn_call *c)
+{
+    const int64_t   b = c->in[1].shape[0], n = c->in[1].shape[1], S = c->in[1].shape[2], d = c->in[0].shape[2];
+    const TNI_REAL *left = (const TNI_REAL *)c->in[c->i[0] ? 2 : 0].data, *phi = (const TNI_REAL *)c->in[1].data;
+    const TNI_REAL *right = (const TNI_REAL *)c->in[c->i[0] ? 0 : 2].data;
+    const bool      uniform = c->out[0].shape[0] == 1;
+    TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
+    for (int64_t core = 0; core < (uniform ? 1 : n); core++)
+        for (int64_t e = 0; e < d; e++)
+            for (int64_t i = 0; i < S; i++)
+                        for (int64_t f = 0; f < d; f++, to++) {
+                    double sum = c->accumulate ? (double)*to : 0;
+                    for (int64_t k = 0; k < b; k++)
+                        for (int64_t j = uniform ? 0 : core; j < (uniform ? n : core + 1); j++)
+                            sum += (double)left[(k * (n + 1) + j) * d + e] * (double)phi[(k * n + j) * S + i]
+                                   * (double)right[(k * (n + 1) + j + 1) * d + f];
+                    *to = (TNI_REAL)sum;
+                }
+}
+
+/* The call for all states that one with i1 is: in the workspace z, and dy and dlogs, which are 0 but for the last state. */
+static tn_call TNI_T(scan_last_gradient)(const tn_call *c)
+{
+    const int64_t b = c->in[3].shape[0], n = c->in[1].shape[1], d = c->in[0].shape[1], all_states = b * (n + 1);
+    TNI_REAL     *kept = (TNI_REAL *)c->in[2].data, *z = (TNI_REAL *)c->out[2].data;
+    TNI_REAL     *dy = z + all_states * d, *dlogs = dy + all_states * d;
+    tn_call       all = *c;
+    memset(dy, 0, sizeof *dy * (size_t)(all_states * (d + 1)));
+    for (int64_t k = 0; k < b; k++) {
+        const int64_t at = k * (n + 1) + (c->i[0] ? 0 : n);
+        memcpy(dy + at * d, (const TNI_REAL *)c->in[3].data + k * d, sizeof *dy * (size_t)d);
+        dlogs[at] = ((const TNI_REAL *)c->in[4].data)[k];
+    }
+    all.i[1] = 0;
+    all.in[2] = c->in[3];
+    all.in[2].shape[1] = n + 1;
+    all.in[2].data = kept;
+    all.in[3].data = kept + all_states * d;
+    all.in[4].data = dy;
+    all.in[5].data = dlogs;
+    all.out[1].data = z;
+    return all;
+}
+
 TNI_FN void TNI_T(scan_states_backward)(const tn_call *c)
 {
+    if (c->i[1] != 0) {
+        tn_call all = TNI_T(scan_last_gradient)(c);
+        TNI_T(scan_states_backward)(&all);
+        all.in[0] = all.in[2];                              /* y, phi, z */
+        all.in[2].data = all.out[1].data;
+        all.out[0] = c->out[1];
+        all.accumulate = c->i[2] != 0;
+        if (all.out[0].data) TNI_T(scan_cores)(&all);
+        return;
+    }
     const int64_t   n = c->in[1].shape[1], d = c->in[0].shape[1], S = c->in[0].shape[2];
     const tni_prefixes s = tni_prefixes_of(c, n, d, &c->in[2]);
     const TNI_REAL *y = (const TNI_REAL *)c->in[2].data, *r = (const TNI_REAL *)c->in[3].data;
@@ -10443,28 +10554,6 @@ TNI_FN void TNI_T(scan_states_backward)(const tn_call *c)
             }
         }
     }
-}
-
-/* dcores of tn_scan_states: the states before each core times phi, times the z after it, summed over the chains, and over
-   the sites if all have the same core. With reverse, states and z exchange their roles. */
-TNI_FN void TNI_T(scan_cores)(const tn_call *c)
-{
-    const int64_t   b = c->in[1].shape[0], n = c->in[1].shape[1], S = c->in[1].shape[2], d = c->in[0].shape[2];
-    const TNI_REAL *left = (const TNI_REAL *)c->in[c->i[0] ? 2 : 0].data, *phi = (const TNI_REAL *)c->in[1].data;
-    const TNI_REAL *right = (const TNI_REAL *)c->in[c->i[0] ? 0 : 2].data;
-    const bool      uniform = c->out[0].shape[0] == 1;
-    TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
-    for (int64_t core = 0; core < (uniform ? 1 : n); core++)
-        for (int64_t e = 0; e < d; e++)
-            for (int64_t i = 0; i < S; i++)
-                        for (int64_t f = 0; f < d; f++, to++) {
-                    double sum = c->accumulate ? (double)*to : 0;
-                    for (int64_t k = 0; k < b; k++)
-                        for (int64_t j = uniform ? 0 : core; j < (uniform ? n : core + 1); j++)
-                            sum += (double)left[(k * (n + 1) + j) * d + e] * (double)phi[(k * n + j) * S + i]
-                                   * (double)right[(k * (n + 1) + j + 1) * d + f];
-                    *to = (TNI_REAL)sum;
-                }
 }
 
 #ifdef TNI_ONCE
@@ -10518,17 +10607,35 @@ static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
     tni_run_grad(ctx, &c, n->in[1], 't');
 }
 
-/* Makes the results, runs the call, whose inputs are given, and records it. */
-static tn_tensor *tni_scan_run(tn_ctx *ctx, tn_call *c, const int64_t *extent, bool reverse, tni_backward_fn backward,
-                               tn_tensor *v, tn_tensor *m, tn_tensor *phi, tn_tensor **logs)
+static void tni_scan_last_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_tensor *both = tn_tensor_3d(ctx, TN_REAL, extent[0], extent[1], extent[2] + 1), *y, *of, *r = NULL;
+    bool          add, add_cores;
+    const int64_t chains = TNI_SCAN_LANES * tni_ceil_div(n->i[0], TNI_SCAN_LANES);
+    tn_tensor    *dy, *dlogs, *work;
+    if (!tni_scan_parts(n->out->grad, n->i, &dy, &dlogs)
+        || !(work = tn_tensor_3d(ctx, TN_REAL, chains, n->in[2]->shape[1] + 1, 2 * n->i[2] + 1))) return;
+    tn_tensor *dphi = tni_grad(n->in[2], &add), *dcores = tni_grad(n->in[1], &add_cores);
+    tn_call    c = tni_call(TN_KERNEL_SCAN_STATES_BACKWARD, "ttttt:ttt", n->in[1], n->in[2], n->saved[0], dy, dlogs, dphi,
+                            dcores, work);
+    c.i[0] = n->i[3];
+    c.i[1] = 1;
+    c.i[2] = add_cores;
+    c.accumulate = add;
+    tni_run(ctx, &c);
+}
+
+/* Makes the results, runs the call, whose inputs are given, and records it. r: what it keeps, if that is not the norms */
+static tn_tensor *tni_scan_run(tn_ctx *ctx, tn_call *c, const int64_t *extent, bool reverse, tn_tensor *r,
+                               tni_backward_fn backward, tn_tensor *v, tn_tensor *m, tn_tensor *phi, tn_tensor **logs)
+{
+    tn_tensor *both = tn_tensor_3d(ctx, TN_REAL, extent[0], extent[1], extent[2] + 1), *y, *of;
     if (!both) return NULL;
     both->rank = 1;
     both->shape[0] = extent[0] * extent[1] * (extent[2] + 1);
     both->strides[0] = 1;
     if (!tni_scan_parts(both, extent, &y, &of)) return NULL;
-    if (tni_recording(ctx) && (tni_wants_grad(v) || tni_wants_grad(m) || tni_wants_grad(phi))
+    c->i[1] = r != NULL;
+    if (!r && tni_recording(ctx) && (tni_wants_grad(v) || tni_wants_grad(m) || tni_wants_grad(phi))
         && !(r = tn_tensor_2d(ctx, TN_REAL, extent[0], extent[1]))) return NULL;
     tni_out(c, y);
     tni_out(c, of);
@@ -10667,7 +10774,7 @@ tn_tensor *tn_scan(tn_ctx *ctx, tn_tensor *m, bool reverse, tn_tensor **logs)
     int64_t extent[3] = {m->shape[0], m->shape[1], m->shape[2] * m->shape[2]};
     tn_call c = tni_call(TN_KERNEL_SCAN, "t", m);
     c.n_in = 2;                                             /* no vector */
-    tn_tensor *y = tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, NULL, m, NULL, logs);
+    tn_tensor *y = tni_scan_run(ctx, &c, extent, reverse, NULL, tni_scan_backward, NULL, m, NULL, logs);
     return y ? tn_reshape(y, 4, m->shape) : NULL;
 }
 
@@ -10680,7 +10787,7 @@ tn_tensor *tn_scan_vector(tn_ctx *ctx, tn_tensor *v, tn_tensor *m, bool reverse,
     tn_call c = tni_call(TN_KERNEL_SCAN, "t", m);
     c.n_in = 2;
     if (!tni_scan_begins(ctx, v, extent[0], extent[2], "scan_vector", &c.in[1])) return NULL;
-    return tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, v, m, NULL, logs);
+    return tni_scan_run(ctx, &c, extent, reverse, NULL, tni_scan_backward, v, m, NULL, logs);
 }
 
 tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
@@ -10701,7 +10808,34 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
     c.in[1] = tni_view(cores);
     c.in[2] = tni_view(phi);
     if (!tni_scan_begins(ctx, v, extent[0], extent[2], "scan_states", &c.in[0])) return NULL;
-    return tni_scan_run(ctx, &c, extent, reverse, tni_scan_states_backward, v, cores, phi, logs);
+    return tni_scan_run(ctx, &c, extent, reverse, NULL, tni_scan_states_backward, v, cores, phi, logs);
+}
+
+/* The last state [b,d] of tn_scan_states from v [d] and its logarithm [b]. If the backend can, no other state is stored for
+   all to read. */
+TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
+{
+    const int64_t b = phi ? phi->shape[0] : 0, d = cores ? cores->shape[1] : 0, at = reverse || !phi ? 0 : phi->shape[1];
+    tn_tensor    *kept, *y;
+    int64_t       extent[3] = {b, 1, d};
+    if (!v || !cores || !phi || !ctx->backend->last_states || !ctx->backend->fn[TN_KERNEL_SCAN_STATES]
+        || (tni_recording(ctx) && !ctx->backend->fn[TN_KERNEL_SCAN_STATES_BACKWARD]) || ctx->desc.dtype != TN_F32
+        || cores->dtype != TN_F32 || cores->shape[0] != phi->shape[1] || tni_wants_grad(v) || 2 * b < TNI_SCAN_LANES) {
+        y = tn_scan_states(ctx, v, cores, phi, reverse, logs);
+        *logs = y ? tn_copy(ctx, tn_slice(*logs, 1, at, at + 1)) : NULL;
+        y = *logs ? tn_copy(ctx, tn_slice(y, 1, at, at + 1)) : NULL;
+    } else {
+        if (!(v = tni_contiguous(ctx, v, "scan_states", "v")) || !(cores = tni_contiguous(ctx, cores, "scan_states", "cores"))
+            || !(phi = tni_contiguous(ctx, phi, "scan_states", "phi"))) return NULL;
+        tn_call c = tni_call(TN_KERNEL_SCAN_STATES, "ttt", v, cores, phi);
+        c.in[0] = tni_pad_view(c.in[0], 2);
+        kept = tn_tensor_3d(ctx, TN_REAL, TNI_SCAN_LANES * tni_ceil_div(b, TNI_SCAN_LANES), phi->shape[1] + 1,
+                            d + phi->shape[2] + 2);
+        y = kept ? tni_scan_run(ctx, &c, extent, reverse, kept, tni_scan_last_backward, v, cores, phi, logs) : NULL;
+    }
+    *logs = y ? tn_reshape(*logs, 1, &b) : NULL;
+    extent[1] = d;
+    return *logs ? tn_reshape(y, 2, extent) : NULL;
 }
 #endif
 
@@ -12203,7 +12337,7 @@ enum {
     TNI_GEMM_FEW   = 1 << 18,           /* bytes of B from which such a product is divided */
     TNI_GEMM_CUT   = 1 << 25,           /* operations from which a product is divided    */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
-    TNI_CPU_ALONE  = 65536,             /* elements that are processed before a second thread has started */
+    TNI_CPU_ALONE  = 65536,             /* elements that are processed before a second thread is awake */
     TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
     TNI_CPU_ROWS   = 6144,              /* numbers of BF16 operands that are widened at a time, or one row */
     TNI_CPU_SERIES = 64,                /* most calls of an optimiser's series that are run together */
@@ -12223,7 +12357,7 @@ typedef void (*tni_bf16_products_fn)(int parts, int64_t blocks, const char *a, i
 
 typedef struct tni_cpu {
     tn_allocator mem;
-    tni_pool     pool;
+    tni_pool     pool, little;          /* for regions that take less time than to wake a thread */
     tn_kernel_fn run[2];                /* in float, in double */
     char        *blocks;                /* for gemm; scratch for others */
     size_t       block_bytes;
@@ -12602,6 +12736,11 @@ TNI_FN tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
     cpu->pool.threads = threads;
     cpu->pool.fn = desc->parallel_for;
     cpu->pool.user = desc->parallel_user;
+    cpu->little = tni_alone;
+#if defined(TNI_OWN_THREADS)
+    if (desc->parallel_for == tni_threads_for) cpu->little = cpu->pool;
+    if (desc->parallel_for == tni_threads_for) cpu->little.fn = tni_threads_for_little;
+#endif
     return cpu;
 }
 
@@ -12615,7 +12754,7 @@ TNI_FN int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most,
     p->share = tni_max(TNI_CPU_SHARE / tni_max(width, 1), 1);
     p->share = tni_max(p->share, tni_ceil_div(n, most));
     int64_t tasks = tni_ceil_div(n, p->share);
-    tni_parallel_for(n <= TNI_CPU_ALONE / tni_max(width, 1) ? &tni_alone : &p->cpu->pool, tasks, fn, p);
+    tni_parallel_for(n <= TNI_CPU_ALONE / tni_max(width, 1) ? &p->cpu->little : &p->cpu->pool, tasks, fn, p);
     return tasks;
 }
 
@@ -13174,7 +13313,7 @@ enum { TNI_STRIP = 32 };                 /* columns that are rotated together */
 /* A matrix in place: element (i,j) is p[i row + j col]. */
 typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
 
-typedef struct tni_sums { double value, slope, bend; } tni_sums;    /* of z_i^2/pole_i, z_i^2/pole_i^2, z_i^2/pole_i^3 */
+typedef struct tni_sums { double value, size, slope, bend; } tni_sums;   /* of z_i^2/pole_i and its magnitude, /pole_i^2, /pole_i^3 */
 
 typedef struct tni_algebra tni_algebra;
 typedef struct tni_host {               /* the inner loops, the threads, and two blocks for gemm */
@@ -13195,7 +13334,8 @@ struct tni_algebra {
     /* [x;y;z] -= tau v (v^T [x;y;z]), v = (1,v1,v2) */
     void   (*reflect3)(int64_t n, double tau, double v1, double v2, double *x, double *y, double *z);
     /* A -= v w^T + w v^T, unless v is NULL, and then y = A x, both without the first `from` rows and columns. Only the
-       upper triangle of A is read and written, of its rows those before `end`: n, or `from` and a multiple of 4. */
+       upper triangle of A is read and written, of its rows those before `end`, n or a multiple of 4, and both triangles of
+       the blocks of 4 x 4 on the diagonal; x is zero before `from`, where v and w are finite; none of the three is in A. */
     void   (*upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v, const double *w,
                           const double *x, double *y);
     void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh-ql                 */
@@ -13555,6 +13695,8 @@ typedef struct TNI_T(gemm) {
     const uint32_t *codes;                             /* a compact copy of B's columns (>>compact), or NULL; of INT8 with */
     const float    *scales;                            /* scales, of BF16 without                                          */
     int64_t         words;                             /* of a column                                                      */
+    const int16_t  *rounded;                           /* A's row for INT8, in units of blocks of 64, if `unit` is not NULL */
+    const float    *unit;
 } TNI_T(gemm);
 
 /* The microkernel's type: c[rows, (wide ? W : 0) + last] = from + A B. Of the last vector, `last` lanes are read from `from`
@@ -13844,10 +13986,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
 }
 #undef TNI_STRIP_SIDE
 
-enum {
-    TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR,      /* most panels of a task's rows, */
-    TNI_T(gemm_across) = 64 / TNI_NR                    /* and of its columns */
-};
+enum { TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR };      /* most panels of a task's rows */
 
 /* Rows [row,end) of A in panels. Those of a transposed A are packed together, since a line of memory belongs to several. */
 TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t row, int64_t end)
@@ -13876,9 +14015,11 @@ TNI_FAST void TNI_T(gemm_pack_b)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t pan
 TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      rows = TNI_T(gemm_high) * TNI_MR, row = task * rows, panel = g->packed_b + task;
+    const int64_t      panel = g->packed_b + task, row = task * g->panels_i / g->tasks * TNI_MR;
     (void)worker;
-    if (g->by_columns) TNI_T(gemm_pack_a)(g, g->panels_a + row * g->depth, row, tni_min(g->rows, row + rows));
+    if (g->by_columns)
+        TNI_T(gemm_pack_a)(g, g->panels_a + row * g->depth, row,
+                           tni_min(g->rows, (task + 1) * g->panels_i / g->tasks * TNI_MR));
     else TNI_T(gemm_pack_b)(g, g->panels_b + panel * TNI_NR * g->depth, panel);
 }
 
@@ -13975,24 +14116,27 @@ TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t begin, int64_t end
     }
 }
 
-/* Task: some rows of the block of C, or some of its columns. It packs the panels that no other task reads into its worker's
+/* Task: some rows of the block of C, or a panel of its columns. It packs the panels that no other task reads into its worker's
    memory, where they are still in the cache when they are multiplied. */
 TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      panels = g->by_columns ? g->panels_j : g->panels_i;
-    const int64_t      begin = task * panels / g->tasks, end = (task + 1) * panels / g->tasks;
+    const int64_t      begin = task * g->panels_i / g->tasks, end = (task + 1) * g->panels_i / g->tasks;
     TNI_REAL          *own = (g->by_columns ? g->panels_b : g->panels_a) + worker * g->own;
-    if (g->by_columns)
-        for (int64_t j = begin; j < end; j++) {
-            if (j >= g->packed_b) TNI_T(gemm_pack_b)(g, own, j);
-            TNI_T(gemm_tiles)(g, 0, g->panels_i, g->panels_a, j, own);
-        }
-    else {
+    if (g->by_columns) {
+        if (task >= g->packed_b) TNI_T(gemm_pack_b)(g, own, task);
+        TNI_T(gemm_tiles)(g, 0, g->panels_i, g->panels_a, task, own);
+    } else {
         if (!g->packed_a) TNI_T(gemm_pack_a)(g, own, begin * TNI_MR, tni_min(g->rows, end * TNI_MR));
         for (int64_t j = 0; j < g->panels_j; j++)
             TNI_T(gemm_tiles)(g, begin, end, own, j, j >= g->packed_b ? g->panels_b + j * TNI_NR * g->depth : NULL);
     }
+}
+
+/* Tasks of at most so many panels: an even number of them, for two threads. */
+TNI_FAST int64_t TNI_T(gemm_tasks)(int64_t panels, int64_t most)
+{
+    return tni_min(2 * tni_ceil_div(panels, 2 * most), panels);
 }
 
 /* The block of C at (i0,j0), one slab deep. Read in place: A if B has few columns; B if its rows are contiguous and do not
@@ -14008,7 +14152,7 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool, int64_t by
     const bool    apart = TNI_LEVEL == 2 && g->b_row * size % 4096 != 0;
     const bool    b_in_place = g->b_col == 1 && (g->m <= 8 * TNI_MR || apart || shallow);
     tni_pool      some = *pool;         /* as many workers as there is memory for */
-    int64_t       most, shared;         /* panels of a task, at most; tasks that pack for all */
+    int64_t       most, shared, tasks;  /* panels of a task, at most; tasks that pack for all; tasks */
     g->panels_i = tni_ceil_div(g->rows, TNI_MR);
     g->panels_j = tni_ceil_div(g->cols, TNI_NR);
     g->packed_a = few_columns || shallow ? g->panels_i : 0;
@@ -14016,23 +14160,25 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool, int64_t by
     g->packed_b = !b_in_place ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
     g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
     if (g->by_columns) {
-        shared = g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_high));
+        shared = g->tasks = g->packed_a ? 0 : TNI_T(gemm_tasks)(g->panels_i, TNI_T(gemm_high));
         g->own = TNI_NR * g->depth;
-        g->tasks = tni_ceil_div(g->panels_j, TNI_T(gemm_across));
+        tasks = g->panels_j;
     } else {
         shared = g->panels_j - g->packed_b;
         most = tni_max(tni_min(TNI_T(gemm_high), bytes / size / tni_max(TNI_MR * g->depth, 1)), 1);
         g->own = most * TNI_MR * g->depth;
-        g->tasks = tni_min(2 * tni_ceil_div(g->panels_i, 2 * most), g->panels_i);      /* even, for two threads */
+        tasks = TNI_T(gemm_tasks)(g->panels_i, most);
     }
     some.threads = (int)tni_max(tni_min(some.threads, bytes / size / tni_max(g->own, 1)), 1);
     tni_parallel_for(pool, shared, TNI_T(gemm_pack), g);
+    g->tasks = tasks;
     tni_parallel_for(&some, g->tasks, TNI_T(gemm_part), g);
 }
 
 /* ---- gemm with few rows: B is read once, in place, so memory bandwidth is the limit ---- >>pass-gemm-few
    Columns of B may have a compact copy of fewer bytes, which is read in their place: vectors of it are widened in registers
-   for one row of A, and four columns at a time into a scratch in the first cache for several rows. */
+   for one row of A, and four columns at a time into a scratch in the first cache for several rows. With AVX2, one row of
+   finite numbers is rounded to 16 bits and multiplied with INT8 in integers: three instructions for 16 weights, not six. */
 
 TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 {
@@ -14310,6 +14456,64 @@ TNI_FAST void TNI_T(gemm_strip_end)(const TNI_T(gemm) *g, int rows, int64_t j, i
             for (int q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
 }
 
+#if TNI_BITS == 32 && TNI_LEVEL == 1
+/* Rounds x to multiples of a unit per block of 64: q of 16 bits, and zeros up to a whole block. False: a number is not
+   finite, or a block has none that is large enough for its unit. This and the next one serve AVX-512, too. */
+TNI_ISA TNI_FN bool TNI_T(gemm_round)(const float *x, int64_t n, int16_t *q, float *unit)
+{
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    for (int64_t d = 0; d < n; d += 64, q += 64, unit++) {
+        uint32_t lane[8], bits = 0;
+        __m256   v[8];
+        __m256i  most = _mm256_setzero_si256();
+        float    by;
+        for (int i = 0; i < 8; i++) {
+            const int64_t left = n - d - 8 * i;
+            v[i] = left > 0 ? TNI_LOAD(x + d + 8 * i, TNI_T(lanes)(left)) : TNI_SET(0);
+            most = _mm256_max_epu32(most, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude));
+        }
+        memcpy(lane, &most, sizeof most);
+        for (int i = 0; i < 8; i++) bits = lane[i] > bits ? lane[i] : bits;         /* a NaN is larger than infinity */
+        if (bits >= 0x7f800000 || (bits > 0 && bits < 0x0e000000)) return false;    /* 1.6e-30 */
+        memcpy(&by, &bits, sizeof by);
+        *unit = by / 32767;
+        by = bits > 0 ? 32767 / by : 0;
+        for (int i = 0; i < 4; i++) {
+            const __m256i low = _mm256_cvtps_epi32(v[2 * i] * TNI_SET(by)), high = _mm256_cvtps_epi32(v[2 * i + 1] * TNI_SET(by));
+            _mm256_storeu_si256((__m256i *)(q + 16 * i), _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8));
+        }
+    }
+    return true;
+}
+
+/* The sum of this x times a column, as a vector whose lanes are still to be added. The sums of a block fit into 32 bits. */
+TNI_INLINE TNI_V TNI_T(rounded_lanes)(const int8_t *y, int64_t depth, const int16_t *q, const float *unit)
+{
+    TNI_V   s = TNI_SET(0);
+    int64_t d = 0;
+#define TNI_STEP(i) _mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(y + d + (i)))), \
+                                      _mm256_loadu_si256((const __m256i *)(q + d + (i))))
+    for (; d + 64 <= depth; d += 64, unit++) {
+        const __m256i a = _mm256_add_epi32(TNI_STEP(0), TNI_STEP(16)), b = _mm256_add_epi32(TNI_STEP(32), TNI_STEP(48));
+        s = TNI_FMA(_mm256_cvtepi32_ps(_mm256_add_epi32(a, b)), TNI_SET(*unit), s);
+    }
+    for (; d < depth; d += 16) s = TNI_FMA(_mm256_cvtepi32_ps(TNI_STEP(0)), TNI_SET(*unit), s);
+#undef TNI_STEP
+    return s;
+}
+
+/* sums[j] = the sum of this x times column j, of n columns whose first numbers are `next` bytes apart */
+TNI_ISA TNI_FN void TNI_T(gemm_rounded)(const int8_t *w, int64_t next, int64_t n, int64_t depth, const int16_t *q,
+                                        const float *unit, float *sums)
+{
+    for (int64_t j = 0; j < n; j += 4) {
+        TNI_V s[4];
+        for (int64_t i = 0; i < 4; i++) s[i] = TNI_T(rounded_lanes)(w + tni_min(j + i, n - 1) * next, depth, q, unit);
+        TNI_T(lane_sums)(s[0], s[1], s[2], s[3], sums + j);
+    }
+}
+#endif
+
 /* One row of C. The columns of B are read one after the other: what lies beyond the caches arrives two to three times as fast
    as if several are read at once. */
 TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end)
@@ -14317,13 +14521,24 @@ TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t
     TNI_REAL sums[4 * TNI_W] = {0};
     for (; j < end; j += 4 * TNI_W) {
         const int cols = (int)tni_min(end - j, 4 * TNI_W);
+#if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+        if (as == TNI_T(as_int8))
+            tni_f32_gemm_rounded_avx2((const int8_t *)TNI_T(column_at)(as, g, j), 4 * g->words, cols, g->k, g->rounded, g->unit,
+                                      sums);
+        else
+#endif
         for (int64_t i = 0; i < cols; i += 4) {
             TNI_V s[4];
             for (int64_t q = 0; q < 4; q++)
                 s[q] = TNI_T(dot_lanes_as)(as, g->a, TNI_T(column_at)(as, g, tni_min(j + i + q, end - 1)), g->k);
             TNI_T(lane_sums)(s[0], s[1], s[2], s[3], sums + i);
         }
-        for (int64_t i = 0; as == TNI_T(as_int8) && i < cols; i++) sums[i] *= (TNI_REAL)g->scales[j + i];
+#if TNI_BITS == 32
+        for (int64_t i = 0; as == TNI_T(as_int8) && i < cols; i += TNI_W) {
+            const int k = TNI_T(lanes)(cols - i);
+            TNI_STORE(sums + i, TNI_LOAD(sums + i, k) * TNI_LOAD(g->scales + j + i, k), k);
+        }
+#endif
         TNI_T(gemm_strip_end)(g, 1, j, cols, sums);
     }
 }
@@ -14386,7 +14601,7 @@ TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t 
     const int64_t b_col = wider ? (int64_t)DEPTH : g->b_col;
     TNI_REAL      scratch[4 * DEPTH + 64 / sizeof(TNI_REAL)];
     TNI_REAL     *wide = scratch + (64 - (uintptr_t)scratch % 64) / sizeof(TNI_REAL);   /* whole cache lines */
-    if (g->m == 1) {
+    if (g->m == 1 && (as != TNI_T(as_int8) || g->unit || TNI_LEVEL == 0 || TNI_LEVEL == 3)) {
         TNI_T(gemm_dots_row)(as, g, j, end);
         return;
     }
@@ -14493,6 +14708,13 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
     do {                                            /* slabs, as for tiles: rounding errors grow with the length of a sum */
         TNI_T(gemm) slab = *g;
         slab.k = tni_min(g->k, TNI_GEMM_DEPTH / (int64_t)sizeof(TNI_REAL));
+#if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+        if (g->m == 1 && g->codes && g->scales
+            && tni_f32_gemm_round_avx2(g->a, slab.k, (int16_t *)(void *)(g->panels_b + 64), g->panels_b)) {
+            slab.rounded = (int16_t *)(void *)(g->panels_b + 64);
+            slab.unit = g->panels_b;
+        }
+#endif
         tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, &slab);
         g->a += slab.k * g->a_col;
         g->b += slab.k * g->b_row;
@@ -14597,7 +14819,8 @@ TNI_FAST void TNI_T(gemm_orient)(TNI_T(gemm) *g, int64_t bytes)
 #if TNI_PRODUCTS
 /* ---- products of small matrices, without packing ------------------------ >>pass-small
    The left factor is read element by element. */
-#define TNI_TEN(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
+#define TNI_TEN(X)  X(0, p0, 0) X(1, p0, 1) X(2, p0, 2) X(3, p1, 0) X(4, p1, 1) X(5, p1, 2) X(6, p2, 0) X(7, p2, 1) \
+                    X(8, p2, 2) X(9, p3, 0)
 
 /* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. Unless it is
    NULL, `ahead` is a matrix like out that is read next: each tile requests as much of it as it computes. */
@@ -14607,60 +14830,96 @@ typedef struct TNI_T(chain_factors) {
     int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
 } TNI_T(chain_factors);
 
-/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. Rows past
-   the last one repeat it and store the same numbers. */
+/* The first k numbers, k < W. AVX2's store with a mask takes as long as twelve others on some processors. */
+TNI_INLINE void TNI_T(small_store)(TNI_REAL *p, TNI_V v, int k)
+{
+#if TNI_LEVEL == 1 && TNI_BITS == 32
+    __m128 four = _mm256_castps256_ps128(v);
+    if (k == TNI_W) { _mm256_storeu_ps(p, v); return; }
+    if (k & 4) {
+        _mm_storeu_ps(p, four);
+        four = _mm256_extractf128_ps(v, 1);
+        p += 4;
+    }
+    if (k & 2) {
+        _mm_storel_pi((__m64 *)(void *)p, four);
+        four = _mm_movehl_ps(four, four);
+        p += 2;
+    }
+    if (k & 1) _mm_store_ss(p, four);
+#else
+    TNI_STORE(p, v, k);
+#endif
+}
+
+/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. */
 TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chain_factors) *x, int64_t i, int64_t j,
                                   int lanes)
 {
-    const int64_t d = x->depth, step = x->a_column;
-    const int     first = wide ? TNI_W : lanes;
-    int64_t       k;
-#define TNI_X(r) \
-    const TNI_REAL *a##r = x->a + tni_min(i + (r < n ? r : 0), x->rows - 1) * x->a_row; \
-    TNI_V           x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
+    const int64_t   row = x->a_row, step = x->a_column;
+    const int       first = wide ? TNI_W : lanes;
+    const TNI_REAL *p0 = x->a + i * row, *p1 = p0 + (n > 3 ? 3 * row : 0);     /* three rows each: ten pointers would */
+    const TNI_REAL *p2 = p0 + (n > 6 ? 6 * row : 0), *p3 = p0 + (n > 9 ? 9 * row : 0);          /* not be in registers */
+    const TNI_REAL *b = x->b + j;
+#define TNI_X(r, p, k) TNI_V x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
     TNI_TEN(TNI_X)
 #undef TNI_X
-    for (k = 0; k < d; k++) {
-        const TNI_REAL *b = x->b + k * x->b_row + j;
-        const TNI_V     left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
-#define TNI_X(r) \
+    for (int64_t d = x->depth; d > 0; d--) {
+        const TNI_V left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
+#define TNI_X(r, p, k) \
         if (r < n) { \
-            const TNI_V v = TNI_SET(a##r[k * step]); \
+            const TNI_V v = TNI_SET(p[k * row]); \
             x##r = TNI_FMA(v, left, x##r); \
             if (wide) y##r = TNI_FMA(v, right, y##r); \
         }
         TNI_TEN(TNI_X)
 #undef TNI_X
+        p0 += step; p1 += step; p2 += step; p3 += step;
+        b += x->b_row;
     }
-#define TNI_X(r) \
+    TNI_REAL *to = x->out + i * x->out_row + j;
+#define TNI_X(r, p, k) \
     if (r < n) { \
-        TNI_REAL *to = x->out + tni_min(i + r, x->rows - 1) * x->out_row + j; \
-        TNI_STORE(to, x##r, first); \
-        if (wide) TNI_STORE(to + TNI_W, y##r, lanes); \
+        if (wide) TNI_STORE(to, x##r, TNI_W); \
+        TNI_T(small_store)(to + (wide ? TNI_W : 0), wide ? y##r : x##r, lanes); \
+        to += x->out_row; \
     }
     TNI_TEN(TNI_X)
 #undef TNI_X
 }
 #undef TNI_TEN
 
-TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
+/* Tiles are of ten, eight, four or two rows; the last one may begin with rows of the one before it, and computes them again. */
+TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *given)
 {
-    const int64_t line = 512 / TNI_BITS;
-    int64_t       i, j, left, at = 0;
+    const int64_t        line = 512 / TNI_BITS;
+    TNI_T(chain_factors) f = *given;
+    const TNI_T(chain_factors) *x = &f;
+    int64_t              i, j, left, n, at = 0;
+    if (f.rows == 1) {                                      /* twice the same row */
+        f.rows = 2;
+        f.a_row = f.out_row = 0;
+    }
     for (j = 0; x->columns - j > TNI_W; j += 2 * TNI_W) {
         const int lanes = TNI_T(lanes)(x->columns - j - TNI_W);
-        for (i = 0; (left = x->rows - i) > 2; i += 4) {
-            for (int64_t end = at + 8 * TNI_W; x->ahead && at < end; at += line) TNI_REQUEST(x->ahead, at, 1);
-            TNI_T(small_tile)(4, true, x, i, j, lanes);
+        for (i = 0; (left = x->rows - i) > 0; i += n) {
+            for (int64_t end = at + 8 * TNI_W; x->ahead && left > 2 && at < end; at += line) TNI_REQUEST(x->ahead, at, 1);
+            n = left > 3 || (left == 3 && i > 0) ? 4 : 2;
+            i = tni_min(i, x->rows - n);
+            if (n == 4) TNI_T(small_tile)(4, true, x, i, j, lanes);
+            else        TNI_T(small_tile)(2, true, x, i, j, lanes);
         }
-        if (left > 0) TNI_T(small_tile)(2, true, x, i, j, lanes);
     }
     if (j >= x->columns) return;
-    for (i = 0; (left = x->rows - i) > 10 || (left > 4 && left < 9); i += 8)
-        TNI_T(small_tile)(8, false, x, i, j, TNI_T(lanes)(x->columns - j));
-    if (left > 8)      TNI_T(small_tile)(10, false, x, i, j, TNI_T(lanes)(x->columns - j));
-    else if (left > 2) TNI_T(small_tile)(4, false, x, i, j, TNI_T(lanes)(x->columns - j));
-    else if (left > 0) TNI_T(small_tile)(2, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    const int lanes = TNI_T(lanes)(x->columns - j);
+    for (i = 0; (left = x->rows - i) > 0; i += n) {
+        n = left == 10 ? 10 : left > 7 || (left > 4 && i > 0) ? 8 : left > 3 || (left == 3 && i > 0) ? 4 : 2;
+        i = tni_min(i, x->rows - n);
+        if (n == 10)     TNI_T(small_tile)(10, false, x, i, j, lanes);
+        else if (n == 8) TNI_T(small_tile)(8, false, x, i, j, lanes);
+        else if (n == 4) TNI_T(small_tile)(4, false, x, i, j, lanes);
+        else             TNI_T(small_tile)(2, false, x, i, j, lanes);
+    }
 }
 
 /* A product of matrices of at most 32 x 32, which needs no more than that; false: it is of another kind. */
@@ -14753,8 +15012,8 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 #ifdef TN_USE_BLAS
         if (TNI_T(gemm_blas)(&g)) continue;
 #endif
-        bool alone = work < (double)(64 * TNI_CPU_SHARE) && !(g.few && g.k * g.n * (int64_t)sizeof(TNI_REAL) >= TNI_GEMM_FEW);
-        TNI_T(gemm_one)(&g, alone ? &tni_alone : &cpu->pool, cpu->blocks, (int64_t)(cpu->block_bytes / 2));
+        bool little = work < (double)(64 * TNI_CPU_SHARE) && !(g.few && g.k * g.n * (int64_t)sizeof(TNI_REAL) >= TNI_GEMM_FEW);
+        TNI_T(gemm_one)(&g, little ? work < (double)(16 * TNI_CPU_SHARE) ? &tni_alone : &cpu->little : &cpu->pool, cpu->blocks, (int64_t)(cpu->block_bytes / 2));
     }
     return TN_OK;
 }
@@ -16411,7 +16670,7 @@ TNI_FAST void TNI_T(series_end)(tni_cpu *cpu, const tn_view *fault)
 {
     int64_t tasks = TNI_T(series_tasks)(cpu), elements = 0;
     for (int k = 0; k < cpu->updates; k++) elements += cpu->update[k].n;
-    tni_parallel_for(elements <= TNI_CPU_ALONE ? &tni_alone : &cpu->pool, tasks, TNI_T(series_task), cpu);
+    tni_parallel_for(elements <= TNI_CPU_ALONE ? &cpu->little : &cpu->pool, tasks, TNI_T(series_task), cpu);
     for (int k = 0; k < cpu->updates && cpu->update_kernel == TN_KERNEL_SUMSQ; k++) {
         const tni_update *u = &cpu->update[k];
         float            *s = u->scalars;
@@ -16669,15 +16928,14 @@ TNI_FAST void TNI_T(reflect3)(int64_t n, double tau, double v1, double v2, doubl
     }
 }
 
-/* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and its column. */
+/* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and, off the diagonal block, its column. */
 #define TNI_FOUR(X) X(0) X(1) X(2) X(3)
-TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0, int64_t stride, const TNI_V *vi,
-                                     const TNI_V *wi, const TNI_V *xi, const double *v, const double *w, const double *x,
-                                     double *y, TNI_V *sums)
+TNI_INLINE void TNI_T(upper_columns)(const bool update, const bool diagonal, const int k, double *a0, int64_t stride,
+                                     const TNI_V *vi, const TNI_V *wi, const TNI_V *xi, const double *v, const double *w,
+                                     const double *x, double *y, TNI_V *sums)
 {
     double *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
-    TNI_V   b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k);
-    TNI_V   xj = TNI_LOAD(x, k), yj = TNI_LOAD(y, k);
+    TNI_V   b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k), xj = TNI_LOAD(x, k);
     if (update) {
         TNI_V vj = TNI_LOAD(v, k), wj = TNI_LOAD(w, k);
 #define TNI_STEP(r) b##r = TNI_FMA(vi[r], wj, TNI_FMA(wi[r], vj, b##r)); TNI_STORE(a##r, b##r, k);
@@ -16687,43 +16945,47 @@ TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0,
 #define TNI_STEP(r) sums[r] = TNI_FMA(b##r, xj, sums[r]);
     TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
-    TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, yj)) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
+    if (diagonal) return;
+    TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, TNI_LOAD(y, k))) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
 }
 
-/* Four rows at a time: the triangle on the diagonal separately, the rest as vectors that begin at multiples of TNI_W for
-   speed (not at aligned addresses, on which the order of sums would then depend). */
+/* Four rows at a time, that begin at multiples of four: the block on the diagonal, of which both triangles are kept, then
+   vectors that begin at multiples of TNI_W (not at aligned addresses, on which the order of sums would then depend). Rows of
+   the first four that are before `from` are stored as they were. */
 TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t end, int64_t n, double *a, int64_t stride,
                              const double *v, const double *w, const double *x, double *y)
 {
-    int64_t i, c;
+    int64_t i, j;
     memset(y + from, 0, (size_t)(n - from) * sizeof *y);
-    for (i = from; i < end; i += 4) {
-        const int64_t rows = tni_min(4, n - i);
-        double       *row = a + i * stride;
-        TNI_V         vi[4], wi[4], xi[4], sums[4];
-        for (int64_t r = 0; r < rows; r++)
-            for (c = r; c < rows; c++) {
-                double *b = row + r * stride + i + c;
-                if (update) *b -= v[i + r] * w[i + c] + w[i + r] * v[i + c];
-                y[i + r] += *b * x[i + c];
-                if (c > r) y[i + c] += *b * x[i + r];
-            }
-        if (rows < 4) break;
-#define TNI_STEP(q) vi[q] = TNI_SET(update ? -v[i + q] : 0); wi[q] = TNI_SET(update ? -w[i + q] : 0); \
-                    xi[q] = TNI_SET(x[i + q]); sums[q] = TNI_SET(0);
+#define TNI_COLUMNS(diagonal, k) \
+    TNI_T(upper_columns)(update, diagonal, k, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums)
+    for (i = from / 4 * 4; i < end && i + 4 <= n; i += 4) {
+        double *row = a + i * stride;
+        TNI_V   vi[4], wi[4], xi[4], sums[4];
+#define TNI_STEP(q) vi[q] = TNI_SET(update && i + q >= from ? -v[i + q] : 0); xi[q] = TNI_SET(x[i + q]); \
+                    wi[q] = TNI_SET(update && i + q >= from ? -w[i + q] : 0); sums[q] = TNI_SET(0);
         TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
-        int64_t j = i + 4;
-        int64_t begin = tni_min(n, tni_ceil_div(j, TNI_W) * TNI_W);
-        if (j < begin)
-            TNI_T(upper_columns)(update, (int)(begin - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
-        for (j = begin; j + TNI_W <= n; j += TNI_W)
-            TNI_T(upper_columns)(update, TNI_W, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
-        if (j < n) TNI_T(upper_columns)(update, (int)(n - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
-#define TNI_STEP(q) y[i + q] += TNI_T(lane_sum)(sums[q]);
+        for (j = i; j < i + 4; j += TNI_W) TNI_COLUMNS(true, TNI_W < 4 ? TNI_W : 4);
+        j = i + 4;
+        if (j % TNI_W != 0 && j < n) {
+            TNI_COLUMNS(false, TNI_T(lanes)(tni_min(4, n - j)));
+            j += 4;
+        }
+        for (; j + TNI_W <= n; j += TNI_W) TNI_COLUMNS(false, TNI_W);
+        if (j < n) TNI_COLUMNS(false, (int)(n - j));
+#define TNI_STEP(q) if (i + q >= from) y[i + q] += TNI_T(lane_sum)(sums[q]);
         TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
     }
+#undef TNI_COLUMNS
+    for (i = tni_max(i, from); i < end; i++)                 /* at most three */
+        for (j = i; j < n; j++) {
+            double *b = a + i * stride + j;
+            if (update) *b -= v[i] * w[j] + w[i] * v[j];
+            y[i] += *b * x[j];
+            if (j > i) y[j] += *b * x[i];
+        }
 }
 
 TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v,
@@ -16762,40 +17024,52 @@ TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double 
 }
 #undef TNI_FOUR
 
-/* Unused lanes divide zero by one. */
+/* Unused lanes are one. */
 TNI_INLINE TNI_V TNI_T(gaps)(const double *d, TNI_V origin, TNI_V tau, int k)
 {
-    double rest[TNI_W];
-    if (k == TNI_W) return (TNI_LOAD(d, TNI_W) - origin) - tau;
-    TNI_STORE(rest, (TNI_LOAD(d, k) - origin) - tau, TNI_W);
-    for (int i = k; i < TNI_W; i++) rest[i] = 1;
-    return TNI_LOAD(rest, TNI_W);
+    static const double one[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const TNI_V gaps = (TNI_LOAD(d, k) - origin) - tau;
+    if (k == TNI_W) return gaps;
+    const TNI_V used = TNI_LOAD(one, k);
+    return TNI_FMA(used, gaps, TNI_SET(1) - used);
+}
+
+TNI_INLINE TNI_V TNI_T(magnitude)(TNI_V v)
+{
+#if TNI_LEVEL == 3
+    return TNI_MM(absq)(v);
+#elif TNI_LEVEL > 0
+    return TNI_MAX(v, TNI_SET(0) - v);
+#else
+    double lane[TNI_W];
+    memcpy(lane, &v, sizeof v);
+    for (int i = 0; i < TNI_W; i++) lane[i] = fabs(lane[i]);
+    memcpy(&v, lane, sizeof v);
+    return v;
+#endif
 }
 
 TNI_FAST tni_sums TNI_T(poles)(int64_t n, const double *d, const double *z, double origin, double tau)
 {
-    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), one = TNI_SET(1);
-    TNI_V       value0 = TNI_SET(0), value1 = value0, slope0 = value0, slope1 = value0, bend0 = value0, bend1 = value0;
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), zero = TNI_SET(0);
+    TNI_V       value0 = zero, size0 = zero, slope0 = zero, bend0 = zero, value1 = zero, size1 = zero, slope1 = zero, bend1 = zero;
     int64_t     i = 0;
     tni_sums    sums;
+#define TNI_STEP(q, k) { \
+        const TNI_V y = TNI_LOAD(z + i + q * TNI_W, k), r = TNI_SET(1) / TNI_T(gaps)(d + i + q * TNI_W, o, t, k); \
+        const TNI_V p = y * r, part = y * p; \
+        value##q = value##q + part; \
+        size##q = size##q + TNI_T(magnitude)(part); \
+        slope##q = TNI_FMA(p, p, slope##q); \
+        bend##q = TNI_FMA(p * r, p, bend##q); }
     for (; i + 2 * TNI_W <= n; i += 2 * TNI_W) {
-        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, TNI_W), z0 = TNI_LOAD(z + i, TNI_W), q0 = z0 * r0;
-        TNI_V r1 = one / TNI_T(gaps)(d + i + TNI_W, o, t, TNI_W), z1 = TNI_LOAD(z + i + TNI_W, TNI_W), q1 = z1 * r1;
-        value0 = TNI_FMA(z0, q0, value0);
-        value1 = TNI_FMA(z1, q1, value1);
-        slope0 = TNI_FMA(q0, q0, slope0);
-        slope1 = TNI_FMA(q1, q1, slope1);
-        bend0 = TNI_FMA(q0 * r0, q0, bend0);
-        bend1 = TNI_FMA(q1 * r1, q1, bend1);
+        TNI_STEP(0, TNI_W)
+        TNI_STEP(1, TNI_W)
     }
-    for (; i < n; i += TNI_W) {
-        int   k = TNI_T(lanes)(n - i);
-        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, k), z0 = TNI_LOAD(z + i, k), q0 = z0 * r0;
-        value0 = TNI_FMA(z0, q0, value0);
-        slope0 = TNI_FMA(q0, q0, slope0);
-        bend0 = TNI_FMA(q0 * r0, q0, bend0);
-    }
+    for (; i < n; i += TNI_W) TNI_STEP(0, TNI_T(lanes)(n - i))
+#undef TNI_STEP
     sums.value = TNI_T(lane_sum)(value0 + value1);
+    sums.size = TNI_T(lane_sum)(size0 + size1);
     sums.slope = TNI_T(lane_sum)(slope0 + slope1);
     sums.bend = TNI_T(lane_sum)(bend0 + bend1);
     return sums;
@@ -18574,7 +18848,7 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
    broadcasts the numbers of the core, which all chains share: all lanes work for any d, and sums need no other lane. phi
    then combines the vectors of all s. States, features and norms are transposed from and to their places in blocks of
    sites. */
-#define TNI_EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define TNI_TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 
 /* n of the vectors t. `core` begins at the first one; its numbers of the next q or of the next j are `stride` apart. */
 TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool transposed, const TNI_REAL *core, int64_t stride,
@@ -18584,27 +18858,32 @@ TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool transposed, const
 #define TNI_X(i) \
     const TNI_REAL *core##i = core + (i < n ? i : 0) * (transposed ? stride : 1); \
     TNI_V           sum##i = TNI_SET((TNI_REAL)0);
-    TNI_EIGHT(TNI_X)
+    TNI_TWELVE(TNI_X)
 #undef TNI_X
     for (j = 0; j < depth; j++) {
         const TNI_V v = TNI_LOAD(x + j * TNI_W, TNI_W);
 #define TNI_X(i) if (i < n) sum##i = TNI_FMA(TNI_SET(core##i[transposed ? j : j * stride]), v, sum##i);
-        TNI_EIGHT(TNI_X)
+        TNI_TWELVE(TNI_X)
 #undef TNI_X
     }
 #define TNI_X(i) if (i < n) TNI_STORE(t + i * TNI_W, sum##i, TNI_W);
-    TNI_EIGHT(TNI_X)
+    TNI_TWELVE(TNI_X)
 #undef TNI_X
 }
-#undef TNI_EIGHT
+#undef TNI_TWELVE
 
 TNI_INLINE void TNI_T(scan_lanes_product)(const bool transposed, const TNI_REAL *core, int64_t d, int64_t columns,
                                           const TNI_REAL *x, TNI_REAL *t)
 {
     const int64_t stride = transposed ? d : columns, next = transposed ? d : 1;
     int64_t       q;
-    for (q = 0; q + 8 <= columns; q += 8) TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
-    if (columns & 4) {
+    for (q = 0; q + 8 <= columns && columns - q != 12; q += 8)
+        TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
+    if (columns - q == 12) {                                /* the sums of a tile of four would wait for each other */
+        TNI_T(scan_lanes_tile)(12, transposed, core + q * next, stride, x, d, t + q * TNI_W);
+        q += 12;
+    }
+    if ((columns - q) & 4) {
         TNI_T(scan_lanes_tile)(4, transposed, core + q * next, stride, x, d, t + q * TNI_W);
         q += 4;
     }
@@ -19083,6 +19362,232 @@ TNI_FAST tn_status TNI_T(scan_cores_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
+#if TNI_BITS == 32
+/* ---- scan_states whose last state alone is wanted (i1), see >>op-scan ------- >>pass-scan-last
+   Groups of TNI_W chains as in >>pass-scan-lanes. Nobody else reads the states before the last one and what arrives at them,
+   so both stay in the order of lanes, and only every fourth state is divided by its norm: r is -1 at the others. */
+enum { TNI_T(last_every) = 4, TNI_T(last_sites) = 8, TNI_T(last_depth) = 128 };
+
+/* What is kept of a group, vectors: states [n+1,d], norms [n+1], features [n,s]. Those of all groups lie one after the
+   other. */
+typedef struct TNI_T(last_kept) { TNI_REAL *y, *r, *phi; } TNI_T(last_kept);
+
+TNI_INLINE TNI_T(last_kept) TNI_T(scan_last_kept)(const tni_scans *p, const tn_view *v, int64_t group)
+{
+    const int64_t    N = p->s.states, d = p->s.d, groups = tni_ceil_div(p->s.batch, TNI_W);
+    TNI_T(last_kept) k;
+    k.y = (TNI_REAL *)v->data + group * N * d * TNI_W;
+    k.r = (TNI_REAL *)v->data + (groups * d + group) * N * TNI_W;
+    k.phi = (TNI_REAL *)v->data + (groups * N * (d + 1) + group * p->s.n * p->features) * TNI_W;
+    return k;
+}
+
+/* x [d] = (x + y along) by; y may be NULL */
+TNI_INLINE void TNI_T(scan_last_scale)(int64_t d, TNI_REAL *x, const TNI_REAL *y, TNI_V along, TNI_V by)
+{
+    for (int64_t f = 0; f < d; f++) {
+        TNI_V v = TNI_LOAD(x + f * TNI_W, TNI_W);
+        if (y) v = TNI_FMA(TNI_LOAD(y + f * TNI_W, TNI_W), along, v);
+        TNI_STORE(x + f * TNI_W, v * by, TNI_W);
+    }
+}
+
+/* The inner product of x and y [d] */
+TNI_INLINE TNI_V TNI_T(scan_last_dot)(int64_t d, const TNI_REAL *x, const TNI_REAL *y)
+{
+    TNI_V even = TNI_SET((TNI_REAL)0), odd = even;
+    for (int64_t f = 0; f < d; f++) {
+        if (f % 2 == 0) even = TNI_FMA(TNI_LOAD(x + f * TNI_W, TNI_W), TNI_LOAD(y + f * TNI_W, TNI_W), even);
+        else odd = TNI_FMA(TNI_LOAD(x + f * TNI_W, TNI_W), TNI_LOAD(y + f * TNI_W, TNI_W), odd);
+    }
+    return even + odd;
+}
+
+/* States begin .. end-1; what the next one begins with is divided by its norm. t [s,d], by [s] and inverse are scratch.
+   False, and to be repeated with `careful`, if squares overflowed or underflowed: then each state is divided by its norm. */
+TNI_FAST bool TNI_T(scan_last_states)(bool careful, const tni_scans *p, const TNI_T(last_kept) *own, int64_t begin,
+                                      int64_t end, TNI_REAL *t, TNI_REAL *by, TNI_REAL *inverse)
+{
+    const int64_t d = p->s.d, S = p->features;
+    const TNI_V   zero = TNI_SET((TNI_REAL)0);
+    TNI_V         range = zero, total = zero, scale = zero;
+    TNI_REAL      lane[TNI_W], *x = NULL;
+    bool          good = true, pending = false;             /* the state before is still to be divided by its norm */
+    for (int64_t k = begin; k < end; k++) {
+        const int64_t place = tni_prefix_place(&p->s, 0, k);
+        TNI_REAL     *r = own->r + place * TNI_W;
+        x = own->y + place * d * TNI_W;
+        if (k == 0) total = TNI_T(scan_last_dot)(d, x, x);
+        else {
+            const TNI_REAL *phi = own->phi + tni_prefix_site(&p->s, 0, k) * S * TNI_W;
+            TNI_REAL       *before = own->y + tni_prefix_place(&p->s, 0, k - 1) * d * TNI_W;
+            TNI_T(scan_lanes_step)(p, k, before, t);
+            for (int64_t j = 0; pending && j < S; j++)
+                TNI_STORE(by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
+            if (pending) TNI_T(scan_last_scale)(d, before, NULL, zero, scale);
+            total = TNI_T(scan_lanes_combine)(false, p, t, pending ? by : phi, NULL, x);
+        }
+        pending = careful || (k + 1) % TNI_T(last_every) == 0 || k + 1 == end;
+        TNI_STORE(r, pending ? TNI_SQRT(total) : TNI_SET((TNI_REAL)-1), TNI_W);
+        if (!pending) continue;
+        scale = TNI_SET((TNI_REAL)1) / TNI_LOAD(r, TNI_W);
+        range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large after a small norm, NaN after infinity */
+        if (!careful) continue;
+        TNI_STORE(inverse, scale, TNI_W);
+        TNI_T(scan_lanes_edge)(x, d, r, inverse, t);
+        scale = TNI_LOAD(inverse, TNI_W);
+    }
+    if (x) TNI_T(scan_last_scale)(d, x, NULL, zero, scale);
+    TNI_STORE(lane, range, TNI_W);
+    for (int64_t i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)1e28;
+    return good;
+}
+
+TNI_FAST void TNI_T(scan_last_task)(void *arg, int64_t task, int worker)
+{
+    const tni_scans   *p = (const tni_scans *)arg;
+    const tni_prefixes s = p->s;
+    const tn_view     *v = &p->call->in[0];
+    const int64_t      d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
+    const int64_t      block = TNI_T(scan_lanes_block)(d), each = v->shape[0] > 1 ? d : 0;
+    const TNI_REAL    *phi = (const TNI_REAL *)p->phi->data + first * s.n * S;
+    const TNI_T(last_kept) own = TNI_T(scan_last_kept)(p, &p->call->out[2], task);
+    TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
+    TNI_REAL          *t = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *by = t + tni_max(S, 1) * d * TNI_W;
+    TNI_REAL          *inverse = by + S * TNI_W, *begins = own.y + tni_prefix_place(&s, 0, 0) * d * TNI_W;
+    double             sums[TNI_W];
+    for (int64_t i = 0; i < TNI_W; i++) sums[i] = 0;
+    for (int64_t begin = 0; begin < s.states; begin += block) {
+        const int64_t end = tni_min(begin + block, s.states), from = tni_max(begin, 1);
+        const int64_t site = tni_prefix_site(&s, 0, s.reverse ? end - 1 : from);
+        if (end > from) TNI_T(scan_to_lanes)(phi + site * S, s.n * S, chains, (end - from) * S, own.phi + site * S * TNI_W);
+        for (int careful = 0; careful < 2; careful++) {
+            if (begin == 0) TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + first * each, each, chains, d, begins);
+            if (TNI_T(scan_last_states)(careful, p, &own, begin, end, t, by, inverse)) break;
+        }
+        for (int64_t k = begin; k < end; k++) {
+            const TNI_REAL *r = own.r + tni_prefix_place(&s, 0, k) * TNI_W;
+            if (r[0] < 0) continue;
+            TNI_STORE(inverse, TNI_T(log_of)(TNI_LOAD(r, TNI_W)), TNI_W);
+            for (int64_t i = 0; i < TNI_W; i++) sums[i] += (double)inverse[i];
+        }
+    }
+    TNI_T(scan_from_lanes)(own.y + tni_prefix_place(&s, 0, s.n) * d * TNI_W, y + first * d, d, chains, d);
+    for (int64_t i = 0; i < chains; i++) logs[first + i] = (TNI_REAL)sums[i];
+}
+
+/* z of all states, and dphi */
+TNI_FAST void TNI_T(scan_last_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_scans   *p = (const tni_scans *)arg;
+    const tni_prefixes s = p->s;
+    const tn_call     *c = p->call;
+    const int64_t      d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
+    const TNI_T(last_kept) own = TNI_T(scan_last_kept)(p, &c->in[2], task);
+    const TNI_REAL    *dy = (const TNI_REAL *)c->in[3].data + first * d, *dlog = (const TNI_REAL *)c->in[4].data + first;
+    TNI_REAL          *dphi = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)c->out[2].data + first * s.states * d;
+    TNI_REAL          *t = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *part = t + tni_max(S, 1) * d * TNI_W;
+    TNI_REAL          *x = z + tni_prefix_place(&s, 0, s.n) * d * TNI_W, later[TNI_W], inverse[TNI_W];
+    for (int64_t i = 0; i < TNI_W; i++) {                   /* nothing arrives at lanes without a chain */
+        for (int64_t f = 0; f < d; f++) x[f * TNI_W + i] = i < chains ? dy[i * d + f] : 0;
+        later[i] = i < chains ? dlog[i] : 0;
+    }
+    for (int64_t k = s.n; k >= 0; k--) {
+        const int64_t   place = tni_prefix_place(&s, 0, k), site = tni_prefix_site(&s, 0, k);
+        const TNI_REAL *y = own.y + place * d * TNI_W, *r = own.r + place * TNI_W;
+        if (!(r[0] < 0)) {
+            for (int64_t i = 0; i < TNI_W; i++) {
+                if (r[i] == 0) later[i] = 0;
+                inverse[i] = r[i] == 0 ? 0 : 1 / r[i];
+            }
+            const TNI_V along = TNI_LOAD(later, TNI_W) - TNI_T(scan_last_dot)(d, x, y);
+            TNI_T(scan_last_scale)(d, x, y, along, TNI_LOAD(inverse, TNI_W));
+        }
+        if (k == 0) break;
+        TNI_T(scan_lanes_step)(p, k, x, t);
+        x = z + tni_prefix_place(&s, 0, k - 1) * d * TNI_W;
+        TNI_T(scan_lanes_combine)(false, p, t, own.phi + site * S * TNI_W, NULL, x);
+        if (!dphi) continue;
+        TNI_T(scan_lanes_dphi)(p, t, own.y + tni_prefix_place(&s, 0, k - 1) * d * TNI_W, part);
+        for (int64_t i = 0; i < chains; i++)
+            TNI_T(scan_lanes_store)(c->accumulate, S, part + i, dphi + ((first + i) * s.n + site) * S);
+    }
+}
+
+/* The gradients of the cores of some neighbouring sites. All chains side by side are the depth of a product: of what is left
+   of a core, [d,chains], and of phi times what is right of it, [s d,chains]. */
+TNI_FAST void TNI_T(scan_last_cores_task)(void *arg, int64_t task, int worker)
+{
+    const tni_scans *p = (const tni_scans *)arg;
+    const int64_t    d = p->s.d, S = p->features, groups = tni_ceil_div(p->s.batch, TNI_W), step = p->s.states * d * TNI_W;
+    const int64_t    end = tni_min(p->s.n, (task + 1) * TNI_T(last_sites)), most = TNI_T(last_depth) / TNI_W;
+    const int64_t    tiles = tni_ceil_div(S * d, 4);
+    TNI_REAL        *left = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
+    TNI_REAL        *right = left + d * TNI_T(last_depth), *part = right + S * d * TNI_T(last_depth);
+    TNI_T(gemm)      g;
+    memset(&g, 0, sizeof g);
+    g.a = left;
+    g.m = d;
+    g.c_row = S * d;
+    g.c_col = 1;
+    g.alpha = 1;
+    g.high = tni_ceil_div(d, tni_ceil_div(d, TNI_T(dots_high)));
+    for (int64_t site = task * TNI_T(last_sites); site < end; site++)
+        for (int64_t first = 0; first < groups; first += most) {
+            const int64_t   n = tni_min(most, groups - first), depth = n * TNI_W;
+            const TNI_T(last_kept) own = TNI_T(scan_last_kept)(p, &p->call->in[2], first);
+            const TNI_REAL *z = (const TNI_REAL *)p->call->out[2].data + first * step + site * d * TNI_W;
+            const TNI_REAL *y = own.y + site * d * TNI_W, *x = p->s.reverse ? z : y, *other = (p->s.reverse ? y : z) + d * TNI_W;
+            TNI_REAL       *out = (TNI_REAL *)p->call->out[1].data + site * d * S * d;
+            const bool      add = first > 0 || p->call->i[2];
+            for (int64_t k = 0; k < n; k++) {
+                const TNI_REAL *phi = own.phi + (k * p->s.n + site) * S * TNI_W;
+                for (int64_t f = 0; f < d; f++) {
+                    const TNI_V v = TNI_LOAD(other + k * step + f * TNI_W, TNI_W);
+                    TNI_STORE(left + f * depth + k * TNI_W, TNI_LOAD(x + k * step + f * TNI_W, TNI_W), TNI_W);
+                    for (int64_t j = 0; j < S; j++)
+                        TNI_STORE(right + (j * d + f) * depth + k * TNI_W, v * TNI_LOAD(phi + j * TNI_W, TNI_W), TNI_W);
+                }
+            }
+            g.k = g.a_row = depth;
+            g.c = add ? part : out;
+            for (int64_t j = 0; j < tiles; j++) {
+                if (site + 1 < p->s.n) {                    /* the lines of the next site */
+                    TNI_T(scan_request)(false, x + d * TNI_W, step, n, d * TNI_W, j, tiles);
+                    TNI_T(scan_request)(false, other + d * TNI_W, step, n, d * TNI_W, j, tiles);
+                    TNI_T(scan_request)(false, own.phi + (site + 1) * S * TNI_W, p->s.n * S * TNI_W, n, S * TNI_W, j, tiles);
+                }
+                TNI_T(gemm_dots_rows)(&g, right + 4 * j * depth, depth, 4 * j, S * d, false);
+            }
+            if (add) TNI_T(scan_add)(out, out, 1, part, 1, d * S * d);
+        }
+}
+
+TNI_FAST tn_status TNI_T(scan_last_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const bool backward = c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD;
+    tni_scans  p = TNI_ZERO;
+    p.cpu = cpu;
+    p.call = c;
+    p.cores = &c->in[backward ? 0 : 1];
+    p.phi = &c->in[backward ? 1 : 2];
+    p.features = p.cores->shape[2];
+    p.s = tni_prefixes_of(c, p.phi->shape[1], p.cores->shape[3], backward ? &c->in[3] : &c->out[0]);
+    p.s.states = p.s.n + 1;
+    p.s.open = true;
+    p.transposed = p.s.reverse != backward;
+    if (!tni_scans_scratch(&p, TNI_W * (p.s.d * tni_max(p.features, 1) + p.features + 1), 0, sizeof(TNI_REAL)))
+        return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, TNI_W),
+                     backward ? TNI_T(scan_last_backward_task) : TNI_T(scan_last_task), &p);
+    if (!backward || !c->out[1].data) return TN_OK;
+    if (!tni_scans_scratch(&p, p.s.d * ((p.features + 1) * TNI_T(last_depth) + p.features * p.s.d), 0, sizeof(TNI_REAL)))
+        return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.n, TNI_T(last_sites)), TNI_T(scan_last_cores_task), &p);
+    return TN_OK;
+}
+
+#endif
 #endif
 
 #if TNI_ALL
@@ -19158,14 +19663,22 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 #if TNI_SEQUENCES
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
     case TN_KERNEL_SCAN:
-    case TN_KERNEL_SCAN_STATES:      return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_STATES:
+#if TNI_BITS == 32
+        if (c->kernel == TN_KERNEL_SCAN_STATES && c->i[1]) return TNI_T(scan_last_run)(cpu, c);
+#endif
+        return TNI_T(scan_run)(cpu, c);
     case TN_KERNEL_ROPE:             return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
     case TN_KERNEL_SCAN_BACKWARD:
-    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_STATES_BACKWARD:
+#if TNI_BITS == 32
+        if (c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD && c->i[1]) return TNI_T(scan_last_run)(cpu, c);
+#endif
+        return TNI_T(scan_run)(cpu, c);
     case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
     case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
@@ -20296,7 +20809,7 @@ const tn_backend *tn_cpu_backend(void)
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend cpu = {
         TN_BACKEND_ABI, "cpu", true, true, TNI_PLAIN_ALL != 0, 0, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }, true
     };
 #undef TNI_X
 #undef TNI_NONE
@@ -20309,7 +20822,7 @@ const tn_backend *tn_reference_backend(void)
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend reference = {
         TN_BACKEND_ABI, "reference", true, false, false, 0, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }, true
     };
 #undef TNI_X
 #undef TNI_NONE
@@ -22988,14 +23501,15 @@ static inline bool tni_before_magnitude(double a, double b)  { return fabs(a) > 
 
 enum { TNI_BLOCK = 32 };                       /* reflections in a block */
 
-enum { TNI_TRIDIAGONAL_BANDS = 8, TNI_TRIDIAGONAL_BAND = 96 };        /* most bands of a triangle; fewest rows, in the mean */
+enum {
+    TNI_TRIDIAGONAL_BANDS = 8, TNI_TRIDIAGONAL_BAND = 96,         /* most bands of a triangle; fewest rows, in the mean */
+    TNI_TRIDIAGONAL_ROW = 16                   /* numbers that take as long as what each row costs besides its numbers  */
+};
 
 typedef struct tni_rotations {
     const tni_host *host;
-    double *list, *strip;                      /* strip: [n,TNI_STRIP]           */
-    int64_t used, max, header;                /* header: where this sweep began */
-    double *z;                                 /* [n,n], or NULL: values only    */
-    int64_t n, stride;                         /* of z                           */
+    double *list, *z;                          /* z: [n,TNI_STRIP], or NULL: values only */
+    int64_t used, max, header;                 /* header: where this sweep began         */
 } tni_rotations;
 
 /* d, e: diagonal and off-diagonal of T; d becomes the eigenvalues, in any order. An e up to `nothing`, which is eps
@@ -23005,9 +23519,9 @@ enum { TNI_QL_SWEEPS = 60 };                   /* per eigenvalue; the mean is ab
 
 enum {
     TNI_LEAF = 32,                             /* most rows that QL takes        */
-    TNI_LEAF_ROTATIONS = 4096,
+    TNI_LEAF_ROTATIONS = 512,                  /* numbers: sweeps of a leaf that are applied together, about ten */
     TNI_ROOT_STEPS = 200,                      /* most need five or six          */
-    TNI_MERGE_SHARE = 64,                      /* poles per task                 */
+    TNI_MERGE_SHARE = 32,                      /* poles per task                 */
     TNI_MERGE_ARRAYS = 11, TNI_MERGE_LISTS = 5
 };
 
@@ -23024,7 +23538,6 @@ typedef struct tni_divide {
     double   *rows;                            /* [n] for each TNI_MERGE_SHARE poles            */
     double   *arrays;                          /* TNI_MERGE_ARRAYS of [n], of numbers           */
     int64_t  *lists;                           /* TNI_MERGE_LISTS of [n], of indices            */
-    double   *leaf, *strip, *rotations;        /* for QL, TNI_LEAF_ROTATIONS of them            */
 } tni_divide;
 
 typedef struct tni_complex { double re, im; } tni_complex;
@@ -23590,7 +24103,7 @@ double tn_polynomial_value(const tn_polynomial *p, double x)
    One pass over A applies the last reflection and multiplies by the next v. LAPACK applies the reflections of a block
    together, which saves nearly all writes but no reads, and costs products with thin panels. [dsytd2] */
 
-TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (2 + TNI_TRIDIAGONAL_BANDS) * n; }
+TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (4 + TNI_TRIDIAGONAL_BANDS) * n; }
 
 /* y = A x, without the first `from` rows and columns, after A -= v w^T + w v^T unless v is NULL. A large triangle is divided
    into bands of rows of about equal areas, whose results are added in their order. */
@@ -23619,9 +24132,10 @@ static void tni_tridiagonal_times(const tni_host *h, int64_t n, double *a, int64
         return;
     }
     b.host = h; b.n = n; b.ld = ld; b.a = a; b.part = part; b.v = v; b.w = w; b.x = x;
-    for (i = 0; i < count; i++) {                            /* the rest of the triangle has this share of its area */
-        const double share = 1 - (double)i / (double)count;
-        b.begin[i] = from + (int64_t)((double)(n - from) * (1 - sqrt(share))) / 4 * 4;
+    for (i = 0; i < count; i++) {                            /* the rest of the triangle takes this share of the time */
+        const double share = 1 - (double)i / (double)count, more = TNI_TRIDIAGONAL_ROW;
+        b.begin[i] = from + (int64_t)(((double)(n - from) + more) * (1 - sqrt(share)));
+        if (i > 0) b.begin[i] = b.begin[i] / 4 * 4;
     }
     b.begin[i] = n;
     tni_parallel_for(h->pool, count, tni_band_times, &b);
@@ -23632,11 +24146,15 @@ static void tni_tridiagonal_times(const tni_host *h, int64_t n, double *a, int64
 /* A = Q T Q^T. Row k of a becomes the reflector v_k, in columns k+1.., after zeros. */
 TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, int64_t ld, double *d, double *e, double *tau, double *ws)
 {
-    double *v = NULL, *w = ws, *next = ws + n;
+    double *v = ws, *w = v + n, *x = w + n, *next = x + n, *part = next + n;     /* v and x: copies of reflectors */
+    memset(ws, 0, (size_t)(4 * n) * sizeof *ws);
+    for (int64_t i = 0; i + 4 <= n; i += 4)                  /* of the blocks on the diagonal, both triangles */
+        for (int64_t r = 1; r < 4; r++)
+            for (int64_t c = 0; c < r; c++) a[(i + r) * ld + i + c] = a[(i + c) * ld + i + r];
     for (int64_t k = 0; k < n; k++) {
-        double *row = a + k * ld, *spare = w, *p;
+        double *row = a + k * ld, *p;
         int64_t from = k + 1, m = n - from;
-        if (v) {
+        if (k > 0) {
             double vk = v[k], wk = w[k];
             h->by->axpy(n - k, -vk, w + k, row + k);
             h->by->axpy(n - k, -wk, v + k, row + k);
@@ -23646,31 +24164,24 @@ TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, int64_t ld,
         if (m == 0) break;
         e[k] = tni_reflector(h, m, row + from, tau + k);
         memset(row, 0, (size_t)from * sizeof *row);
-        tni_tridiagonal_times(h, n, a, ld, from, v, w, row, next, ws + 2 * n);
+        memcpy(x, row, (size_t)n * sizeof *x);
+        tni_tridiagonal_times(h, n, a, ld, from, k > 0 ? v : NULL, w, x, next, part);
         p = next + from;                                     /* A v becomes w */
         h->by->scale(m, tau[k], p);
         h->by->axpy(m, -0.5 * tau[k] * h->by->dot(m, p, row + from), row + from, p);
-        v = row;
-        w = next;
-        next = spare;
+        tni_swap_pointers(&v, &x);
+        tni_swap_pointers(&w, &next);
     }
 }
 
 /* ---- 2. implicit QL, and its rotations ---------------------------------- >>eigh-ql
-   The rotations are recorded and later applied to a strip of columns of Z at a time, which stays in the
-   cache, so that each row is loaded once per sweep. The list holds, sweep after sweep: the row below the first
-   rotation, the number of rotations, then c and s of each. They go upwards: the first rotates rows (top-1,top),
-   the next (top-2,top-1), ... */
+   The rotations are recorded and later applied to Z, so that each row is loaded once per sweep. The list holds, sweep
+   after sweep: the row below the first rotation, the number of rotations, then c and s of each. They go upwards: the
+   first rotates rows (top-1,top), the next (top-2,top-1), ... */
 
 static void tni_rotations_apply(tni_rotations *r)
 {
-    int64_t n = r->n;
-    for (int64_t j = 0; j < n && r->used > 0; j += TNI_STRIP) {
-        size_t bytes = (size_t)tni_min(TNI_STRIP, n - j) * sizeof(double);
-        for (int64_t i = 0; i < n; i++) memcpy(r->strip + i * TNI_STRIP, r->z + i * r->stride + j, bytes);
-        r->host->by->rotate_strip(r->list, r->list + r->used, r->strip);
-        for (int64_t i = 0; i < n; i++) memcpy(r->z + i * r->stride + j, r->strip + i * TNI_STRIP, bytes);
-    }
+    if (r->used > 0) r->host->by->rotate_strip(r->list, r->list + r->used, r->z);
     r->used = 0;
 }
 
@@ -23783,17 +24294,15 @@ static void tni_merge_root(const tni_merge *m, int64_t j)
     double low = 0, high = gap, tau = 0.5 * gap, origin = m->d[j], width = gap;
     int    step;
     for (step = 0; step < TNI_ROOT_STEPS; step++) {
-        tni_sums psi = by->poles(next_pole, m->d, m->z, origin, tau);
-        tni_sums phi = by->poles(above, m->d + next_pole, m->z + next_pole, origin, tau);
-        double   value = 1 / m->rho + psi.value + phi.value, slope = psi.slope + phi.slope;
-        double   left = (m->d[j] - origin) - tau, next;
-        if (fabs(value) <= TNI_EPS * (8 * (phi.value - psi.value) + 1 / m->rho + fabs(tau) * slope)) break;
+        tni_sums sum = by->poles(m->k, m->d, m->z, origin, tau);
+        double   value = 1 / m->rho + sum.value, slope = sum.slope, left = (m->d[j] - origin) - tau, next;
+        if (fabs(value) <= TNI_EPS * (8 * sum.size + 1 / m->rho + fabs(tau) * slope)) break;
         if (value < 0) low = tau;
         else high = tau;
         if (above == 0) next = tau + value * left / (value - slope * left);
         else {
             double right = (m->d[next_pole] - origin) - tau, ours = m->z[j] / left, theirs = m->z[next_pole] / right;
-            double left_slope = (left * right * (psi.bend + phi.bend) - left * slope) / (right - left);
+            double left_slope = (left * right * sum.bend - left * slope) / (right - left);
             next = tau + (step == 0 ? tni_root_step(left, right, value, ours * ours, theirs * theirs)
                                     : tni_root_step(left, right, value, left_slope, slope - left_slope));
         }
@@ -23997,7 +24506,7 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
     m.begin[1] = count[TNI_FIRST]; m.count[1] = count[TNI_BOTH] + count[TNI_SECOND];
     tni_merge_pack(v, first, n, n1, member, count);
     int64_t         tasks = tni_ceil_div(m.k, TNI_MERGE_SHARE);
-    const tni_pool *pool = tasks > 2 ? v->host->pool : &tni_alone;
+    const tni_pool *pool = tasks > 1 ? v->host->pool : &tni_alone;
     tni_parallel_for(pool, tasks, tni_merge_roots, &m);
     for (i = 0; i < m.k; i++) if (!(fabs(m.values[i]) < HUGE_VAL)) return TN_ERR_CONVERGENCE;
     tni_parallel_for(pool, tasks, tni_merge_weights, &m);
@@ -24012,34 +24521,57 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
     return TN_OK;
 }
 
-static tn_status tni_divide_leaf(const tni_divide *v, int64_t first, int64_t n)
+/* A leaf, whose first row and number of rows `lists` holds; they become its first row and a status. */
+static void tni_divide_leaf(void *arg, int64_t task, int worker)
 {
-    tni_rotations r;
-    r.host = v->host; r.list = v->rotations; r.max = TNI_LEAF_ROTATIONS; r.used = r.header = 0;
-    r.strip = v->strip; r.z = v->leaf; r.n = r.stride = n;
-    tni_unit_matrix(n, r.z);
-    tn_status s = tni_ql(n, v->d + first, v->e + first, v->nothing, TNI_QL_SWEEPS, &r);
+    const tni_divide *v = (const tni_divide *)arg;
+    const int64_t     first = v->lists[2 * task], n = v->lists[2 * task + 1];
+    double            e[TNI_LEAF], list[TNI_LEAF_ROTATIONS], z[TNI_LEAF * TNI_STRIP];
+    tni_rotations     r;
+    (void)worker;
+    r.host = v->host; r.list = list; r.max = TNI_LEAF_ROTATIONS; r.used = r.header = 0; r.z = z;
+    memset(z, 0, sizeof z);
+    for (int64_t i = 0; i < n; i++) z[i * (TNI_STRIP + 1)] = 1;
+    memcpy(e, v->e + first, (size_t)n * sizeof *e);          /* the last one couples it to the next leaf */
+    v->lists[2 * task + 1] = tni_ql(n, v->d + first, e, v->nothing, TNI_QL_SWEEPS, &r);
     for (int64_t i = 0; i < n; i++) {
-        v->ops->from(n, r.z + i * n, tni_divide_at(v, first + i, first));
-        v->ends[0][first + i] = r.z[i * n];
-        v->ends[1][first + i] = r.z[i * n + n - 1];
+        v->ops->from(n, z + i * TNI_STRIP, tni_divide_at(v, first + i, first));
+        v->ends[0][first + i] = z[i * TNI_STRIP];
+        v->ends[1][first + i] = z[i * TNI_STRIP + n - 1];
     }
-    return s;
 }
 
-/* Rows and columns [first,first+n) of Z; all else in these rows and columns is zero. */
-TNI_FN tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
+/* Divides rows [first,first+n) into leaves, which are appended to `lists`. Returns the number of leaves. */
+static int64_t tni_divide_split(const tni_divide *v, int64_t first, int64_t n, int64_t leaves)
 {
-    int64_t   n1 = n / 2;
-    tn_status s;
-    if (n <= TNI_LEAF) return tni_divide_leaf(v, first, n);
-    double e = v->e[first + n1 - 1];
-    v->e[first + n1 - 1] = 0;
-    v->d[first + n1 - 1] -= fabs(e);
-    v->d[first + n1] -= fabs(e);
-    if ((s = tni_divide_run(v, first, n1)) != TN_OK) return s;
-    if ((s = tni_divide_run(v, first + n1, n - n1)) != TN_OK) return s;
-    return tni_merge_halves(v, first, n, n1, e);
+    const int64_t n1 = n / 2, inner = first + n1;
+    if (n <= TNI_LEAF) {
+        v->lists[2 * leaves] = first;
+        v->lists[2 * leaves + 1] = n;
+        return leaves + 1;
+    }
+    v->d[inner - 1] -= fabs(v->e[inner - 1]);
+    v->d[inner] -= fabs(v->e[inner - 1]);
+    return tni_divide_split(v, inner, n - n1, tni_divide_split(v, first, n1, leaves));
+}
+
+/* Rows and columns [first,first+n) of Z, from those of its leaves; all else in these rows and columns is zero. */
+static tn_status tni_divide_join(const tni_divide *v, int64_t first, int64_t n)
+{
+    const int64_t n1 = n / 2;
+    tn_status     s;
+    if (n <= TNI_LEAF) return TN_OK;
+    if ((s = tni_divide_join(v, first, n1)) != TN_OK) return s;
+    if ((s = tni_divide_join(v, first + n1, n - n1)) != TN_OK) return s;
+    return tni_merge_halves(v, first, n, n1, v->e[first + n1 - 1]);
+}
+
+TNI_FN tn_status tni_divide_run(const tni_divide *v)
+{
+    const int64_t leaves = tni_divide_split(v, 0, v->n, 0);
+    tni_parallel_for(v->host->pool, leaves, tni_divide_leaf, (void *)v);
+    for (int64_t i = 0; i < leaves; i++) if (v->lists[2 * i + 1] != TN_OK) return TN_ERR_CONVERGENCE;
+    return tni_divide_join(v, 0, v->n);
 }
 
 /* ---- 3. back to the vectors of A ---------------------------------------- >>eigh-back
@@ -24160,11 +24692,12 @@ static void tni_eigh_back(const tni_host *h, const tni_vector_ops *ops, int64_t 
 }
 
 /* ---- 4. all together ---------------------------------------------------- >>eigh-solve */
+enum { TNI_EIGH_FEW = 128 };                   /* rows that one thread takes */
+
 static int64_t tni_divide_work(int64_t n, int64_t size)
 {
     const int64_t arrays = tni_ceil_div(n, TNI_MERGE_SHARE) + 2 + TNI_MERGE_ARRAYS + TNI_MERGE_LISTS;
-    return tni_ceil_div(2 * n * n * size, 8) + arrays * n + (int64_t)TNI_LEAF * TNI_LEAF + (int64_t)TNI_LEAF * TNI_STRIP
-         + TNI_LEAF_ROTATIONS + TNI_ALIGN / 8;
+    return tni_ceil_div(2 * n * n * size, 8) + arrays * n + TNI_ALIGN / 8;
 }
 
 /* In doubles, for vectors with numbers of `size` bytes. */
@@ -24210,13 +24743,9 @@ static tn_status tni_eigh_tridiagonal(const tni_host *h, const tni_vector_ops *o
     v.ends[0] = v.rows + tni_ceil_div(n, TNI_MERGE_SHARE) * n; v.ends[1] = v.ends[0] + n;
     v.arrays = v.ends[1] + n;
     v.lists = (int64_t *)(void *)(v.arrays + TNI_MERGE_ARRAYS * n);
-    v.leaf = v.arrays + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n;
-    v.strip = v.leaf + (int64_t)TNI_LEAF * TNI_LEAF;
-    v.rotations = v.strip + (int64_t)TNI_LEAF * TNI_STRIP;
-    v.packed = (char *)(v.rotations + TNI_LEAF_ROTATIONS);
+    v.packed = (char *)(v.arrays + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n);
     v.turn = v.packed + n * n * ops->size;
-    memset(v.strip, 0, (size_t)TNI_LEAF * TNI_STRIP * sizeof *v.strip);
-    return tni_divide_run(&v, 0, n);
+    return tni_divide_run(&v);
 }
 
 /* place: the row of each value in ascending order; spare [2n] */
@@ -24257,12 +24786,17 @@ TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64
                              double *values, double *vectors, double *work)
 {
     int64_t rows = n;
-    double  largest = tni_largest(n, n, tni_rows(a, ld));
+    double  scale = 1, squares = n > 0 ? h->by->dot(n * ld, a, a) : 1;
+    tni_host host = *h;
     if (n == 0) return TN_OK;
-    if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
-    double scale = tni_unit_scale(largest);
-    h->by->scale(n * ld, scale, a);
-    tn_status s = tni_eigh_scaled(h, ops, n, top, a, ld, values, vectors, work, &rows);
+    if (n <= TNI_EIGH_FEW) host.pool = &tni_alone;           /* waking a thread takes longer than what it saves */
+    if (!(squares > 1e-40 && squares < 1e40)) {              /* else squares neither underflow nor overflow */
+        double largest = tni_largest(n, n, tni_rows(a, ld));
+        if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
+        scale = tni_unit_scale(largest);
+        h->by->scale(n * ld, scale, a);
+    }
+    tn_status s = tni_eigh_scaled(&host, ops, n, top, a, ld, values, vectors, work, &rows);
     if (s != TN_OK) return s;
     h->by->scale(n, 1 / scale, values);
     if (top > 0) tni_sort_rows(rows, values, tni_before_magnitude, n, vectors, NULL);
@@ -25438,6 +25972,9 @@ TNI_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
     return out != NULL;
 }
 
+/* A finite sum of squares says that all numbers are finite, in a fraction of the time of the largest one. */
+static double tni_squares(tn_ctx *ctx, int64_t n, const double *p) { return tni_algebra_of(ctx->desc.simd)->dot(n, p, p); }
+
 /* The numbers of a tensor, which messages call `what`. Unless scale is NULL, they are scaled to about one by *scale, a power
    of two, so that nothing leaves the range of a double before it is scaled back. */
 TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
@@ -25445,6 +25982,7 @@ TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, 
     int64_t   n = tn_tensor_count(a);
     tn_status s = tn_read(a, TN_F64, p, n);
     if (s != TN_OK) return s;
+    if (!scale && tni_squares(ctx, n, p) < HUGE_VAL) return TN_OK;
     double largest = tni_largest_of(n, p);
     if (!(largest < HUGE_VAL))
         return tni_fail(ctx, TN_ERR_NONFINITE, "%s: %s, %s, has NaN or infinity, expected finite numbers", op, what,
@@ -25474,7 +26012,7 @@ static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_te
     *out = tn_tensor_create(ctx, dtype, rank, shape);
     if (!*out) return TN_ERR_MEMORY;
     int64_t n = tn_tensor_count(*out);
-    double  largest = op ? tni_largest_of(n, p) : 0;
+    double  largest = op && !(tni_squares(ctx, n, p) < 1e76) ? tni_largest_of(n, p) : 0;
     if (largest < ((*out)->dtype == TN_F32 ? 3.4028235677973366e38 : HUGE_VAL)) return tn_write(*out, TN_F64, p, n);
     return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a result is %g, beyond the range of %s", op, largest,
                     tn_dtype_name((*out)->dtype));
@@ -38061,14 +38599,8 @@ static tn_tensor *tni_mps_matrices(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi,
 static tn_tensor *tni_mps_state(tn_ctx *ctx, const tn_mps *m, tn_tensor *v, tn_tensor *phi, int64_t first, int64_t stop,
                                 bool reverse, tn_tensor **logs)
 {
-    const int64_t b = phi->shape[0], bond = m->desc.bond, at = reverse ? 0 : stop - first;
-    tn_tensor    *cores = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop), *log;
-    tn_tensor    *y = tn_scan_states(ctx, v, cores, tn_slice(phi, 1, first, stop), reverse, &log);
-    log = y ? tn_slice(log, 1, at, at + 1) : NULL;           /* of all states, the one that has passed all sites */
-    y = y ? tn_copy(ctx, tn_slice(y, 1, at, at + 1)) : NULL;
-    log = log ? tn_copy(ctx, log) : NULL;
-    *logs = tn_reshape(log, 1, &b);
-    return *logs && y ? tn_reshape_2d(y, b, bond) : NULL;
+    tn_tensor *cores = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop);
+    return tni_scan_last(ctx, v, cores, tn_slice(phi, 1, first, stop), reverse, logs);
 }
 
 /* [b,out], or [b] without a label, from the states on both sides of the label core. */
