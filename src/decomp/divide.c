@@ -283,7 +283,7 @@ static void tni_divide_leaf(void *arg, int64_t task, int worker)
 {
     const tni_divide *v = (const tni_divide *)arg;
     const int64_t     first = v->lists[2 * task], n = v->lists[2 * task + 1];
-    double            e[TNI_LEAF], list[TNI_LEAF_ROTATIONS], z[TNI_LEAF * TNI_STRIP];
+    double            e[TNI_LEAF], list[TNI_LEAF_ROTATIONS], z[(int)TNI_LEAF * TNI_STRIP];
     tni_rotations     r;
     (void)worker;
     r.host = v->host; r.list = list; r.max = TNI_LEAF_ROTATIONS; r.used = r.header = 0; r.z = z;
