@@ -410,7 +410,7 @@ static void tni_format_whole(tni_text *t, const tn_plan *p)
     tni_text_add(t, "\n", 1);
 }
 
-int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
+TNI_COLD int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
 {
     tni_text t = {dst, bytes, 0};
     int      step = 0;

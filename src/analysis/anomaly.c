@@ -113,7 +113,7 @@ static tn_status tni_anomaly_run(tni_scratch *w, const tn_cp *d, const tn_cp *re
     return out->rows && out->share && out->values && out->vectors ? TN_OK : tni_analysis_status(ctx);
 }
 
-tn_status tn_cp_anomaly(const tn_cp *suspect, const tn_cp *reference, bool logits, tn_anomaly *out)
+TNI_COLD tn_status tn_cp_anomaly(const tn_cp *suspect, const tn_cp *reference, bool logits, tn_anomaly *out)
 {
     if (out) memset(out, 0, sizeof *out);
     if (!tni_cp_is_bilinear(suspect, "anomaly")) return suspect ? tn_ctx_status(suspect->ctx) : TN_ERR_ARG;

@@ -88,7 +88,7 @@ static tni_same_size tni_same_size_of_mlp(tni_same_sizes *s, const tn_mlp_desc *
 }
 
 /* The sizes of a model's logits and of its functions' arguments. each: bits of a weight */
-static tni_same_sizes tni_same_sizes_of(const tn_transformer *m, int64_t tokens, double each)
+TNI_COLD static tni_same_sizes tni_same_sizes_of(const tn_transformer *m, int64_t tokens, double each)
 {
     const tn_transformer_desc *d = &m->desc;
     const bool     before = !d->no_norm && d->norm_place != TN_PLACE_POST;

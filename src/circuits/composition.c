@@ -157,7 +157,7 @@ static tn_status tni_circuit_scores(tn_circuit *const *outer, const tn_circuit *
     return s;
 }
 
-tn_tensor *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *m, int64_t from, int64_t to, tn_head_part part)
+TNI_COLD tn_tensor *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *m, int64_t from, int64_t to, tn_head_part part)
 {
     const char *op = "circuit_composition";
     const tn_circuit_side side = part == TN_HEAD_Q1 || part == TN_HEAD_Q2 ? TN_CIRCUIT_ROWS : TN_CIRCUIT_COLUMNS;

@@ -31,7 +31,7 @@ void tn_circuit_destroy(tn_circuit *c)
     if (c) tni_circuit_free(&((tni_circuit_box *)(void *)((char *)c - offsetof(tni_circuit_box, circuit)))->owned);
 }
 
-tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right)
+TNI_COLD tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right)
 {
     tni_circuit_box *box;
     if (!ctx || !left || !right) return NULL;
@@ -225,7 +225,7 @@ TNI_COLD_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, con
     return c;
 }
 
-tn_circuit *tn_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d)
+TNI_COLD tn_circuit *tn_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d)
 {
     if (!tni_circuit_head(ctx, m, d, "circuit_qk")) return NULL;
     tni_scope   scope = tni_scope_begin(ctx);
@@ -268,7 +268,7 @@ TNI_COLD_FN tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, con
     return left ? tn_circuit_create(ctx, 1, &left, &right) : NULL;
 }
 
-tn_circuit *tn_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d)
+TNI_COLD tn_circuit *tn_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d)
 {
     if (!tni_circuit_head(ctx, m, d, "circuit_ov")) return NULL;
     tni_scope   scope = tni_scope_begin(ctx);

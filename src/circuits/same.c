@@ -543,7 +543,7 @@ static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn
     return s == TN_OK && !out->equal ? tni_same_text(f, a, b, x, y, out) : s;
 }
 
-tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
+TNI_COLD tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
                               tn_transformer_same_result *out)
 {
     if (out) memset(out, 0, sizeof *out);

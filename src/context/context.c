@@ -167,7 +167,7 @@ static void tni_close_threads(tn_ctx *ctx)
     (void)ctx;
 }
 
-tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
+TNI_COLD tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
 {
     char      own[TN_WHY];
     tn_desc   d = tni_desc_defaults(given);

@@ -38,7 +38,7 @@ TNI_FN void tni_text_double(tni_text *t, double v, int digits)
     tni_text_add(t, number, (size_t)n);
 }
 
-TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
+TNI_COLD_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
 {
     tni_text_add(t, "", 0);
     for (; *fmt; fmt++) {

@@ -180,7 +180,7 @@ static bool tni_tt_fits(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
     return true;
 }
 
-tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
+TNI_COLD tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
 {
     tn_tt    *tt;
     tn_status s = TN_OK;

@@ -113,7 +113,7 @@ static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low
     if (!(from_zero && *high == 0) || (!across && p->above > 0)) *high += fmax(margin * top, side);
 }
 
-static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double wanted)
+TNI_COLD static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double wanted)
 {
     bool   log = across ? p->d.log_x : p->d.log_y, whole = across;
     double low = across ? p->d.x_low : p->d.y_low, high = across ? p->d.x_high : p->d.y_high;
@@ -431,7 +431,7 @@ static int64_t tni_series_in_box(const tni_plot *p, const tn_image_series *s, co
 }
 
 /* Chooses the corner with the fewest parts of the series, and returns their number. */
-static int64_t tni_legend_corner(tni_plot *p)
+TNI_COLD static int64_t tni_legend_corner(tni_plot *p)
 {
     double  u = p->f.scale, w = p->legend_width, h = tni_legend_height(p), x0 = p->x.from, x1 = p->x.to, y0 = p->y.to,
             y1 = p->y.from;

@@ -325,7 +325,7 @@ static void tni_svg_clip(tni_svg *s, const tni_mark *m)
 /* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, upwards, width; of
    a band: x, y and low of both ends; of cells and of a bar: corner, width, height, and width and height of one; of ink: its
    strength. Returns the number of marks. */
-static size_t tni_svg_mark(tni_svg *s, const tni_mark *m, size_t count)
+TNI_COLD static size_t tni_svg_mark(tni_svg *s, const tni_mark *m, size_t count)
 {
     if (m->kind == TNI_MARK_LINE) return tni_svg_lines(s, m, count);
     if (m->kind == TNI_MARK_BAND) return tni_svg_band(s, m, count);
@@ -358,7 +358,7 @@ static size_t tni_svg_shape(tni_svg *s, const tni_mark *m, size_t count)
     return n + (n < count && m[n].kind == TNI_MARK_INK);
 }
 
-tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
+TNI_COLD tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
 {
     size_t i = 0;
     if (!tni_is_image(image)) return TN_ERR_ARG;

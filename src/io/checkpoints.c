@@ -229,7 +229,7 @@ static tn_status tni_checkpoint_notes(tn_ctx *ctx, const tn_metadata *notes, int
     return TN_OK;
 }
 
-static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_metadata *notes, int64_t note_count)
+TNI_COLD static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
     const tn_optim *o = c->optim;
     tn_ctx         *ctx = o->owned.ctx;
@@ -279,7 +279,7 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
     return tni_scratch_end(&w, s);
 }
 
-tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_metadata *notes, int64_t note_count)
+TNI_COLD tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
     tn_status s = tni_checkpoint_usable(o);
     tni_checkpoint c = TNI_ZERO;

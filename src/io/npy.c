@@ -247,7 +247,7 @@ static tn_status tni_idx_header(const tni_reader *r, tni_number *number, int *ra
     return tni_check_rest(r, 4 + 4 * (uint64_t)*rank, *number, *rank, shape);
 }
 
-tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale)
+TNI_COLD tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale)
 {
     tni_reader r;
     tni_number number;

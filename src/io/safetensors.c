@@ -209,7 +209,7 @@ static tn_status tni_safetensors_cover(const tn_safetensors *f)
                            (unsigned long long)(f->file.bytes - at));
 }
 
-static tn_status tni_safetensors_start(tn_safetensors *f)
+TNI_COLD static tn_status tni_safetensors_start(tn_safetensors *f)
 {
     uint8_t   length[8];
     tn_status s = tni_reader_get(&f->file, 0, length, 8);

@@ -280,7 +280,7 @@ tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match ma
     return s;
 }
 
-tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metadata *notes, int64_t note_count)
+TNI_COLD tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
     tn_ctx *ctx = params ? tn_params_ctx(params) : NULL;
     int64_t n = params ? tn_params_count(params) : 0;

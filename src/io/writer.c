@@ -317,7 +317,7 @@ static bool tni_stream_put(tni_writer *w, const void *src, size_t bytes) { (void
 /* Instead of a function that is NULL: tni_writer_open refuses it. */
 static bool tni_no_store(void *user, const void *src, size_t bytes) { (void)user; (void)src; return bytes == 0; }
 
-TNI_FN void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
+TNI_COLD_FN void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
 {
     memset(w, 0, sizeof *w);
     w->ctx = ctx;
@@ -348,7 +348,7 @@ TNI_FN void tni_put(tni_writer *w, const void *src, size_t bytes)
     w->at += bytes;
 }
 
-TNI_FN tn_status tni_writer_close(tni_writer *w)
+TNI_COLD_FN tn_status tni_writer_close(tni_writer *w)
 {
     if (w->sink.store) return w->status;
     if (w->sink.path) tni_writer_close_path(w);

@@ -89,7 +89,7 @@ static bool tni_attention_lambda(tn_params *ps, const char *name, tn_attention *
     return layer->lambda != NULL;
 }
 
-tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_desc *desc, tn_attention *layer)
+TNI_COLD tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_desc *desc, tn_attention *layer)
 {
     int64_t   before = tn_params_count(ps);
     tn_status s;

@@ -42,7 +42,7 @@ static void tni_mlp_rules(const tn_mlp_desc *d, tn_init *in, tn_init *out)
     *out = tni_init_or(d->init_out, usual, d->hidden + one);
 }
 
-tn_status tn_mlp_init(tn_params *ps, const char *name, const tn_mlp_desc *desc, tn_mlp *layer)
+TNI_COLD tn_status tn_mlp_init(tn_params *ps, const char *name, const tn_mlp_desc *desc, tn_mlp *layer)
 {
     int64_t   before = tn_params_count(ps);
     tn_init   in, out;

@@ -291,7 +291,7 @@ static bool tni_clone_param(tn_params *to, const tn_param *from)
     return true;
 }
 
-tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
+TNI_COLD tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
 {
     if (!ps) tni_fail(ctx, TN_ERR_ARG, "clone: params is NULL");
     tn_params *to = ctx && ps ? tn_params_create(ctx) : NULL;

@@ -72,7 +72,7 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
     return tni_scratch_end(&w, v ? tn_write(layer->a, TN_F64, v, count) : TN_ERR_MEMORY) == TN_OK;
 }
 
-tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_attention_desc *desc, tn_tn_attention *layer)
+TNI_COLD tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_attention_desc *desc, tn_tn_attention *layer)
 {
     int64_t       shape[5], before = tn_params_count(ps);
     int           rank = 0;

@@ -74,7 +74,7 @@ static bool tni_tna_numbers_of(tn_ctx *ctx, const tn_tensor *t, const char *what
 
 /* Bond 0 until the pair (v[a],k[b]) of one site is taken, then 1 + a m + b until q meets it. With a ring, or with both
    ends at 0, each product has exactly one of these pairs; unit vectors make all other sites count 1. */
-tn_status tn_tn_attention_from_linear_attention(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
+TNI_COLD tn_status tn_tn_attention_from_linear_attention(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
                                                 const tn_tensor *v, bool causal, tn_tn_attention *layer)
 {
     tn_ctx       *ctx = tn_params_ctx(ps);

@@ -230,7 +230,7 @@ static tn_status tni_key_array(const tni_json *j, const tni_value *v, const tni_
     return s;
 }
 
-static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
+TNI_COLD static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
 {
     char      *at = (char *)d + k->offset;
     const bool yes = v->kind == TNI_JSON_TRUE, no = !yes;
@@ -400,7 +400,7 @@ static tn_status tni_config_window(tni_json *j, const tni_value *root, bool mist
 
 typedef enum tni_relative { TNI_LLAMA, TNI_MISTRAL, TNI_QWEN2, TNI_QWEN3 } tni_relative;
 
-static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relative which, tn_transformer_desc *d)
+TNI_COLD static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relative which, tn_transformer_desc *d)
 {
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;

@@ -30,7 +30,7 @@ static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch,
                     (long long)length, (long long)m->desc.context), false;
 }
 
-tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
+TNI_COLD tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
 {
     if (!tni_cache_check(ctx, m, batch, length)) return NULL;
     tn_transformer_cache *c = (tn_transformer_cache *)tni_alloc(ctx, sizeof *c, "transformer cache");

@@ -264,7 +264,7 @@ static tn_status tni_transformer_cycles(tn_ctx *ctx, tn_transformer_desc *d)
     return TN_OK;
 }
 
-tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
+TNI_COLD tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
 {
     tn_status s;
     if (!desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: desc is NULL");

@@ -116,7 +116,7 @@ static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, co
     return true;
 }
 
-tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transformer_desc *desc, tn_transformer *model)
+TNI_COLD tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transformer_desc *desc, tn_transformer *model)
 {
     int64_t          before = tn_params_count(ps);
     tn_ctx          *ctx = tn_params_ctx(ps);

@@ -530,7 +530,7 @@ static tn_status tni_mapping_all(tni_mapping *w)
     return TN_OK;
 }
 
-tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *model, tn_sink sink,
+TNI_COLD tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *model, tn_sink sink,
                                       const tn_name_map *map, int64_t lines, int64_t kv_heads, const tn_metadata *notes,
                                       int64_t note_count)
 {

@@ -35,7 +35,7 @@ static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *
     return tni_scratch_end(&w, p ? tn_write(cores, TN_F64, p, size) : TN_ERR_MEMORY);
 }
 
-tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, tn_mps *layer)
+TNI_COLD tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, tn_mps *layer)
 {
     const int64_t before = tn_params_count(ps);
     tn_status     s;

@@ -17,7 +17,7 @@ static int64_t tni_tt_linear_size(const tn_tt_linear_desc *d, const int64_t *ext
     return n;
 }
 
-tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_desc *desc, tn_tt_linear *layer)
+TNI_COLD tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_desc *desc, tn_tt_linear *layer)
 {
     const int64_t before = tn_params_count(ps);
     char          part[16];

@@ -225,7 +225,7 @@ static int tni_net_letters(tni_net_text *t, int max, int *label)
     return n;
 }
 
-tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *const *tensors, tn_net_nodes nodes)
+TNI_COLD tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *const *tensors, tn_net_nodes nodes)
 {
     int          label[52], legs[52], input[52], ins = 0, inputs = 0, i;
     bool         whole = true;

@@ -104,7 +104,7 @@ TNI_COLD_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_te
     return to;
 }
 
-tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
+TNI_COLD tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
 {
     if (!tni_cp_one_input(cp, "fold_in") || !tni_fold_takes(cp, 0, e, b, "fold_in")) return NULL;
     return tni_cp_fold(cp, 0, cp->order, e, b, NULL, "fold_in");
@@ -315,7 +315,7 @@ static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
     return to;
 }
 
-tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
+TNI_COLD tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
     tn_cp *to = NULL, *carried = NULL;
     if (!tni_cp_one_input(outer, "compose")) return NULL;

@@ -66,7 +66,7 @@ tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
 }
 #endif
 
-tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
+TNI_COLD tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
 {
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
     if (m->desc.kind != TN_MLP_BILINEAR)
@@ -211,7 +211,7 @@ tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
 }
 
 /* To factors that can be trained: F_k as slice k of w, and the constant's column, if there is one, as b. */
-tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_mlp *layer)
+TNI_COLD tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_mlp *layer)
 {
     int64_t   before = tn_params_count(ps);
     tn_ctx   *ctx = tn_params_ctx(ps);
@@ -272,7 +272,7 @@ static bool tni_linear_parts(const tn_linear *l, tn_tensor **w, tn_tensor **b)
     return *w && *b;
 }
 
-tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed)
+TNI_COLD tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed)
 {
     tn_cp     *cp = tn_cp_from_mlp(ctx, mlp);
     tn_tensor *w, *b;

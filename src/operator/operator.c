@@ -211,7 +211,7 @@ TNI_COLD_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const ch
 
 /* ---- made from arrays --------------------------------------------------- >>cp-create */
 
-tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input)
+TNI_COLD tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input)
 {
     const bool constant = input == TN_CP_INPUT_CONSTANT;
     int64_t    in[TN_CP_MAX_ORDER] = {0};

@@ -142,7 +142,7 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     return tni_scratch_end(&w, status);
 }
 
-tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
+TNI_COLD tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
 {
     tn_cp     *to = NULL;
     tn_tensor *root;

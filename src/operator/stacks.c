@@ -27,7 +27,7 @@ typedef struct tni_stack {
 } tni_stack;
 
 /* The layer in double, in memory of w, scaled as in >>cp-pairs; the one, if it is carried, is scaled like all outputs. */
-static tn_status tni_layer_read(tni_scratch *w, const tn_cp *cp, bool carry, tni_layer *l)
+TNI_COLD static tn_status tni_layer_read(tni_scratch *w, const tn_cp *cp, bool carry, tni_layer *l)
 {
     tni_terms t;
     l->out = cp->out + carry;
@@ -260,7 +260,7 @@ static void tni_stack_estimate(int64_t samples, const double *x, double factor, 
 }
 
 /* Inner product and norms from sums times powers of two. The cosine is right where these are out of range. */
-static tn_status tni_stack_store(const tni_stack *t, const double *sum, const int *shift, tn_cp_stack_result *out)
+TNI_COLD static tn_status tni_stack_store(const tni_stack *t, const double *sum, const int *shift, tn_cp_stack_result *out)
 {
     tn_status s = TN_OK;
     out->inner = sum[0];
@@ -309,7 +309,7 @@ static tn_status tni_stack_run(const tni_stack *t, const tn_cp_stack_desc *d, co
 }
 
 /* Checks one stack: order 2, one context, extents that follow each other. */
-static tn_status tni_stack_takes(tn_ctx *ctx, const tn_cp *const *a, int layers, const char *name)
+TNI_COLD static tn_status tni_stack_takes(tn_ctx *ctx, const tn_cp *const *a, int layers, const char *name)
 {
     for (int l = 0; l < layers; l++) {
         if (!a[l] || a[l]->ctx != ctx)
@@ -327,7 +327,7 @@ static tn_status tni_stack_takes(tn_ctx *ctx, const tn_cp *const *a, int layers,
 }
 
 /* Checks everything, and fills in the defaults of the method and of the number of samples. */
-static tn_status tni_stack_check(tn_ctx *ctx, const tn_cp *const *a, const tn_cp *const *b, int layers,
+TNI_COLD static tn_status tni_stack_check(tn_ctx *ctx, const tn_cp *const *a, const tn_cp *const *b, int layers,
                                  const tn_cp_stack_desc *desc, tn_cp_stack_result *out)
 {
     tn_status s;

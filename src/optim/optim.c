@@ -169,7 +169,7 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     return tni_schedule_check(ctx, &d->schedule);
 }
 
-tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
+TNI_COLD tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 {
     tn_ctx       *ctx = tn_params_ctx(ps);
     tn_optim_desc d;

@@ -43,7 +43,7 @@ static void tni_format_axis(const tni_format *f, int axis, int64_t at)
     tni_text_add(f->to, "]", 1);
 }
 
-int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
+TNI_COLD int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
 {
     tni_text out = {dst, bytes, 0}, nowhere = {NULL, 0, 0};
     int      width = 0;
@@ -187,7 +187,7 @@ static void tni_table_rows(const tni_table *t, tni_heap *best)
     }
 }
 
-int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, char *dst, size_t bytes)
+TNI_COLD int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, char *dst, size_t bytes)
 {
     tn_tensor_table_desc all = TNI_ZERO;
     tni_text  out = {dst, bytes, 0};

@@ -455,7 +455,7 @@ static bool tni_tokens_bpe(tni_json *j, const tni_value *root, tn_tokenizer *t)
 
 /* ---- reading any of them ------------------------------------------------ >>text-json-any */
 
-static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
+TNI_COLD static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
 {
     const tni_value *root = tni_json_at(j, 1), *model = tni_json_get(j, root, "model");
     const char      *type = tni_json_string(j, model, "type");

@@ -48,7 +48,7 @@ static tn_status tni_shard_header(tn_shard *s)
     return TN_OK;
 }
 
-tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
+TNI_COLD tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
 {
     if (!ctx) return NULL;
     if (!tni_within(ctx, "token shard", "vocab", vocab, 1, INT64_MAX)) return NULL;
@@ -87,7 +87,7 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
     return TN_OK;
 }
 
-tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t n, int64_t vocab)
+TNI_COLD tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t n, int64_t vocab)
 {
     int        kind = vocab > 65536;
     unsigned   width = tni_shard_kind[kind].width;

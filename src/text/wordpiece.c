@@ -140,7 +140,7 @@ static void tni_speech_begin(tni_speech *v)
     v->before = '\n';
 }
 
-int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t bytes)
+TNI_COLD int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t bytes)
 {
     tni_speech v;
     if (!t) return -1;
