@@ -248,7 +248,7 @@ typedef enum tn_kernel {
     TN_KERNEL_COUNT
 } tn_kernel;
 
-#define TN_BACKEND_ABI 7
+#define TN_BACKEND_ABI 8
 #define TN_CALL_IN  6
 #define TN_CALL_OUT 5
 
