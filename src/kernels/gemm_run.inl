@@ -141,7 +141,7 @@ TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chai
         const TNI_V left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
 #define TNI_X(r, p, k) \
         if (r < n) { \
-            const TNI_V v = TNI_SET(p[k * row]); \
+            const TNI_V v = TNI_SET(wide ? p0[r * row] : p[k * row]); \
             x##r = TNI_FMA(v, left, x##r); \
             if (wide) y##r = TNI_FMA(v, right, y##r); \
         }
@@ -163,15 +163,16 @@ TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chai
 #undef TNI_TEN
 
 /* Tiles are of ten, eight, four or two rows; the last one may begin with rows of the one before it, and computes them again. */
-TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *given)
+TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
 {
     const int64_t        line = 512 / TNI_BITS;
-    TNI_T(chain_factors) f = *given;
-    const TNI_T(chain_factors) *x = &f;
+    TNI_T(chain_factors) twice;
     int64_t              i, j, left, n, at = 0;
-    if (f.rows == 1) {                                      /* twice the same row */
-        f.rows = 2;
-        f.a_row = f.out_row = 0;
+    if (x->rows == 1) {                                     /* twice the same row */
+        twice = *x;
+        twice.rows = 2;
+        twice.a_row = twice.out_row = 0;
+        x = &twice;
     }
     for (j = 0; x->columns - j > TNI_W; j += 2 * TNI_W) {
         const int lanes = TNI_T(lanes)(x->columns - j - TNI_W);

@@ -35,9 +35,9 @@ TNI_INLINE void TNI_T(scan_lanes_product)(const bool transposed, const TNI_REAL 
 {
     const int64_t stride = transposed ? d : columns, next = transposed ? d : 1;
     int64_t       q;
-    for (q = 0; q + 8 <= columns && columns - q != 12; q += 8)
+    for (q = 0; q + 8 <= columns && (TNI_LEVEL != 1 || columns - q != 12); q += 8)
         TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
-    if (columns - q == 12) {                                /* the sums of a tile of four would wait for each other */
+    if (TNI_LEVEL == 1 && columns - q == 12) {              /* of two units the sums of a tile of four would use one */
         TNI_T(scan_lanes_tile)(12, transposed, core + q * next, stride, x, d, t + q * TNI_W);
         q += 12;
     }
@@ -123,8 +123,8 @@ typedef struct TNI_T(lanes_scratch) { TNI_REAL *x, *inverse, *begin, *by, *t, *s
 /* States begin .. end-1, where x is the one before them. While a state's norm is computed, the unnormalised state is already
    multiplied by the next core; it is divided by the norm afterwards. False, and to be repeated with `careful`, if squares
    overflowed or underflowed meanwhile. */
-TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p, const TNI_T(lanes_scratch) *w, int64_t begin,
-                                         int64_t end, TNI_REAL *y, int64_t chains)
+TNI_NOINLINE TNI_FAST bool TNI_T(scan_lanes_states)(bool careful, const tni_scans *p, const TNI_T(lanes_scratch) *w,
+                                                    int64_t begin, int64_t end, TNI_REAL *y, int64_t chains)
 {
     const int64_t d = p->s.d, S = p->features, from = tni_max(begin, 1);
     const TNI_V   zero = TNI_SET((TNI_REAL)0);
@@ -374,11 +374,13 @@ typedef struct TNI_T(cores_rows) {
     bool            add;
 } TNI_T(cores_rows);
 
-/* n rows of out and, `next` numbers after them, those of the next s. If there is none, both are the same. */
-TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row, int64_t next,
-                                       int lanes)
+/* n rows of out and, `next` numbers after them, those of the next s. If there is none, both are the same. If odd, the last
+   row is computed instead of the one after it, and not stored twice. */
+TNI_INLINE void TNI_T(scan_cores_tile)(const int n, bool odd, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row,
+                                       int64_t next, int lanes)
 {
     const TNI_REAL *left = x->left, *right = x->right, *phi = x->phi, *more = phi + (next != 0);
+    const int64_t   last = n - 1 - odd;
 #define TNI_X(i) TNI_V one##i = TNI_SET((TNI_REAL)0), two##i = one##i;
     TNI_ROWS(TNI_X)
 #undef TNI_X
@@ -386,7 +388,7 @@ TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, 
         const TNI_V v = TNI_LOAD(right, lanes), one = v * TNI_SET(*phi), two = v * TNI_SET(*more);
 #define TNI_X(i) \
         if (i < n) { \
-            const TNI_V by = TNI_SET(left[i]); \
+            const TNI_V by = TNI_SET(left[i < n - 1 ? i : last]); \
             one##i = TNI_FMA(by, one, one##i); \
             two##i = TNI_FMA(by, two, two##i); \
         }
@@ -394,7 +396,7 @@ TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, 
 #undef TNI_X
     }
 #define TNI_X(i) \
-    if (i < n) { \
+    if (i < n && i <= last) { \
         if (x->add) { \
             one##i = one##i + TNI_LOAD(out + i * row, lanes); \
             two##i = two##i + TNI_LOAD(out + i * row + next, lanes); \
@@ -409,15 +411,15 @@ TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, 
 TNI_FAST void TNI_T(scan_cores_tiles)(int64_t n, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row, int64_t next,
                                       int lanes)
 {
-#define TNI_X(i) case i + 1: TNI_T(scan_cores_tile)(i + 1, x, out, row, next, lanes); break;
-    switch (n) { TNI_ROWS(TNI_X) default: break; }
+#define TNI_X(i) case i + 1: if (i % 2) TNI_T(scan_cores_tile)(i + 1, n % 2 != 0, x, out, row, next, lanes); break;
+    switch (n + n % 2) { TNI_ROWS(TNI_X) default: break; }
 #undef TNI_X
 }
 
 /* out [d,s,d] (+)= the sum of the rows */
 TNI_FAST void TNI_T(scan_cores_sum)(int64_t d, int64_t S, const TNI_T(cores_rows) *rows, TNI_REAL *out)
 {
-    const int64_t high = tni_ceil_div(d, tni_ceil_div(d, TNI_MR));
+    const int64_t high = tni_ceil_div(tni_ceil_div(d, tni_ceil_div(d, TNI_MR)), 2) * 2;     /* tiles have even heights */
     for (int64_t i = 0; i < S; i += 2)
         for (int64_t f = 0; f < d; f += TNI_W) {
             TNI_T(cores_rows) x = *rows;

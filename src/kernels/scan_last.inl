@@ -1,5 +1,4 @@
-#if TNI_SEQUENCES
-#if TNI_BITS == 32
+#if TNI_SEQUENCES && TNI_BITS == 32 && TNI_PLAIN_ALL
 /* ---- scan_states whose last state alone is wanted (i1), see >>op-scan ------- >>pass-scan-last
    Groups of TNI_W chains as in >>pass-scan-lanes. Nobody else reads the states before the last one and what arrives at them,
    so both stay in the order of lanes, and only every fourth state is divided by its norm: r is -1 at the others. */
@@ -224,5 +223,4 @@ TNI_FAST tn_status TNI_T(scan_last_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-#endif
 #endif
