@@ -374,12 +374,10 @@ typedef struct TNI_T(cores_rows) {
     bool            add;
 } TNI_T(cores_rows);
 
-/* n rows of out and, `next` numbers after them, those of the next s. If there is none, both are the same. If odd, the last
-   row is computed instead of the one after it, and not stored twice. */
-TNI_INLINE void TNI_T(scan_cores_tile)(const int n, bool odd, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row,
-                                       int64_t next, int lanes)
+/* The sums of n rows, those of one s and of the next one in turns, [n,2,W]. If odd, the last row is twice the one before. */
+TNI_INLINE void TNI_T(scan_cores_tile)(const int n, bool odd, bool next, const TNI_T(cores_rows) *x, int lanes, TNI_REAL *sums)
 {
-    const TNI_REAL *left = x->left, *right = x->right, *phi = x->phi, *more = phi + (next != 0);
+    const TNI_REAL *left = x->left, *right = x->right, *phi = x->phi, *more = phi + next;
     const int64_t   last = n - 1 - odd;
 #define TNI_X(i) TNI_V one##i = TNI_SET((TNI_REAL)0), two##i = one##i;
     TNI_ROWS(TNI_X)
@@ -396,24 +394,29 @@ TNI_INLINE void TNI_T(scan_cores_tile)(const int n, bool odd, const TNI_T(cores_
 #undef TNI_X
     }
 #define TNI_X(i) \
-    if (i < n && i <= last) { \
-        if (x->add) { \
-            one##i = one##i + TNI_LOAD(out + i * row, lanes); \
-            two##i = two##i + TNI_LOAD(out + i * row + next, lanes); \
-        } \
-        TNI_STORE(out + i * row, one##i, lanes); \
-        TNI_STORE(out + i * row + next, two##i, lanes); \
+    if (i < n) { \
+        TNI_STORE(sums + 2 * i * TNI_W, one##i, TNI_W); \
+        TNI_STORE(sums + (2 * i + 1) * TNI_W, two##i, TNI_W); \
     }
     TNI_ROWS(TNI_X)
 #undef TNI_X
 }
 
+/* n rows of out and, `next` numbers after them, those of the next s, unless that is 0 */
 TNI_FAST void TNI_T(scan_cores_tiles)(int64_t n, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row, int64_t next,
                                       int lanes)
 {
-#define TNI_X(i) case i + 1: if (i % 2) TNI_T(scan_cores_tile)(i + 1, n % 2 != 0, x, out, row, next, lanes); break;
+    TNI_REAL sums[2 * TNI_MR * TNI_W];
+#define TNI_X(i) case i + 1: if (i % 2) TNI_T(scan_cores_tile)(i + 1, n % 2 != 0, next != 0, x, lanes, sums); break;
     switch (n + n % 2) { TNI_ROWS(TNI_X) default: break; }
 #undef TNI_X
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < (next ? 2 : 1); j++) {
+            TNI_REAL *to = out + i * row + j * next;
+            TNI_V     v = TNI_LOAD(sums + (2 * i + j) * TNI_W, TNI_W);
+            if (x->add) v = v + TNI_LOAD(to, lanes);
+            TNI_STORE(to, v, lanes);
+        }
 }
 
 /* out [d,s,d] (+)= the sum of the rows */
