@@ -470,7 +470,8 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
 
 /* The last state [b,d] of tn_scan_states from v [d] and its logarithm [b]. If the backend can, no other state is stored for
    all to read. */
-TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
+TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse,
+                                           tn_tensor **logs)
 {
     const int64_t b = phi ? phi->shape[0] : 0, d = cores ? cores->shape[1] : 0, at = reverse || !phi ? 0 : phi->shape[1];
     tn_tensor    *kept, *y;
