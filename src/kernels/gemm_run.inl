@@ -125,11 +125,13 @@ TNI_INLINE void TNI_T(small_store)(TNI_REAL *p, TNI_V v, int k)
 #endif
 }
 
-/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. */
+/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. A
+   single row is computed twice. */
 TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chain_factors) *x, int64_t i, int64_t j,
                                   int lanes)
 {
-    const int64_t   row = x->a_row, step = x->a_column;
+    const bool      many = n > 2 || x->rows > 1;
+    const int64_t   row = many ? x->a_row : 0, step = x->a_column, out_row = many ? x->out_row : 0;
     const int       first = wide ? TNI_W : lanes;
     const TNI_REAL *p0 = x->a + i * row, *p1 = p0 + (n > 3 ? 3 * row : 0);     /* three rows each: ten pointers would */
     const TNI_REAL *p2 = p0 + (n > 6 ? 6 * row : 0), *p3 = p0 + (n > 9 ? 9 * row : 0);          /* not be in registers */
@@ -141,7 +143,7 @@ TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chai
         const TNI_V left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
 #define TNI_X(r, p, k) \
         if (r < n) { \
-            const TNI_V v = TNI_SET(p[k * row]); \
+            const TNI_V v = TNI_SET(wide ? p0[r * row] : p[k * row]); \
             x##r = TNI_FMA(v, left, x##r); \
             if (wide) y##r = TNI_FMA(v, right, y##r); \
         }
@@ -150,12 +152,12 @@ TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chai
         p0 += step; p1 += step; p2 += step; p3 += step;
         b += x->b_row;
     }
-    TNI_REAL *to = x->out + i * x->out_row + j;
+    TNI_REAL *to = x->out + i * out_row + j;
 #define TNI_X(r, p, k) \
     if (r < n) { \
         if (wide) TNI_STORE(to, x##r, TNI_W); \
         TNI_T(small_store)(to + (wide ? TNI_W : 0), wide ? y##r : x##r, lanes); \
-        to += x->out_row; \
+        to += out_row; \
     }
     TNI_TEN(TNI_X)
 #undef TNI_X
@@ -163,31 +165,25 @@ TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chai
 #undef TNI_TEN
 
 /* Tiles are of ten, eight, four or two rows; the last one may begin with rows of the one before it, and computes them again. */
-TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *given)
+TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
 {
-    const int64_t        line = 512 / TNI_BITS;
-    TNI_T(chain_factors) f = *given;
-    const TNI_T(chain_factors) *x = &f;
-    int64_t              i, j, left, n, at = 0;
-    if (f.rows == 1) {                                      /* twice the same row */
-        f.rows = 2;
-        f.a_row = f.out_row = 0;
-    }
+    const int64_t line = 512 / TNI_BITS, rows = x->rows == 1 ? 2 : x->rows;
+    int64_t       i, j, left, n, at = 0;
     for (j = 0; x->columns - j > TNI_W; j += 2 * TNI_W) {
         const int lanes = TNI_T(lanes)(x->columns - j - TNI_W);
-        for (i = 0; (left = x->rows - i) > 0; i += n) {
+        for (i = 0; (left = rows - i) > 0; i += n) {
             for (int64_t end = at + 8 * TNI_W; x->ahead && left > 2 && at < end; at += line) TNI_REQUEST(x->ahead, at, 1);
             n = left > 3 || (left == 3 && i > 0) ? 4 : 2;
-            i = tni_min(i, x->rows - n);
+            i = tni_min(i, rows - n);
             if (n == 4) TNI_T(small_tile)(4, true, x, i, j, lanes);
             else        TNI_T(small_tile)(2, true, x, i, j, lanes);
         }
     }
     if (j >= x->columns) return;
     const int lanes = TNI_T(lanes)(x->columns - j);
-    for (i = 0; (left = x->rows - i) > 0; i += n) {
+    for (i = 0; (left = rows - i) > 0; i += n) {
         n = left == 10 ? 10 : left > 7 || (left > 4 && i > 0) ? 8 : left > 3 || (left == 3 && i > 0) ? 4 : 2;
-        i = tni_min(i, x->rows - n);
+        i = tni_min(i, rows - n);
         if (n == 10)     TNI_T(small_tile)(10, false, x, i, j, lanes);
         else if (n == 8) TNI_T(small_tile)(8, false, x, i, j, lanes);
         else if (n == 4) TNI_T(small_tile)(4, false, x, i, j, lanes);

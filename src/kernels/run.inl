@@ -72,7 +72,7 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
     case TN_KERNEL_SCAN:
     case TN_KERNEL_SCAN_STATES:
-#if TNI_BITS == 32
+#if TNI_BITS == 32 && TNI_PLAIN_ALL
         if (c->kernel == TN_KERNEL_SCAN_STATES && c->i[1]) return TNI_T(scan_last_run)(cpu, c);
 #endif
         return TNI_T(scan_run)(cpu, c);
@@ -83,7 +83,7 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
     case TN_KERNEL_SCAN_BACKWARD:
     case TN_KERNEL_SCAN_STATES_BACKWARD:
-#if TNI_BITS == 32
+#if TNI_BITS == 32 && TNI_PLAIN_ALL
         if (c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD && c->i[1]) return TNI_T(scan_last_run)(cpu, c);
 #endif
         return TNI_T(scan_run)(cpu, c);

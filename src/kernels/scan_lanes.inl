@@ -35,9 +35,9 @@ TNI_INLINE void TNI_T(scan_lanes_product)(const bool transposed, const TNI_REAL 
 {
     const int64_t stride = transposed ? d : columns, next = transposed ? d : 1;
     int64_t       q;
-    for (q = 0; q + 8 <= columns && columns - q != 12; q += 8)
+    for (q = 0; q + 8 <= columns && (TNI_LEVEL != 1 || columns - q != 12); q += 8)
         TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
-    if (columns - q == 12) {                                /* the sums of a tile of four would wait for each other */
+    if (TNI_LEVEL == 1 && columns - q == 12) {              /* of two units the sums of a tile of four would use one */
         TNI_T(scan_lanes_tile)(12, transposed, core + q * next, stride, x, d, t + q * TNI_W);
         q += 12;
     }
@@ -115,49 +115,74 @@ TNI_RARE TNI_FAST void TNI_T(scan_lanes_edge)(TNI_REAL *x, int64_t d, TNI_REAL *
 /* Sites of a block */
 TNI_INLINE int64_t TNI_T(scan_lanes_block)(int64_t d) { return tni_max(4, tni_min(64, 256 / tni_max(d, 1) / 4 * 4)); }
 
-/* The scratch of a task of scan_states: x [d], states not yet divided by their norms, and what they are to be multiplied by;
-   `begin`, the same as they were before the block; by [s], t [s,d]; of the block states [n,d], phi [n,s], norms [n]. All
-   are vectors. */
-typedef struct TNI_T(lanes_scratch) { TNI_REAL *x, *inverse, *begin, *by, *t, *states, *phi, *norms; } TNI_T(lanes_scratch);
-
-/* States begin .. end-1, where x is the one before them. While a state's norm is computed, the unnormalised state is already
-   multiplied by the next core; it is divided by the norm afterwards. False, and to be repeated with `careful`, if squares
-   overflowed or underflowed meanwhile. */
-TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p, const TNI_T(lanes_scratch) *w, int64_t begin,
-                                         int64_t end, TNI_REAL *y, int64_t chains)
+/* x [d] = (x + y along) by; y may be NULL */
+TNI_INLINE void TNI_T(scan_lanes_scale)(int64_t d, TNI_REAL *x, const TNI_REAL *y, TNI_V along, TNI_V by)
 {
-    const int64_t d = p->s.d, S = p->features, from = tni_max(begin, 1);
+    for (int64_t f = 0; f < d; f++) {
+        TNI_V v = TNI_LOAD(x + f * TNI_W, TNI_W);
+        if (y) v = TNI_FMA(TNI_LOAD(y + f * TNI_W, TNI_W), along, v);
+        TNI_STORE(x + f * TNI_W, v * by, TNI_W);
+    }
+}
+
+/* The inner product of x and y [d] */
+TNI_INLINE TNI_V TNI_T(scan_lanes_dot)(int64_t d, const TNI_REAL *x, const TNI_REAL *y)
+{
+    TNI_V even = TNI_SET((TNI_REAL)0), odd = even;
+    for (int64_t f = 0; f < d; f++) {
+        if (f % 2 == 0) even = TNI_FMA(TNI_LOAD(x + f * TNI_W, TNI_W), TNI_LOAD(y + f * TNI_W, TNI_W), even);
+        else odd = TNI_FMA(TNI_LOAD(x + f * TNI_W, TNI_W), TNI_LOAD(y + f * TNI_W, TNI_W), odd);
+    }
+    return even + odd;
+}
+
+/* Where states of a group go, in vectors: y [.,d], norms r [.], features phi [.,s], of which the first is that of a place and
+   of a site in the chain. Every few states are divided by their norms; r of the others is -1. before [d]: the state before
+   the first one that is computed; t [s,d] and by [s] are scratch. ahead: of the first chain's states, requested on the way,
+   or NULL. */
+typedef struct TNI_T(lanes_states) {
+    TNI_REAL *y, *r, *phi, *before, *t, *by, *ahead;
+    int64_t   place, site, every, chains;
+} TNI_T(lanes_states);
+
+/* States begin .. end-1. While a state's norm is computed, the unnormalised state is already multiplied by the next core; it
+   is divided by the norm afterwards. False, and to be repeated with `careful`, if squares overflowed or underflowed: then
+   each state is divided by its norm. */
+TNI_NOINLINE TNI_FAST bool TNI_T(scan_lanes_states)(bool careful, const tni_scans *p, const TNI_T(lanes_states) *w,
+                                                    int64_t begin, int64_t end)
+{
+    const int64_t d = p->s.d, S = p->features;
     const TNI_V   zero = TNI_SET((TNI_REAL)0);
     TNI_V         range = zero, total, scale = zero;
-    TNI_REAL      lane[TNI_W], *state = NULL;
-    bool          good = true;
-    int64_t       f;
+    TNI_REAL      lane[TNI_W], *before = w->before;
+    bool          good = true, pending = false;             /* the state before is still to be divided by its norm */
     for (int64_t k = begin; k < end; k++) {
-        const int64_t   at = p->s.reverse ? end - 1 - k : k - begin;
-        const TNI_REAL *phi = w->phi + (p->s.reverse ? at : k - from) * S * TNI_W;
-        if (k == 0)
-            for (total = zero, f = 0; f < d; f++) {
-                const TNI_V number = TNI_LOAD(w->x + f * TNI_W, TNI_W);
-                total = TNI_FMA(number, number, total);
-            }
+        const int64_t at = tni_prefix_place(&p->s, 0, k) - w->place;
+        TNI_REAL     *r = w->r + at * TNI_W, *x = w->y + at * d * TNI_W;
+        if (k == 0) total = TNI_T(scan_lanes_dot)(d, x, x);
         else {
-            TNI_T(scan_request)(true, y, p->s.states * d, chains, (end - begin) * d, k - begin, end - begin);
-            TNI_T(scan_lanes_step)(p, k, w->x, w->t);
-            if (k == begin) scale = TNI_LOAD(w->inverse, TNI_W);
-            for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
-            for (int64_t j = 0; j < S; j++) TNI_STORE(w->by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
-            total = TNI_T(scan_lanes_combine)(false, p, w->t, w->by, NULL, w->x);
+            const TNI_REAL *phi = w->phi + (tni_prefix_site(&p->s, 0, k) - w->site) * S * TNI_W;
+            if (w->ahead)
+                TNI_T(scan_request)(true, w->ahead, p->s.states * d, w->chains, (end - begin) * d, k - begin, end - begin);
+            TNI_T(scan_lanes_step)(p, k, before, w->t);
+            if (pending) {
+                TNI_T(scan_lanes_scale)(d, before, NULL, zero, scale);
+                for (int64_t j = 0; j < S; j++) TNI_STORE(w->by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
+            }
+            total = TNI_T(scan_lanes_combine)(false, p, w->t, pending ? w->by : phi, NULL, x);
         }
-        TNI_V root = TNI_SQRT(total);
-        scale = TNI_SET((TNI_REAL)1) / root;
+        before = x;
+        pending = careful || (k + 1) % w->every == 0 || k + 1 == end;
+        TNI_STORE(r, pending ? TNI_SQRT(total) : TNI_SET((TNI_REAL)-1), TNI_W);
+        if (!pending) continue;
+        scale = TNI_SET((TNI_REAL)1) / TNI_LOAD(r, TNI_W);
         range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large after a small norm, NaN after infinity */
-        TNI_STORE(w->norms + at * TNI_W, root, TNI_W);
-        TNI_STORE(w->inverse, scale, TNI_W);
-        if (careful) TNI_T(scan_lanes_edge)(w->x, d, w->norms + at * TNI_W, w->inverse, w->t);
-        scale = TNI_LOAD(w->inverse, TNI_W);
-        state = w->states + at * d * TNI_W;
+        if (!careful) continue;
+        TNI_STORE(lane, scale, TNI_W);
+        TNI_T(scan_lanes_edge)(x, d, r, lane, w->t);
+        scale = TNI_LOAD(lane, TNI_W);
     }
-    for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
+    if (pending) TNI_T(scan_lanes_scale)(d, before, NULL, zero, scale);
     TNI_STORE(lane, range, TNI_W);
     for (int64_t i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)1e28;
     return good;
@@ -173,40 +198,43 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
     const TNI_REAL    *given = (const TNI_REAL *)p->phi->data;
     TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
     TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data;
-    TNI_T(lanes_scratch)  w;
+    TNI_T(lanes_states) w;
     double             sums[TNI_W];
-    w.x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
-    w.inverse = w.x + d * TNI_W;
-    w.begin = w.inverse + TNI_W;
-    w.by = w.begin + (d + 1) * TNI_W;
+    w.every = 1;
+    w.chains = chains;
+    w.before = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
+    w.by = w.before + d * TNI_W;
     w.t = w.by + S * TNI_W;
-    w.states = w.t + tni_max(S, 1) * d * TNI_W;
-    w.phi = w.states + block * d * TNI_W;
-    w.norms = w.phi + block * S * TNI_W;
+    w.y = w.t + tni_max(S, 1) * d * TNI_W;
+    w.phi = w.y + block * d * TNI_W;
+    w.r = w.phi + block * S * TNI_W;
     for (int64_t i = 0; i < TNI_W; i++) sums[i] = 0;
-    memset(w.inverse, 0, sizeof *w.inverse * TNI_W);
-    TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + first * each, each, chains, d, w.x);
     for (int64_t begin = 0; begin < s.states; begin += block) {
         const int64_t n = tni_min(block, s.states - begin), end = begin + n, from = tni_max(begin, 1);
         const int64_t place = tni_prefix_place(&s, first, s.reverse ? end - 1 : begin);
         const int64_t site = tni_prefix_site(&s, first, s.reverse ? end - 1 : from);
+        w.place = place - first * s.states;
+        w.site = site - first * s.n;
+        w.ahead = y + place * d;
         if (end > from) TNI_T(scan_to_lanes)(given + site * S, s.n * S, chains, (end - from) * S, w.phi);
-        memcpy(w.begin, w.x, sizeof *w.x * (size_t)((d + 1) * TNI_W));
-        if (!TNI_T(scan_lanes_states)(false, p, &w, begin, end, y + place * d, chains)) {
-            memcpy(w.x, w.begin, sizeof *w.x * (size_t)((d + 1) * TNI_W));
-            TNI_T(scan_lanes_states)(true, p, &w, begin, end, y + place * d, chains);
+        for (int careful = 0; careful < 2; careful++) {
+            if (begin == 0)
+                TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + first * each, each, chains, d,
+                                     w.y + (s.reverse ? n - 1 : 0) * d * TNI_W);
+            if (TNI_T(scan_lanes_states)(careful, p, &w, begin, end)) break;
         }
-        TNI_T(scan_from_lanes)(w.states, y + place * d, s.states * d, chains, n * d);
-        if (r) TNI_T(scan_from_lanes)(w.norms, r + place, s.states, chains, n);
+        memcpy(w.before, w.y + (s.reverse ? 0 : n - 1) * d * TNI_W, sizeof *w.y * (size_t)(d * TNI_W));
+        TNI_T(scan_from_lanes)(w.y, y + place * d, s.states * d, chains, n * d);
+        if (r) TNI_T(scan_from_lanes)(w.r, r + place, s.states, chains, n);
         for (int64_t k = begin; k < end; k++) {
-            TNI_REAL *log_scale = w.norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W;
+            TNI_REAL *log_scale = w.r + (s.reverse ? end - 1 - k : k - begin) * TNI_W;
             TNI_STORE(log_scale, TNI_T(log_of)(TNI_LOAD(log_scale, TNI_W)), TNI_W);
             for (int64_t i = 0; i < TNI_W; i++) {
                 sums[i] += (double)log_scale[i];
                 log_scale[i] = (TNI_REAL)sums[i];
             }
         }
-        TNI_T(scan_from_lanes)(w.norms, logs + place, s.states, chains, n);
+        TNI_T(scan_from_lanes)(w.r, logs + place, s.states, chains, n);
     }
 }
 
@@ -374,11 +402,11 @@ typedef struct TNI_T(cores_rows) {
     bool            add;
 } TNI_T(cores_rows);
 
-/* n rows of out and, `next` numbers after them, those of the next s. If there is none, both are the same. */
-TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row, int64_t next,
-                                       int lanes)
+/* The sums of n rows, those of one s and of the next one in turns, [n,2,W]. If odd, the last row is twice the one before. */
+TNI_INLINE void TNI_T(scan_cores_tile)(const int n, bool odd, bool next, const TNI_T(cores_rows) *x, int lanes, TNI_REAL *sums)
 {
-    const TNI_REAL *left = x->left, *right = x->right, *phi = x->phi, *more = phi + (next != 0);
+    const TNI_REAL *left = x->left, *right = x->right, *phi = x->phi, *more = phi + next;
+    const int64_t   last = n - 1 - odd;
 #define TNI_X(i) TNI_V one##i = TNI_SET((TNI_REAL)0), two##i = one##i;
     TNI_ROWS(TNI_X)
 #undef TNI_X
@@ -386,7 +414,7 @@ TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, 
         const TNI_V v = TNI_LOAD(right, lanes), one = v * TNI_SET(*phi), two = v * TNI_SET(*more);
 #define TNI_X(i) \
         if (i < n) { \
-            const TNI_V by = TNI_SET(left[i]); \
+            const TNI_V by = TNI_SET(left[i < n - 1 ? i : last]); \
             one##i = TNI_FMA(by, one, one##i); \
             two##i = TNI_FMA(by, two, two##i); \
         }
@@ -395,29 +423,34 @@ TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, 
     }
 #define TNI_X(i) \
     if (i < n) { \
-        if (x->add) { \
-            one##i = one##i + TNI_LOAD(out + i * row, lanes); \
-            two##i = two##i + TNI_LOAD(out + i * row + next, lanes); \
-        } \
-        TNI_STORE(out + i * row, one##i, lanes); \
-        TNI_STORE(out + i * row + next, two##i, lanes); \
+        TNI_STORE(sums + 2 * i * TNI_W, one##i, TNI_W); \
+        TNI_STORE(sums + (2 * i + 1) * TNI_W, two##i, TNI_W); \
     }
     TNI_ROWS(TNI_X)
 #undef TNI_X
 }
 
+/* n rows of out and, `next` numbers after them, those of the next s, unless that is 0 */
 TNI_FAST void TNI_T(scan_cores_tiles)(int64_t n, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row, int64_t next,
                                       int lanes)
 {
-#define TNI_X(i) case i + 1: TNI_T(scan_cores_tile)(i + 1, x, out, row, next, lanes); break;
-    switch (n) { TNI_ROWS(TNI_X) default: break; }
+    TNI_REAL sums[2 * TNI_MR * TNI_W];
+#define TNI_X(i) case i + 1: if (i % 2) TNI_T(scan_cores_tile)(i + 1, n % 2 != 0, next != 0, x, lanes, sums); break;
+    switch (n + n % 2) { TNI_ROWS(TNI_X) default: break; }
 #undef TNI_X
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < (next ? 2 : 1); j++) {
+            TNI_REAL *to = out + i * row + j * next;
+            TNI_V     v = TNI_LOAD(sums + (2 * i + j) * TNI_W, TNI_W);
+            if (x->add) v = v + TNI_LOAD(to, lanes);
+            TNI_STORE(to, v, lanes);
+        }
 }
 
 /* out [d,s,d] (+)= the sum of the rows */
 TNI_FAST void TNI_T(scan_cores_sum)(int64_t d, int64_t S, const TNI_T(cores_rows) *rows, TNI_REAL *out)
 {
-    const int64_t high = tni_ceil_div(d, tni_ceil_div(d, TNI_MR));
+    const int64_t high = tni_ceil_div(tni_ceil_div(d, tni_ceil_div(d, TNI_MR)), 2) * 2;     /* tiles have even heights */
     for (int64_t i = 0; i < S; i += 2)
         for (int64_t f = 0; f < d; f += TNI_W) {
             TNI_T(cores_rows) x = *rows;

@@ -1,5 +1,4 @@
-#if TNI_SEQUENCES
-#if TNI_BITS == 32
+#if TNI_SEQUENCES && TNI_BITS == 32 && TNI_PLAIN_ALL
 /* ---- scan_states whose last state alone is wanted (i1), see >>op-scan ------- >>pass-scan-last
    Groups of TNI_W chains as in >>pass-scan-lanes. Nobody else reads the states before the last one and what arrives at them,
    so both stay in the order of lanes, and only every fourth state is divided by its norm: r is -1 at the others. */
@@ -19,67 +18,6 @@ TNI_INLINE TNI_T(last_kept) TNI_T(scan_last_kept)(const tni_scans *p, const tn_v
     return k;
 }
 
-/* x [d] = (x + y along) by; y may be NULL */
-TNI_INLINE void TNI_T(scan_last_scale)(int64_t d, TNI_REAL *x, const TNI_REAL *y, TNI_V along, TNI_V by)
-{
-    for (int64_t f = 0; f < d; f++) {
-        TNI_V v = TNI_LOAD(x + f * TNI_W, TNI_W);
-        if (y) v = TNI_FMA(TNI_LOAD(y + f * TNI_W, TNI_W), along, v);
-        TNI_STORE(x + f * TNI_W, v * by, TNI_W);
-    }
-}
-
-/* The inner product of x and y [d] */
-TNI_INLINE TNI_V TNI_T(scan_last_dot)(int64_t d, const TNI_REAL *x, const TNI_REAL *y)
-{
-    TNI_V even = TNI_SET((TNI_REAL)0), odd = even;
-    for (int64_t f = 0; f < d; f++) {
-        if (f % 2 == 0) even = TNI_FMA(TNI_LOAD(x + f * TNI_W, TNI_W), TNI_LOAD(y + f * TNI_W, TNI_W), even);
-        else odd = TNI_FMA(TNI_LOAD(x + f * TNI_W, TNI_W), TNI_LOAD(y + f * TNI_W, TNI_W), odd);
-    }
-    return even + odd;
-}
-
-/* States begin .. end-1; what the next one begins with is divided by its norm. t [s,d], by [s] and inverse are scratch.
-   False, and to be repeated with `careful`, if squares overflowed or underflowed: then each state is divided by its norm. */
-TNI_FAST bool TNI_T(scan_last_states)(bool careful, const tni_scans *p, const TNI_T(last_kept) *own, int64_t begin,
-                                      int64_t end, TNI_REAL *t, TNI_REAL *by, TNI_REAL *inverse)
-{
-    const int64_t d = p->s.d, S = p->features;
-    const TNI_V   zero = TNI_SET((TNI_REAL)0);
-    TNI_V         range = zero, total = zero, scale = zero;
-    TNI_REAL      lane[TNI_W], *x = NULL;
-    bool          good = true, pending = false;             /* the state before is still to be divided by its norm */
-    for (int64_t k = begin; k < end; k++) {
-        const int64_t place = tni_prefix_place(&p->s, 0, k);
-        TNI_REAL     *r = own->r + place * TNI_W;
-        x = own->y + place * d * TNI_W;
-        if (k == 0) total = TNI_T(scan_last_dot)(d, x, x);
-        else {
-            const TNI_REAL *phi = own->phi + tni_prefix_site(&p->s, 0, k) * S * TNI_W;
-            TNI_REAL       *before = own->y + tni_prefix_place(&p->s, 0, k - 1) * d * TNI_W;
-            TNI_T(scan_lanes_step)(p, k, before, t);
-            for (int64_t j = 0; pending && j < S; j++)
-                TNI_STORE(by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
-            if (pending) TNI_T(scan_last_scale)(d, before, NULL, zero, scale);
-            total = TNI_T(scan_lanes_combine)(false, p, t, pending ? by : phi, NULL, x);
-        }
-        pending = careful || (k + 1) % TNI_T(last_every) == 0 || k + 1 == end;
-        TNI_STORE(r, pending ? TNI_SQRT(total) : TNI_SET((TNI_REAL)-1), TNI_W);
-        if (!pending) continue;
-        scale = TNI_SET((TNI_REAL)1) / TNI_LOAD(r, TNI_W);
-        range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large after a small norm, NaN after infinity */
-        if (!careful) continue;
-        TNI_STORE(inverse, scale, TNI_W);
-        TNI_T(scan_lanes_edge)(x, d, r, inverse, t);
-        scale = TNI_LOAD(inverse, TNI_W);
-    }
-    if (x) TNI_T(scan_last_scale)(d, x, NULL, zero, scale);
-    TNI_STORE(lane, range, TNI_W);
-    for (int64_t i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)1e28;
-    return good;
-}
-
 TNI_FAST void TNI_T(scan_last_task)(void *arg, int64_t task, int worker)
 {
     const tni_scans   *p = (const tni_scans *)arg;
@@ -90,17 +28,25 @@ TNI_FAST void TNI_T(scan_last_task)(void *arg, int64_t task, int worker)
     const TNI_REAL    *phi = (const TNI_REAL *)p->phi->data + first * s.n * S;
     const TNI_T(last_kept) own = TNI_T(scan_last_kept)(p, &p->call->out[2], task);
     TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
-    TNI_REAL          *t = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *by = t + tni_max(S, 1) * d * TNI_W;
-    TNI_REAL          *inverse = by + S * TNI_W, *begins = own.y + tni_prefix_place(&s, 0, 0) * d * TNI_W;
+    TNI_REAL          *begins = own.y + tni_prefix_place(&s, 0, 0) * d * TNI_W, inverse[TNI_W];
+    TNI_T(lanes_states) w;
     double             sums[TNI_W];
+    memset(&w, 0, sizeof w);
+    w.every = TNI_T(last_every);
+    w.y = own.y;
+    w.r = own.r;
+    w.phi = own.phi;
+    w.t = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
+    w.by = w.t + tni_max(S, 1) * d * TNI_W;
     for (int64_t i = 0; i < TNI_W; i++) sums[i] = 0;
     for (int64_t begin = 0; begin < s.states; begin += block) {
         const int64_t end = tni_min(begin + block, s.states), from = tni_max(begin, 1);
         const int64_t site = tni_prefix_site(&s, 0, s.reverse ? end - 1 : from);
         if (end > from) TNI_T(scan_to_lanes)(phi + site * S, s.n * S, chains, (end - from) * S, own.phi + site * S * TNI_W);
+        w.before = own.y + tni_prefix_place(&s, 0, from - 1) * d * TNI_W;
         for (int careful = 0; careful < 2; careful++) {
             if (begin == 0) TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + first * each, each, chains, d, begins);
-            if (TNI_T(scan_last_states)(careful, p, &own, begin, end, t, by, inverse)) break;
+            if (TNI_T(scan_lanes_states)(careful, p, &w, begin, end)) break;
         }
         for (int64_t k = begin; k < end; k++) {
             const TNI_REAL *r = own.r + tni_prefix_place(&s, 0, k) * TNI_W;
@@ -137,8 +83,8 @@ TNI_FAST void TNI_T(scan_last_backward_task)(void *arg, int64_t task, int worker
                 if (r[i] == 0) later[i] = 0;
                 inverse[i] = r[i] == 0 ? 0 : 1 / r[i];
             }
-            const TNI_V along = TNI_LOAD(later, TNI_W) - TNI_T(scan_last_dot)(d, x, y);
-            TNI_T(scan_last_scale)(d, x, y, along, TNI_LOAD(inverse, TNI_W));
+            const TNI_V along = TNI_LOAD(later, TNI_W) - TNI_T(scan_lanes_dot)(d, x, y);
+            TNI_T(scan_lanes_scale)(d, x, y, along, TNI_LOAD(inverse, TNI_W));
         }
         if (k == 0) break;
         TNI_T(scan_lanes_step)(p, k, x, t);
@@ -224,5 +170,4 @@ TNI_FAST tn_status TNI_T(scan_last_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-#endif
 #endif

@@ -131,22 +131,6 @@ TNI_FN void TNI_T(scan_states)(const tn_call *c)
     const TNI_REAL *v = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
     const int64_t   step_e = s.reverse ? 1 : S * d, step_f = s.reverse ? S * d : 1;
-    if (c->i[1] != 0) {                                     /* keeps states, norms and logarithms */
-        const int64_t all_states = s.batch * (n + 1), last = s.reverse ? 0 : n;
-        TNI_REAL     *kept = (TNI_REAL *)c->out[2].data, *logs = kept + all_states * (d + 1);
-        tn_call       all = *c;
-        all.i[1] = 0;
-        all.out[0].shape[1] = n + 1;
-        all.out[0].data = kept;
-        all.out[1].data = logs;
-        all.out[2].data = kept + all_states * d;
-        TNI_T(scan_states)(&all);
-        for (int64_t b = 0; b < s.batch; b++) {
-            memcpy(y + b * d, kept + (b * (n + 1) + last) * d, sizeof *y * (size_t)d);
-            ((TNI_REAL *)c->out[1].data)[b] = logs[b * (n + 1) + last];
-        }
-        return;
-    }
     for (int64_t b = 0; b < s.batch; b++) {
         const TNI_REAL *from = v + (c->in[0].shape[0] == 1 ? 0 : b * d);
         double          log_scale = 0;
@@ -183,7 +167,7 @@ TNI_FN void TNI_T(scan_cores)(const tn_call *c)
     for (int64_t core = 0; core < (uniform ? 1 : n); core++)
         for (int64_t e = 0; e < d; e++)
             for (int64_t i = 0; i < S; i++)
-                        for (int64_t f = 0; f < d; f++, to++) {
+                for (int64_t f = 0; f < d; f++, to++) {
                     double sum = c->accumulate ? (double)*to : 0;
                     for (int64_t k = 0; k < b; k++)
                         for (int64_t j = uniform ? 0 : core; j < (uniform ? n : core + 1); j++)
@@ -193,42 +177,8 @@ TNI_FN void TNI_T(scan_cores)(const tn_call *c)
                 }
 }
 
-/* The call for all states that one with i1 is: in the workspace z, and dy and dlogs, which are 0 but for the last state. */
-static tn_call TNI_T(scan_last_gradient)(const tn_call *c)
-{
-    const int64_t b = c->in[3].shape[0], n = c->in[1].shape[1], d = c->in[0].shape[1], all_states = b * (n + 1);
-    TNI_REAL     *kept = (TNI_REAL *)c->in[2].data, *z = (TNI_REAL *)c->out[2].data;
-    TNI_REAL     *dy = z + all_states * d, *dlogs = dy + all_states * d;
-    tn_call       all = *c;
-    memset(dy, 0, sizeof *dy * (size_t)(all_states * (d + 1)));
-    for (int64_t k = 0; k < b; k++) {
-        const int64_t at = k * (n + 1) + (c->i[0] ? 0 : n);
-        memcpy(dy + at * d, (const TNI_REAL *)c->in[3].data + k * d, sizeof *dy * (size_t)d);
-        dlogs[at] = ((const TNI_REAL *)c->in[4].data)[k];
-    }
-    all.i[1] = 0;
-    all.in[2] = c->in[3];
-    all.in[2].shape[1] = n + 1;
-    all.in[2].data = kept;
-    all.in[3].data = kept + all_states * d;
-    all.in[4].data = dy;
-    all.in[5].data = dlogs;
-    all.out[1].data = z;
-    return all;
-}
-
 TNI_FN void TNI_T(scan_states_backward)(const tn_call *c)
 {
-    if (c->i[1] != 0) {
-        tn_call all = TNI_T(scan_last_gradient)(c);
-        TNI_T(scan_states_backward)(&all);
-        all.in[0] = all.in[2];                              /* y, phi, z */
-        all.in[2].data = all.out[1].data;
-        all.out[0] = c->out[1];
-        all.accumulate = c->i[2] != 0;
-        if (all.out[0].data) TNI_T(scan_cores)(&all);
-        return;
-    }
     const int64_t   n = c->in[1].shape[1], d = c->in[0].shape[1], S = c->in[0].shape[2];
     const tni_prefixes s = tni_prefixes_of(c, n, d, &c->in[2]);
     const TNI_REAL *y = (const TNI_REAL *)c->in[2].data, *r = (const TNI_REAL *)c->in[3].data;
@@ -520,7 +470,8 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
 
 /* The last state [b,d] of tn_scan_states from v [d] and its logarithm [b]. If the backend can, no other state is stored for
    all to read. */
-TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
+TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse,
+                                           tn_tensor **logs)
 {
     const int64_t b = phi ? phi->shape[0] : 0, d = cores ? cores->shape[1] : 0, at = reverse || !phi ? 0 : phi->shape[1];
     tn_tensor    *kept, *y;
