@@ -620,6 +620,77 @@ TEST(gemm_of_hosts)
     WORST("host product", worst, 1e-14);
 }
 
+/* ---- the pass of the reduction to tridiagonal form, against plain loops */
+
+enum { PASS_MOST = 41, PASS_GAP = 8 };
+
+typedef struct pass { int64_t from, end, n, stride; double a[PASS_MOST * (PASS_MOST + PASS_GAP)]; double v[4][PASS_MOST + PASS_GAP]; } pass;
+
+/* May the pass read a[i,j]? Rows begin at the multiple of four before `from`; whole blocks have both triangles. */
+static bool pass_reads(const pass *p, int64_t i, int64_t j)
+{
+    return i >= p->from / 4 * 4 && i < p->end && j < p->n && (j >= i || (j / 4 == i / 4 && i / 4 * 4 + 4 <= p->n));
+}
+
+/* v, w, x and y of the pass; what it must not read is NaN, and what it leaves out of x is zero. */
+static void pass_fill(pass *p)
+{
+    for (int64_t i = 0; i < p->n; i++)
+        for (int64_t j = 0; j < p->stride; j++)
+            p->a[i * p->stride + j] = pass_reads(p, i, j) ? noise_at(i < j ? i : j, i < j ? j : i) : (double)NAN;
+    for (int k = 0; k < 4; k++)
+        for (int64_t i = 0; i < PASS_MOST + PASS_GAP; i++)
+            p->v[k][i] = i >= p->n || (k == 3 && i >= p->from) ? (double)NAN : k == 2 && i < p->from ? 0 : noise_at(i, 50 + k);
+}
+
+static void pass_by_loops(pass *p)
+{
+    for (int64_t i = p->from; i < p->n; i++) p->v[3][i] = 0;
+    for (int64_t i = p->from; i < p->end; i++)
+        for (int64_t j = i; j < p->n; j++) {
+            double *a = p->a + i * p->stride + j;
+            *a -= p->v[0][i] * p->v[1][j] + p->v[1][i] * p->v[0][j];
+            if (pass_reads(p, j, i)) p->a[j * p->stride + i] = *a;
+            p->v[3][i] += *a * p->v[2][j];
+            if (j > i) p->v[3][j] += *a * p->v[2][i];
+        }
+}
+
+/* Below the diagonal, what is left of `from` is never used. All else that is not part of the result stays as it was, bit for bit. */
+static void check_pass(const pass *p, const pass *expected, double *worst)
+{
+    for (int64_t i = 0; i < p->n; i++)
+        for (int64_t j = 0; j < p->stride; j++) {
+            const int64_t at = i * p->stride + j;
+            const bool    inside = pass_reads(p, i, j) && i >= p->from;
+            if (inside && j >= p->from) test_raise(worst, fabs(p->a[at] - expected->a[at]));
+            else if (!inside) CHECK(memcmp(p->a + at, expected->a + at, sizeof *p->a) == 0);
+        }
+    for (int k = 0; k < 4; k++)
+        for (int64_t i = 0; i < PASS_MOST + PASS_GAP; i++)
+            if (k == 3 && i >= p->from && i < p->n) test_raise(worst, fabs(p->v[k][i] - expected->v[k][i]));
+            else CHECK(memcmp(&p->v[k][i], &expected->v[k][i], sizeof p->v[k][i]) == 0);
+}
+
+TEST(rows_of_the_reduction)
+{
+    static const int64_t gaps[] = {0, 3, PASS_GAP};
+    static pass p, expected;
+    double worst = 0;
+    for (int64_t n = 1; n <= PASS_MOST; n++)
+        for (int64_t from = 0; from <= n; from++)
+            for (int64_t end = (from + 3) / 4 * 4; end < n + 4; end += 4)        /* the last one is n */
+                for (int way = 0; way < 3; way++) {
+                    p.from = from; p.end = end < n ? end : n; p.n = n; p.stride = n + gaps[way];
+                    pass_fill(&p);
+                    expected = p;
+                    pass_by_loops(&expected);
+                    host_memory()->by->upper_times(from, p.end, n, p.a, p.stride, p.v[0], p.v[1], p.v[2], p.v[3]);
+                    check_pass(&p, &expected, &worst);
+                }
+    WORST("A - v w^T - w v^T, and times x", worst, 1e-14);
+}
+
 /* ---- the same bits on every run, and by any worker */
 
 typedef struct job { const double *a; int64_t n; double *out[12]; } job;
@@ -1003,6 +1074,6 @@ TEST(polynomials_refuse)
 
 TEST_MAIN(eigh_random, eigh_hard, eigh_repeated, eigh_known, eigh_refuses, qr_random, qr_hard, qr_known, svd_random, svd_small_values,
           svd_with_one_large_value, svd_where_gram_is_singular, svd_hard, svd_rank_deficient, svd_known,
-          gemm_of_hosts, same_bits_by_any_worker, eigh_of_tensors, views_give_the_same, qr_and_svd_of_tensors,
+          gemm_of_hosts, rows_of_the_reduction, same_bits_by_any_worker, eigh_of_tensors, views_give_the_same, qr_and_svd_of_tensors,
           empty_tensors, mistakes_are_named, memory_runs_out, effective_rank, qr_of_wide_tensors,
           polynomials_are_recovered, polynomials_are_the_best, polynomials_refuse)

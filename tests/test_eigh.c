@@ -284,17 +284,41 @@ TEST(same_bits)
             }
 }
 
+/* A power of two that multiplies the matrix multiplies the values, and changes no bit, whether sums of squares leave the range or
+   not: those of 2^70 and of 2^-70 are scaled before, the ones next to them are not. */
+TEST(any_magnitude)
+{
+    static const int     exponents[] = {-1000, -520, -70, -60, 50, 70, 100, 500, 990};
+    static const int64_t orders[] = {1, 5, 33, 256};
+    double *first = doubles(256 * 256), *again = doubles(256 * 256), values[256], others[256];
+    for (int k = 0; k < 8; k++) {
+        const int64_t n = orders[k / 2];
+        tn_ctx *ctx = context(k % 2 ? TN_F32 : TN_F64, TN_SIMD_AUTO, 1, NULL);
+        CHECK_STATUS(solve(ctx, n, matrix_by(n, uniform), NULL, values, first), TN_OK);
+        for (size_t e = 0; e < sizeof exponents / sizeof *exponents; e++) {
+            double *a = matrix_by(n, uniform);
+            if (k % 2 && abs(exponents[e]) > 100) continue;                     /* not floats */
+            for (int64_t i = 0; i < n * n; i++) a[i] = ldexp(k % 2 ? (double)(float)a[i] : a[i], exponents[e]);
+            CHECK_STATUS(solve(ctx, n, a, NULL, others, again), TN_OK);
+            for (int64_t i = 0; i < n; i++) CHECK_NEAR(ldexp(others[i], -exponents[e]), values[i], 0);
+            CHECK(memcmp(first, again, (size_t)(n * n) * sizeof *first) == 0);
+        }
+        tn_ctx_destroy(ctx);
+    }
+}
+
 TEST(not_finite)
 {
     static const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
     double  values[100], *vectors = doubles(100 * 100);
     tn_ctx *ctx = context(TN_F64, TN_SIMD_AUTO, 1, NULL);
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 6; k++) {
         double *a = matrix_by(100, uniform);
-        a[99 * 100 + 40] = bad[k];
+        a[99 * 100 + 40] = bad[k % 3];
+        if (k >= 3) a[0] = 1e300;                           /* whose square is infinite */
         FAILS(ctx, solve(ctx, 100, a, NULL, values, vectors), TN_ERR_NONFINITE, "eigh: a, [100,100], has NaN or infinity");
     }
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(every_matrix_plain, every_matrix_avx2, every_matrix_avx512, large, in_float, values_of_floats, known, same_bits, not_finite)
+TEST_MAIN(every_matrix_plain, every_matrix_avx2, every_matrix_avx512, large, in_float, values_of_floats, known, same_bits, any_magnitude, not_finite)

@@ -18,8 +18,8 @@
 
 TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (4 + TNI_TRIDIAGONAL_BANDS) * n; }
 
-/* y = A x, without the first `from` rows and columns, after A -= v w^T + w v^T unless v is NULL. A large triangle is divided
-   into bands of rows of about equal areas, whose results are added in their order. */
+/* y = A x, without the first `from` rows and columns, after A -= v w^T + w v^T. A large triangle is divided into bands of
+   rows that take about equal times, whose results are added in their order. */
 typedef struct tni_bands {
     const tni_host *host;
     int64_t       n, ld, begin[TNI_TRIDIAGONAL_BANDS + 1];
@@ -67,18 +67,15 @@ TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, int64_t ld,
     for (int64_t k = 0; k < n; k++) {
         double *row = a + k * ld, *p;
         int64_t from = k + 1, m = n - from;
-        if (k > 0) {
-            double vk = v[k], wk = w[k];
-            h->by->axpy(n - k, -vk, w + k, row + k);
-            h->by->axpy(n - k, -wk, v + k, row + k);
-        }
+        h->by->axpy(n - k, -v[k], w + k, row + k);           /* v and w are zero at first */
+        h->by->axpy(n - k, -w[k], v + k, row + k);
         d[k] = row[k];
         e[k] = 0;
         if (m == 0) break;
         e[k] = tni_reflector(h, m, row + from, tau + k);
         memset(row, 0, (size_t)from * sizeof *row);
         memcpy(x, row, (size_t)n * sizeof *x);
-        tni_tridiagonal_times(h, n, a, ld, from, k > 0 ? v : NULL, w, x, next, part);
+        tni_tridiagonal_times(h, n, a, ld, from, v, w, x, next, part);
         p = next + from;                                     /* A v becomes w */
         h->by->scale(m, tau[k], p);
         h->by->axpy(m, -0.5 * tau[k] * h->by->dot(m, p, row + from), row + from, p);

@@ -147,18 +147,16 @@ TNI_FAST void TNI_T(reflect3)(int64_t n, double tau, double v1, double v2, doubl
 
 /* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and, off the diagonal block, its column. */
 #define TNI_FOUR(X) X(0) X(1) X(2) X(3)
-TNI_INLINE void TNI_T(upper_columns)(const bool update, const bool diagonal, const int k, double *a0, int64_t stride,
-                                     const TNI_V *vi, const TNI_V *wi, const TNI_V *xi, const double *v, const double *w,
-                                     const double *x, double *y, TNI_V *sums)
+TNI_INLINE void TNI_T(upper_columns)(const bool diagonal, const int k, double *a0, int64_t stride, const TNI_V *vi,
+                                     const TNI_V *wi, const TNI_V *xi, const double *v, const double *w, const double *x,
+                                     double *y, TNI_V *sums)
 {
     double *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
     TNI_V   b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k), xj = TNI_LOAD(x, k);
-    if (update) {
-        TNI_V vj = TNI_LOAD(v, k), wj = TNI_LOAD(w, k);
+    TNI_V   vj = TNI_LOAD(v, k), wj = TNI_LOAD(w, k);
 #define TNI_STEP(r) b##r = TNI_FMA(vi[r], wj, TNI_FMA(wi[r], vj, b##r)); TNI_STORE(a##r, b##r, k);
-        TNI_FOUR(TNI_STEP)
+    TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
-    }
 #define TNI_STEP(r) sums[r] = TNI_FMA(b##r, xj, sums[r]);
     TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
@@ -169,18 +167,18 @@ TNI_INLINE void TNI_T(upper_columns)(const bool update, const bool diagonal, con
 /* Four rows at a time, that begin at multiples of four: the block on the diagonal, of which both triangles are kept, then
    vectors that begin at multiples of TNI_W (not at aligned addresses, on which the order of sums would then depend). Rows of
    the first four that are before `from` are stored as they were. */
-TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t end, int64_t n, double *a, int64_t stride,
-                             const double *v, const double *w, const double *x, double *y)
+TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v,
+                                 const double *w, const double *x, double *y)
 {
     int64_t i, j;
     memset(y + from, 0, (size_t)(n - from) * sizeof *y);
 #define TNI_COLUMNS(diagonal, k) \
-    TNI_T(upper_columns)(update, diagonal, k, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums)
+    TNI_T(upper_columns)(diagonal, k, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums)
     for (i = from / 4 * 4; i < end && i + 4 <= n; i += 4) {
         double *row = a + i * stride;
         TNI_V   vi[4], wi[4], xi[4], sums[4];
-#define TNI_STEP(q) vi[q] = TNI_SET(update && i + q >= from ? -v[i + q] : 0); xi[q] = TNI_SET(x[i + q]); \
-                    wi[q] = TNI_SET(update && i + q >= from ? -w[i + q] : 0); sums[q] = TNI_SET(0);
+#define TNI_STEP(q) vi[q] = TNI_SET(i + q >= from ? -v[i + q] : 0); wi[q] = TNI_SET(i + q >= from ? -w[i + q] : 0); \
+                    xi[q] = TNI_SET(x[i + q]); sums[q] = TNI_SET(0);
         TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
         for (j = i; j < i + 4; j += TNI_W) TNI_COLUMNS(true, TNI_W < 4 ? TNI_W : 4);
@@ -199,17 +197,10 @@ TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t end, int64
     for (i = tni_max(i, from); i < end; i++)                 /* at most three */
         for (j = i; j < n; j++) {
             double *b = a + i * stride + j;
-            if (update) *b -= v[i] * w[j] + w[i] * v[j];
+            *b -= v[i] * w[j] + w[i] * v[j];
             y[i] += *b * x[j];
             if (j > i) y[j] += *b * x[i];
         }
-}
-
-TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v,
-                                 const double *w, const double *x, double *y)
-{
-    if (v) TNI_T(upper)(true, from, end, n, a, stride, v, w, x, y);
-    else TNI_T(upper)(false, from, end, n, a, stride, x, x, x, y);
 }
 
 /* Four vectors of each row at a time; the next rotation reuses y, the upper of the two rotated rows. */

@@ -41,9 +41,9 @@ struct tni_algebra {
     void   (*rotate)(int64_t n, double c, double s, double *x, double *y);           /* [x;y] = [c -s; s c] [x;y] */
     /* [x;y;z] -= tau v (v^T [x;y;z]), v = (1,v1,v2) */
     void   (*reflect3)(int64_t n, double tau, double v1, double v2, double *x, double *y, double *z);
-    /* A -= v w^T + w v^T, unless v is NULL, and then y = A x, both without the first `from` rows and columns. Only the
-       upper triangle of A is read and written, of its rows those before `end`, n or a multiple of 4, and both triangles of
-       the blocks of 4 x 4 on the diagonal; x is zero before `from`, where v and w are finite; none of the three is in A. */
+    /* A -= v w^T + w v^T, and then y = A x, both without the first `from` rows and columns. Only the upper triangle of A is
+       read and written, of its rows those before `end`, n or a multiple of 4, and both triangles of the blocks of 4 x 4 on
+       the diagonal; x is zero before `from`, where v and w are finite; none of the three is in A. */
     void   (*upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v, const double *w,
                           const double *x, double *y);
     void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh-ql                 */
