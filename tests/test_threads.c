@@ -74,7 +74,14 @@ TEST(regions_cover)
                 static count c;
                 memset(&c, 0, sizeof c);
                 tni_parallel_for(&ctx->pool, tasks, count_task, &c);
-                bad += !counted(&c, tasks, threads[k]);
+                bad += !counted(&c, tasks, (int)tni_min(tasks, threads[k]));
+#if OWN_THREADS
+                tni_pool little = ctx->pool;
+                if (ctx->threads) little.fn = tni_threads_for_little;
+                memset(&c, 0, sizeof c);
+                tni_parallel_for(&little, tasks, count_task, &c);
+                bad += !counted(&c, tasks, (int)tni_min(tasks, threads[k]));
+#endif
             }
 #if defined(__unix__) || defined(__APPLE__)
             usleep(300);
@@ -302,11 +309,38 @@ TEST(threads_order)
     tn_ctx_destroy(ctx);
 }
 
+/* A little region: the caller's alone until all threads have started, and while one sleeps. */
+TEST(regions_little)
+{
+    static count c;
+    tn_ctx *ctx = threads_ctx(3);
+    REQUIRE(ctx);
+    const tni_pool little = {3, tni_threads_for_little, ctx->threads};
+    starting.begun = 0;
+    tni_parallel_for(&little, 100, count_task, &c);
+    CHECK(counted(&c, 100, 1));
+    CHECK_INT(starting.begun, 0);
+    tni_parallel_for(&ctx->pool, 2, count_task, &c);
+    memset(&c, 0, sizeof c);
+    tni_parallel_for(&little, 100, count_task, &c);
+    CHECK(counted(&c, 100, 1));
+    CHECK_INT(starting.begun, 1);
+    tni_parallel_for(&ctx->pool, 3, count_task, &c);
+    while (tni_atomic_get(&ctx->threads->sleepers) == 0) tni_pause();
+    const uint32_t gate = tni_atomic_get(&ctx->threads->gate);
+    memset(&c, 0, sizeof c);
+    tni_parallel_for(&little, 100, count_task, &c);
+    CHECK(counted(&c, 100, 1));
+    CHECK_INT(tni_atomic_get(&ctx->threads->gate), gate);       /* it was not opened */
+    tn_ctx_destroy(ctx);
+}
+
 typedef struct meeting {
     tni_lock   lock;
     tni_event  changed;
     int        expected, there;
     bool       slow;                    /* workers take their time, so that the caller falls asleep */
+    uint32_t   numbers;                 /* bit w: worker w was there */
     tni_atomic done;
 } meeting;
 
@@ -317,6 +351,7 @@ static void meet(void *arg, int64_t task, int worker)
     (void)task;
     tni_lock_take(&m->lock);
     m->there++;
+    m->numbers |= UINT32_C(1) << worker;
     tni_event_signal_all(&m->changed);
     while (m->there < m->expected) tni_event_wait(&m->changed, &m->lock);
     tni_lock_give(&m->lock);
@@ -339,19 +374,43 @@ static void meeting_begin(meeting *m, int threads, bool slow)
 
 static bool meeting_end(meeting *m)
 {
-    const bool all = tni_atomic_get(&m->done) == (uint32_t)m->expected;
+    const bool all = tni_atomic_get(&m->done) == (uint32_t)m->expected && m->numbers == (UINT32_C(1) << m->expected) - 1;
     tni_atomic_end(&m->done);
     tni_event_end(&m->changed);
     tni_lock_end(&m->lock);
     return all;
 }
 
-static bool met(tn_ctx *ctx, int threads, bool slow)
+static bool met_in(const tni_pool *pool, int threads, bool slow)
 {
     meeting m;
     meeting_begin(&m, threads, slow);
-    tni_parallel_for(&ctx->pool, threads, meet, &m);
+    tni_parallel_for(pool, threads, meet, &m);
     return meeting_end(&m);
+}
+
+static bool met(tn_ctx *ctx, int threads, bool slow) { return met_in(&ctx->pool, threads, slow); }
+
+/* Where no thread sleeps, a little region is divided. */
+TEST(regions_little_shared)
+{
+    tn_ctx *ctx = threads_ctx(3);
+    REQUIRE(ctx);
+    const tni_pool little = {3, tni_threads_for_little, ctx->threads};
+    ctx->threads->spins = 1 << 26;                      /* seconds */
+    CHECK(met(ctx, 3, false));
+    for (int k = 0; k < 10; k++) CHECK(met_in(&little, 3, k == 0));
+    tn_ctx_destroy(ctx);
+}
+
+/* Where more threads have started than may enter, those that enter have the numbers of the region's workers. */
+TEST(regions_of_some)
+{
+    tn_ctx *ctx = threads_ctx(6);
+    REQUIRE(ctx);
+    CHECK(met(ctx, 6, false));
+    for (int k = 0; k < 20; k++) CHECK(met(ctx, 2 + k % 4, false));
+    tn_ctx_destroy(ctx);
 }
 
 TEST(caller_waits)
@@ -435,6 +494,9 @@ TEST(threads_started)    { SKIP("threads", "TN_USE_THREADS"); }
 TEST(threads_refused)    { SKIP("threads", "TN_USE_THREADS"); }
 TEST(threads_no_memory)  { SKIP("threads", "TN_USE_THREADS"); }
 TEST(threads_order)      { SKIP("threads", "TN_USE_THREADS"); }
+TEST(regions_little)     { SKIP("threads", "TN_USE_THREADS"); }
+TEST(regions_little_shared) { SKIP("threads", "TN_USE_THREADS"); }
+TEST(regions_of_some)    { SKIP("threads", "TN_USE_THREADS"); }
 TEST(caller_waits)       { SKIP("threads", "TN_USE_THREADS"); }
 TEST(regions_repeat)     { SKIP("threads", "TN_USE_THREADS"); }
 TEST(threads_default)    { SKIP("threads", "TN_USE_THREADS"); }
@@ -530,6 +592,6 @@ TEST(threads_of_two_contexts) { SKIP("threads", "TN_USE_THREADS, and pthreads");
 TEST(threads_forked)          { SKIP("threads", "TN_USE_THREADS, and pthreads"); }
 #endif
 
-TEST_MAIN(regions_cover, regions_nested, regions_repeat, threads_bits, threads_rounding, threads_started, threads_refused,
-          threads_no_memory, threads_order, threads_default, caller_waits, threads_signals, threads_of_two_contexts,
-          threads_forked)
+TEST_MAIN(regions_cover, regions_nested, regions_repeat, regions_little, regions_little_shared, regions_of_some, threads_bits,
+          threads_rounding, threads_started, threads_refused, threads_no_memory, threads_order, threads_default, caller_waits,
+          threads_signals, threads_of_two_contexts, threads_forked)

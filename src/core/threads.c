@@ -278,7 +278,8 @@ static bool tni_gate_is_new(uint32_t gate, uint32_t seen)
     return (gate & TNI_GATE_OPEN) && (gate & TNI_GATE_FREE) && gate >> 16 != seen;
 }
 
-/* Workers have the numbers of their places, if there is one for each thread. */
+/* A worker has its place's number, so that it gets the same part of each region; where more threads have started than may
+   enter, it has the number of the place that it took at the gate. */
 static bool tni_threads_enter(tni_threads *t, uint32_t *seen, int *worker, int place)
 {
     uint32_t gate = tni_atomic_get(&t->gate);
@@ -428,7 +429,7 @@ TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn f
     t->busy = false;
 }
 
-/* A region that takes less time than to wake a thread: shared with others only if none sleeps. */
+/* For a region that takes less time than to wake a thread: it is divided only if no thread sleeps. */
 TNI_FN void tni_threads_for_little(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
 {
     tni_threads *t = (tni_threads *)user;

@@ -358,12 +358,14 @@ TNI_FAST void TNI_T(gemm_pack_b)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t pan
 TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      panel = g->packed_b + task, row = task * g->panels_i / g->tasks * TNI_MR;
     (void)worker;
-    if (g->by_columns)
-        TNI_T(gemm_pack_a)(g, g->panels_a + row * g->depth, row,
-                           tni_min(g->rows, (task + 1) * g->panels_i / g->tasks * TNI_MR));
-    else TNI_T(gemm_pack_b)(g, g->panels_b + panel * TNI_NR * g->depth, panel);
+    if (g->by_columns) {
+        const int64_t row = task * g->panels_i / g->tasks * TNI_MR, end = (task + 1) * g->panels_i / g->tasks * TNI_MR;
+        TNI_T(gemm_pack_a)(g, g->panels_a + row * g->depth, row, tni_min(g->rows, end));
+    } else {
+        const int64_t panel = g->packed_b + task;
+        TNI_T(gemm_pack_b)(g, g->panels_b + panel * TNI_NR * g->depth, panel);
+    }
 }
 
 /* One vector of C = alpha sums + beta C + bias. */

@@ -281,8 +281,10 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 #ifdef TN_USE_BLAS
         if (TNI_T(gemm_blas)(&g)) continue;
 #endif
-        bool little = work < (double)(64 * TNI_CPU_SHARE) && !(g.few && g.k * g.n * (int64_t)sizeof(TNI_REAL) >= TNI_GEMM_FEW);
-        TNI_T(gemm_one)(&g, little ? work < (double)(16 * TNI_CPU_SHARE) ? &tni_alone : &cpu->little : &cpu->pool, cpu->blocks, (int64_t)(cpu->block_bytes / 2));
+        const bool long_reads = g.few && g.k * g.n * (int64_t)sizeof(TNI_REAL) >= TNI_GEMM_FEW;
+        const tni_pool *pool = long_reads || work >= (double)(64 * TNI_CPU_SHARE) ? &cpu->pool
+                             : work < (double)(16 * TNI_CPU_SHARE) ? &tni_alone : &cpu->little;
+        TNI_T(gemm_one)(&g, pool, cpu->blocks, (int64_t)(cpu->block_bytes / 2));
     }
     return TN_OK;
 }
