@@ -453,7 +453,7 @@ typedef enum tn_kernel {
     TN_KERNEL_COUNT
 } tn_kernel;
 
-#define TN_BACKEND_ABI 7
+#define TN_BACKEND_ABI 8
 #define TN_CALL_IN  6
 #define TN_CALL_OUT 5
 
@@ -1532,8 +1532,9 @@ TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *l
    The product of a single x with INT8 rows sums x q before it multiplies by s. So that the sum does not overflow, the k
    numbers of x must be below 2.6e36 / k in magnitude. With AVX2 and AVX-512 such an x is rounded to 16 bits, in units of each
    block of at most 64 numbers, so that y_j is wrong by up to sum_blocks 2^-16 max |x| sum |w'_j| beside the rounding of
-   float32: a hundredth of what rounding w costs, or less. An x that is not finite, or has a block of numbers below 1.6e-30
-   that are not all zero, is multiplied in float32. */
+   float32. For normal x and w the error is 2.3e-5 of y in root mean square, with a large number in each block up to 7e-5,
+   where rounding w costs 6.4e-3 and 7e-3. An x that is not finite, or has a block of numbers below 1.6e-30 that are not all
+   zero, is multiplied in float32. */
 
 /* What rounding has changed. */
 typedef struct tn_compact_error {
@@ -4978,7 +4979,7 @@ TNI_FN void tni_text_double(tni_text *t, double v, int digits)
     tni_text_add(t, number, (size_t)n);
 }
 
-TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
+TNI_COLD_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
 {
     tni_text_add(t, "", 0);
     for (; *fmt; fmt++) {
@@ -5786,7 +5787,8 @@ static bool tni_gate_is_new(uint32_t gate, uint32_t seen)
     return (gate & TNI_GATE_OPEN) && (gate & TNI_GATE_FREE) && gate >> 16 != seen;
 }
 
-/* Workers have the numbers of their places, if there is one for each thread. */
+/* A worker has its place's number, so that it gets the same part of each region; where more threads have started than may
+   enter, it has the number of the place that it took at the gate. */
 static bool tni_threads_enter(tni_threads *t, uint32_t *seen, int *worker, int place)
 {
     uint32_t gate = tni_atomic_get(&t->gate);
@@ -5936,7 +5938,7 @@ TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn f
     t->busy = false;
 }
 
-/* A region that takes less time than to wake a thread: shared with others only if none sleeps. */
+/* For a region that takes less time than to wake a thread: it is divided only if no thread sleeps. */
 TNI_FN void tni_threads_for_little(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
 {
     tni_threads *t = (tni_threads *)user;
@@ -7408,7 +7410,7 @@ static void tni_format_axis(const tni_format *f, int axis, int64_t at)
     tni_text_add(f->to, "]", 1);
 }
 
-int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
+TNI_COLD int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
 {
     tni_text out = {dst, bytes, 0}, nowhere = {NULL, 0, 0};
     int      width = 0;
@@ -7552,7 +7554,7 @@ static void tni_table_rows(const tni_table *t, tni_heap *best)
     }
 }
 
-int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, char *dst, size_t bytes)
+TNI_COLD int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, char *dst, size_t bytes)
 {
     tn_tensor_table_desc all = TNI_ZERO;
     tni_text  out = {dst, bytes, 0};
@@ -10424,22 +10426,6 @@ TNI_FN void TNI_T(scan_states)(const tn_call *c)
     const TNI_REAL *v = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
     const int64_t   step_e = s.reverse ? 1 : S * d, step_f = s.reverse ? S * d : 1;
-    if (c->i[1] != 0) {                                     /* keeps states, norms and logarithms */
-        const int64_t all_states = s.batch * (n + 1), last = s.reverse ? 0 : n;
-        TNI_REAL     *kept = (TNI_REAL *)c->out[2].data, *logs = kept + all_states * (d + 1);
-        tn_call       all = *c;
-        all.i[1] = 0;
-        all.out[0].shape[1] = n + 1;
-        all.out[0].data = kept;
-        all.out[1].data = logs;
-        all.out[2].data = kept + all_states * d;
-        TNI_T(scan_states)(&all);
-        for (int64_t b = 0; b < s.batch; b++) {
-            memcpy(y + b * d, kept + (b * (n + 1) + last) * d, sizeof *y * (size_t)d);
-            ((TNI_REAL *)c->out[1].data)[b] = logs[b * (n + 1) + last];
-        }
-        return;
-    }
     for (int64_t b = 0; b < s.batch; b++) {
         const TNI_REAL *from = v + (c->in[0].shape[0] == 1 ? 0 : b * d);
         double          log_scale = 0;
@@ -10476,7 +10462,7 @@ TNI_FN void TNI_T(scan_cores)(const tn_call *c)
     for (int64_t core = 0; core < (uniform ? 1 : n); core++)
         for (int64_t e = 0; e < d; e++)
             for (int64_t i = 0; i < S; i++)
-                        for (int64_t f = 0; f < d; f++, to++) {
+                for (int64_t f = 0; f < d; f++, to++) {
                     double sum = c->accumulate ? (double)*to : 0;
                     for (int64_t k = 0; k < b; k++)
                         for (int64_t j = uniform ? 0 : core; j < (uniform ? n : core + 1); j++)
@@ -10486,42 +10472,8 @@ TNI_FN void TNI_T(scan_cores)(const tn_call *c)
                 }
 }
 
-/* The call for all states that one with i1 is: in the workspace z, and dy and dlogs, which are 0 but for the last state. */
-static tn_call TNI_T(scan_last_gradient)(const tn_call *c)
-{
-    const int64_t b = c->in[3].shape[0], n = c->in[1].shape[1], d = c->in[0].shape[1], all_states = b * (n + 1);
-    TNI_REAL     *kept = (TNI_REAL *)c->in[2].data, *z = (TNI_REAL *)c->out[2].data;
-    TNI_REAL     *dy = z + all_states * d, *dlogs = dy + all_states * d;
-    tn_call       all = *c;
-    memset(dy, 0, sizeof *dy * (size_t)(all_states * (d + 1)));
-    for (int64_t k = 0; k < b; k++) {
-        const int64_t at = k * (n + 1) + (c->i[0] ? 0 : n);
-        memcpy(dy + at * d, (const TNI_REAL *)c->in[3].data + k * d, sizeof *dy * (size_t)d);
-        dlogs[at] = ((const TNI_REAL *)c->in[4].data)[k];
-    }
-    all.i[1] = 0;
-    all.in[2] = c->in[3];
-    all.in[2].shape[1] = n + 1;
-    all.in[2].data = kept;
-    all.in[3].data = kept + all_states * d;
-    all.in[4].data = dy;
-    all.in[5].data = dlogs;
-    all.out[1].data = z;
-    return all;
-}
-
 TNI_FN void TNI_T(scan_states_backward)(const tn_call *c)
 {
-    if (c->i[1] != 0) {
-        tn_call all = TNI_T(scan_last_gradient)(c);
-        TNI_T(scan_states_backward)(&all);
-        all.in[0] = all.in[2];                              /* y, phi, z */
-        all.in[2].data = all.out[1].data;
-        all.out[0] = c->out[1];
-        all.accumulate = c->i[2] != 0;
-        if (all.out[0].data) TNI_T(scan_cores)(&all);
-        return;
-    }
     const int64_t   n = c->in[1].shape[1], d = c->in[0].shape[1], S = c->in[0].shape[2];
     const tni_prefixes s = tni_prefixes_of(c, n, d, &c->in[2]);
     const TNI_REAL *y = (const TNI_REAL *)c->in[2].data, *r = (const TNI_REAL *)c->in[3].data;
@@ -10813,7 +10765,8 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
 
 /* The last state [b,d] of tn_scan_states from v [d] and its logarithm [b]. If the backend can, no other state is stored for
    all to read. */
-TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
+TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse,
+                                           tn_tensor **logs)
 {
     const int64_t b = phi ? phi->shape[0] : 0, d = cores ? cores->shape[1] : 0, at = reverse || !phi ? 0 : phi->shape[1];
     tn_tensor    *kept, *y;
@@ -13333,9 +13286,9 @@ struct tni_algebra {
     void   (*rotate)(int64_t n, double c, double s, double *x, double *y);           /* [x;y] = [c -s; s c] [x;y] */
     /* [x;y;z] -= tau v (v^T [x;y;z]), v = (1,v1,v2) */
     void   (*reflect3)(int64_t n, double tau, double v1, double v2, double *x, double *y, double *z);
-    /* A -= v w^T + w v^T, unless v is NULL, and then y = A x, both without the first `from` rows and columns. Only the
-       upper triangle of A is read and written, of its rows those before `end`, n or a multiple of 4, and both triangles of
-       the blocks of 4 x 4 on the diagonal; x is zero before `from`, where v and w are finite; none of the three is in A. */
+    /* A -= v w^T + w v^T, and then y = A x, both without the first `from` rows and columns. Only the upper triangle of A is
+       read and written, of its rows those before `end`, n or a multiple of 4, and both triangles of the blocks of 4 x 4 on
+       the diagonal; x is zero before `from`, where v and w are finite; none of the three is in A. */
     void   (*upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v, const double *w,
                           const double *x, double *y);
     void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh-ql                 */
@@ -14015,12 +13968,14 @@ TNI_FAST void TNI_T(gemm_pack_b)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t pan
 TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      panel = g->packed_b + task, row = task * g->panels_i / g->tasks * TNI_MR;
     (void)worker;
-    if (g->by_columns)
-        TNI_T(gemm_pack_a)(g, g->panels_a + row * g->depth, row,
-                           tni_min(g->rows, (task + 1) * g->panels_i / g->tasks * TNI_MR));
-    else TNI_T(gemm_pack_b)(g, g->panels_b + panel * TNI_NR * g->depth, panel);
+    if (g->by_columns) {
+        const int64_t row = task * g->panels_i / g->tasks * TNI_MR, end = (task + 1) * g->panels_i / g->tasks * TNI_MR;
+        TNI_T(gemm_pack_a)(g, g->panels_a + row * g->depth, row, tni_min(g->rows, end));
+    } else {
+        const int64_t panel = g->packed_b + task;
+        TNI_T(gemm_pack_b)(g, g->panels_b + panel * TNI_NR * g->depth, panel);
+    }
 }
 
 /* One vector of C = alpha sums + beta C + bias. */
@@ -14852,11 +14807,13 @@ TNI_INLINE void TNI_T(small_store)(TNI_REAL *p, TNI_V v, int k)
 #endif
 }
 
-/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. */
+/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. A
+   single row is computed twice. */
 TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chain_factors) *x, int64_t i, int64_t j,
                                   int lanes)
 {
-    const int64_t   row = x->a_row, step = x->a_column;
+    const bool      many = n > 2 || x->rows > 1;
+    const int64_t   row = many ? x->a_row : 0, step = x->a_column, out_row = many ? x->out_row : 0;
     const int       first = wide ? TNI_W : lanes;
     const TNI_REAL *p0 = x->a + i * row, *p1 = p0 + (n > 3 ? 3 * row : 0);     /* three rows each: ten pointers would */
     const TNI_REAL *p2 = p0 + (n > 6 ? 6 * row : 0), *p3 = p0 + (n > 9 ? 9 * row : 0);          /* not be in registers */
@@ -14868,7 +14825,7 @@ TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chai
         const TNI_V left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
 #define TNI_X(r, p, k) \
         if (r < n) { \
-            const TNI_V v = TNI_SET(p[k * row]); \
+            const TNI_V v = TNI_SET(wide ? p0[r * row] : p[k * row]); \
             x##r = TNI_FMA(v, left, x##r); \
             if (wide) y##r = TNI_FMA(v, right, y##r); \
         }
@@ -14877,12 +14834,12 @@ TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chai
         p0 += step; p1 += step; p2 += step; p3 += step;
         b += x->b_row;
     }
-    TNI_REAL *to = x->out + i * x->out_row + j;
+    TNI_REAL *to = x->out + i * out_row + j;
 #define TNI_X(r, p, k) \
     if (r < n) { \
         if (wide) TNI_STORE(to, x##r, TNI_W); \
         TNI_T(small_store)(to + (wide ? TNI_W : 0), wide ? y##r : x##r, lanes); \
-        to += x->out_row; \
+        to += out_row; \
     }
     TNI_TEN(TNI_X)
 #undef TNI_X
@@ -14890,31 +14847,25 @@ TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chai
 #undef TNI_TEN
 
 /* Tiles are of ten, eight, four or two rows; the last one may begin with rows of the one before it, and computes them again. */
-TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *given)
+TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
 {
-    const int64_t        line = 512 / TNI_BITS;
-    TNI_T(chain_factors) f = *given;
-    const TNI_T(chain_factors) *x = &f;
-    int64_t              i, j, left, n, at = 0;
-    if (f.rows == 1) {                                      /* twice the same row */
-        f.rows = 2;
-        f.a_row = f.out_row = 0;
-    }
+    const int64_t line = 512 / TNI_BITS, rows = x->rows == 1 ? 2 : x->rows;
+    int64_t       i, j, left, n, at = 0;
     for (j = 0; x->columns - j > TNI_W; j += 2 * TNI_W) {
         const int lanes = TNI_T(lanes)(x->columns - j - TNI_W);
-        for (i = 0; (left = x->rows - i) > 0; i += n) {
+        for (i = 0; (left = rows - i) > 0; i += n) {
             for (int64_t end = at + 8 * TNI_W; x->ahead && left > 2 && at < end; at += line) TNI_REQUEST(x->ahead, at, 1);
             n = left > 3 || (left == 3 && i > 0) ? 4 : 2;
-            i = tni_min(i, x->rows - n);
+            i = tni_min(i, rows - n);
             if (n == 4) TNI_T(small_tile)(4, true, x, i, j, lanes);
             else        TNI_T(small_tile)(2, true, x, i, j, lanes);
         }
     }
     if (j >= x->columns) return;
     const int lanes = TNI_T(lanes)(x->columns - j);
-    for (i = 0; (left = x->rows - i) > 0; i += n) {
+    for (i = 0; (left = rows - i) > 0; i += n) {
         n = left == 10 ? 10 : left > 7 || (left > 4 && i > 0) ? 8 : left > 3 || (left == 3 && i > 0) ? 4 : 2;
-        i = tni_min(i, x->rows - n);
+        i = tni_min(i, rows - n);
         if (n == 10)     TNI_T(small_tile)(10, false, x, i, j, lanes);
         else if (n == 8) TNI_T(small_tile)(8, false, x, i, j, lanes);
         else if (n == 4) TNI_T(small_tile)(4, false, x, i, j, lanes);
@@ -15012,8 +14963,10 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 #ifdef TN_USE_BLAS
         if (TNI_T(gemm_blas)(&g)) continue;
 #endif
-        bool little = work < (double)(64 * TNI_CPU_SHARE) && !(g.few && g.k * g.n * (int64_t)sizeof(TNI_REAL) >= TNI_GEMM_FEW);
-        TNI_T(gemm_one)(&g, little ? work < (double)(16 * TNI_CPU_SHARE) ? &tni_alone : &cpu->little : &cpu->pool, cpu->blocks, (int64_t)(cpu->block_bytes / 2));
+        const bool long_reads = g.few && g.k * g.n * (int64_t)sizeof(TNI_REAL) >= TNI_GEMM_FEW;
+        const tni_pool *pool = long_reads || work >= (double)(64 * TNI_CPU_SHARE) ? &cpu->pool
+                             : work < (double)(16 * TNI_CPU_SHARE) ? &tni_alone : &cpu->little;
+        TNI_T(gemm_one)(&g, pool, cpu->blocks, (int64_t)(cpu->block_bytes / 2));
     }
     return TN_OK;
 }
@@ -16930,18 +16883,16 @@ TNI_FAST void TNI_T(reflect3)(int64_t n, double tau, double v1, double v2, doubl
 
 /* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and, off the diagonal block, its column. */
 #define TNI_FOUR(X) X(0) X(1) X(2) X(3)
-TNI_INLINE void TNI_T(upper_columns)(const bool update, const bool diagonal, const int k, double *a0, int64_t stride,
-                                     const TNI_V *vi, const TNI_V *wi, const TNI_V *xi, const double *v, const double *w,
-                                     const double *x, double *y, TNI_V *sums)
+TNI_INLINE void TNI_T(upper_columns)(const bool diagonal, const int k, double *a0, int64_t stride, const TNI_V *vi,
+                                     const TNI_V *wi, const TNI_V *xi, const double *v, const double *w, const double *x,
+                                     double *y, TNI_V *sums)
 {
     double *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
     TNI_V   b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k), xj = TNI_LOAD(x, k);
-    if (update) {
-        TNI_V vj = TNI_LOAD(v, k), wj = TNI_LOAD(w, k);
+    TNI_V   vj = TNI_LOAD(v, k), wj = TNI_LOAD(w, k);
 #define TNI_STEP(r) b##r = TNI_FMA(vi[r], wj, TNI_FMA(wi[r], vj, b##r)); TNI_STORE(a##r, b##r, k);
-        TNI_FOUR(TNI_STEP)
+    TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
-    }
 #define TNI_STEP(r) sums[r] = TNI_FMA(b##r, xj, sums[r]);
     TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
@@ -16952,18 +16903,18 @@ TNI_INLINE void TNI_T(upper_columns)(const bool update, const bool diagonal, con
 /* Four rows at a time, that begin at multiples of four: the block on the diagonal, of which both triangles are kept, then
    vectors that begin at multiples of TNI_W (not at aligned addresses, on which the order of sums would then depend). Rows of
    the first four that are before `from` are stored as they were. */
-TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t end, int64_t n, double *a, int64_t stride,
-                             const double *v, const double *w, const double *x, double *y)
+TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v,
+                                 const double *w, const double *x, double *y)
 {
     int64_t i, j;
     memset(y + from, 0, (size_t)(n - from) * sizeof *y);
 #define TNI_COLUMNS(diagonal, k) \
-    TNI_T(upper_columns)(update, diagonal, k, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums)
+    TNI_T(upper_columns)(diagonal, k, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums)
     for (i = from / 4 * 4; i < end && i + 4 <= n; i += 4) {
         double *row = a + i * stride;
         TNI_V   vi[4], wi[4], xi[4], sums[4];
-#define TNI_STEP(q) vi[q] = TNI_SET(update && i + q >= from ? -v[i + q] : 0); xi[q] = TNI_SET(x[i + q]); \
-                    wi[q] = TNI_SET(update && i + q >= from ? -w[i + q] : 0); sums[q] = TNI_SET(0);
+#define TNI_STEP(q) vi[q] = TNI_SET(i + q >= from ? -v[i + q] : 0); wi[q] = TNI_SET(i + q >= from ? -w[i + q] : 0); \
+                    xi[q] = TNI_SET(x[i + q]); sums[q] = TNI_SET(0);
         TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
         for (j = i; j < i + 4; j += TNI_W) TNI_COLUMNS(true, TNI_W < 4 ? TNI_W : 4);
@@ -16982,17 +16933,10 @@ TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t end, int64
     for (i = tni_max(i, from); i < end; i++)                 /* at most three */
         for (j = i; j < n; j++) {
             double *b = a + i * stride + j;
-            if (update) *b -= v[i] * w[j] + w[i] * v[j];
+            *b -= v[i] * w[j] + w[i] * v[j];
             y[i] += *b * x[j];
             if (j > i) y[j] += *b * x[i];
         }
-}
-
-TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v,
-                                 const double *w, const double *x, double *y)
-{
-    if (v) TNI_T(upper)(true, from, end, n, a, stride, v, w, x, y);
-    else TNI_T(upper)(false, from, end, n, a, stride, x, x, x, y);
 }
 
 /* Four vectors of each row at a time; the next rotation reuses y, the upper of the two rotated rows. */
@@ -18877,9 +18821,9 @@ TNI_INLINE void TNI_T(scan_lanes_product)(const bool transposed, const TNI_REAL 
 {
     const int64_t stride = transposed ? d : columns, next = transposed ? d : 1;
     int64_t       q;
-    for (q = 0; q + 8 <= columns && columns - q != 12; q += 8)
+    for (q = 0; q + 8 <= columns && (TNI_LEVEL != 1 || columns - q != 12); q += 8)
         TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
-    if (columns - q == 12) {                                /* the sums of a tile of four would wait for each other */
+    if (TNI_LEVEL == 1 && columns - q == 12) {              /* of two units the sums of a tile of four would use one */
         TNI_T(scan_lanes_tile)(12, transposed, core + q * next, stride, x, d, t + q * TNI_W);
         q += 12;
     }
@@ -18957,49 +18901,74 @@ TNI_RARE TNI_FAST void TNI_T(scan_lanes_edge)(TNI_REAL *x, int64_t d, TNI_REAL *
 /* Sites of a block */
 TNI_INLINE int64_t TNI_T(scan_lanes_block)(int64_t d) { return tni_max(4, tni_min(64, 256 / tni_max(d, 1) / 4 * 4)); }
 
-/* The scratch of a task of scan_states: x [d], states not yet divided by their norms, and what they are to be multiplied by;
-   `begin`, the same as they were before the block; by [s], t [s,d]; of the block states [n,d], phi [n,s], norms [n]. All
-   are vectors. */
-typedef struct TNI_T(lanes_scratch) { TNI_REAL *x, *inverse, *begin, *by, *t, *states, *phi, *norms; } TNI_T(lanes_scratch);
-
-/* States begin .. end-1, where x is the one before them. While a state's norm is computed, the unnormalised state is already
-   multiplied by the next core; it is divided by the norm afterwards. False, and to be repeated with `careful`, if squares
-   overflowed or underflowed meanwhile. */
-TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p, const TNI_T(lanes_scratch) *w, int64_t begin,
-                                         int64_t end, TNI_REAL *y, int64_t chains)
+/* x [d] = (x + y along) by; y may be NULL */
+TNI_INLINE void TNI_T(scan_lanes_scale)(int64_t d, TNI_REAL *x, const TNI_REAL *y, TNI_V along, TNI_V by)
 {
-    const int64_t d = p->s.d, S = p->features, from = tni_max(begin, 1);
+    for (int64_t f = 0; f < d; f++) {
+        TNI_V v = TNI_LOAD(x + f * TNI_W, TNI_W);
+        if (y) v = TNI_FMA(TNI_LOAD(y + f * TNI_W, TNI_W), along, v);
+        TNI_STORE(x + f * TNI_W, v * by, TNI_W);
+    }
+}
+
+/* The inner product of x and y [d] */
+TNI_INLINE TNI_V TNI_T(scan_lanes_dot)(int64_t d, const TNI_REAL *x, const TNI_REAL *y)
+{
+    TNI_V even = TNI_SET((TNI_REAL)0), odd = even;
+    for (int64_t f = 0; f < d; f++) {
+        if (f % 2 == 0) even = TNI_FMA(TNI_LOAD(x + f * TNI_W, TNI_W), TNI_LOAD(y + f * TNI_W, TNI_W), even);
+        else odd = TNI_FMA(TNI_LOAD(x + f * TNI_W, TNI_W), TNI_LOAD(y + f * TNI_W, TNI_W), odd);
+    }
+    return even + odd;
+}
+
+/* Where states of a group go, in vectors: y [.,d], norms r [.], features phi [.,s], of which the first is that of a place and
+   of a site in the chain. Every few states are divided by their norms; r of the others is -1. before [d]: the state before
+   the first one that is computed; t [s,d] and by [s] are scratch. ahead: of the first chain's states, requested on the way,
+   or NULL. */
+typedef struct TNI_T(lanes_states) {
+    TNI_REAL *y, *r, *phi, *before, *t, *by, *ahead;
+    int64_t   place, site, every, chains;
+} TNI_T(lanes_states);
+
+/* States begin .. end-1. While a state's norm is computed, the unnormalised state is already multiplied by the next core; it
+   is divided by the norm afterwards. False, and to be repeated with `careful`, if squares overflowed or underflowed: then
+   each state is divided by its norm. */
+TNI_NOINLINE TNI_FAST bool TNI_T(scan_lanes_states)(bool careful, const tni_scans *p, const TNI_T(lanes_states) *w,
+                                                    int64_t begin, int64_t end)
+{
+    const int64_t d = p->s.d, S = p->features;
     const TNI_V   zero = TNI_SET((TNI_REAL)0);
     TNI_V         range = zero, total, scale = zero;
-    TNI_REAL      lane[TNI_W], *state = NULL;
-    bool          good = true;
-    int64_t       f;
+    TNI_REAL      lane[TNI_W], *before = w->before;
+    bool          good = true, pending = false;             /* the state before is still to be divided by its norm */
     for (int64_t k = begin; k < end; k++) {
-        const int64_t   at = p->s.reverse ? end - 1 - k : k - begin;
-        const TNI_REAL *phi = w->phi + (p->s.reverse ? at : k - from) * S * TNI_W;
-        if (k == 0)
-            for (total = zero, f = 0; f < d; f++) {
-                const TNI_V number = TNI_LOAD(w->x + f * TNI_W, TNI_W);
-                total = TNI_FMA(number, number, total);
-            }
+        const int64_t at = tni_prefix_place(&p->s, 0, k) - w->place;
+        TNI_REAL     *r = w->r + at * TNI_W, *x = w->y + at * d * TNI_W;
+        if (k == 0) total = TNI_T(scan_lanes_dot)(d, x, x);
         else {
-            TNI_T(scan_request)(true, y, p->s.states * d, chains, (end - begin) * d, k - begin, end - begin);
-            TNI_T(scan_lanes_step)(p, k, w->x, w->t);
-            if (k == begin) scale = TNI_LOAD(w->inverse, TNI_W);
-            for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
-            for (int64_t j = 0; j < S; j++) TNI_STORE(w->by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
-            total = TNI_T(scan_lanes_combine)(false, p, w->t, w->by, NULL, w->x);
+            const TNI_REAL *phi = w->phi + (tni_prefix_site(&p->s, 0, k) - w->site) * S * TNI_W;
+            if (w->ahead)
+                TNI_T(scan_request)(true, w->ahead, p->s.states * d, w->chains, (end - begin) * d, k - begin, end - begin);
+            TNI_T(scan_lanes_step)(p, k, before, w->t);
+            if (pending) {
+                TNI_T(scan_lanes_scale)(d, before, NULL, zero, scale);
+                for (int64_t j = 0; j < S; j++) TNI_STORE(w->by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
+            }
+            total = TNI_T(scan_lanes_combine)(false, p, w->t, pending ? w->by : phi, NULL, x);
         }
-        TNI_V root = TNI_SQRT(total);
-        scale = TNI_SET((TNI_REAL)1) / root;
+        before = x;
+        pending = careful || (k + 1) % w->every == 0 || k + 1 == end;
+        TNI_STORE(r, pending ? TNI_SQRT(total) : TNI_SET((TNI_REAL)-1), TNI_W);
+        if (!pending) continue;
+        scale = TNI_SET((TNI_REAL)1) / TNI_LOAD(r, TNI_W);
         range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large after a small norm, NaN after infinity */
-        TNI_STORE(w->norms + at * TNI_W, root, TNI_W);
-        TNI_STORE(w->inverse, scale, TNI_W);
-        if (careful) TNI_T(scan_lanes_edge)(w->x, d, w->norms + at * TNI_W, w->inverse, w->t);
-        scale = TNI_LOAD(w->inverse, TNI_W);
-        state = w->states + at * d * TNI_W;
+        if (!careful) continue;
+        TNI_STORE(lane, scale, TNI_W);
+        TNI_T(scan_lanes_edge)(x, d, r, lane, w->t);
+        scale = TNI_LOAD(lane, TNI_W);
     }
-    for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
+    if (pending) TNI_T(scan_lanes_scale)(d, before, NULL, zero, scale);
     TNI_STORE(lane, range, TNI_W);
     for (int64_t i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)1e28;
     return good;
@@ -19015,40 +18984,43 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
     const TNI_REAL    *given = (const TNI_REAL *)p->phi->data;
     TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
     TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data;
-    TNI_T(lanes_scratch)  w;
+    TNI_T(lanes_states) w;
     double             sums[TNI_W];
-    w.x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
-    w.inverse = w.x + d * TNI_W;
-    w.begin = w.inverse + TNI_W;
-    w.by = w.begin + (d + 1) * TNI_W;
+    w.every = 1;
+    w.chains = chains;
+    w.before = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
+    w.by = w.before + d * TNI_W;
     w.t = w.by + S * TNI_W;
-    w.states = w.t + tni_max(S, 1) * d * TNI_W;
-    w.phi = w.states + block * d * TNI_W;
-    w.norms = w.phi + block * S * TNI_W;
+    w.y = w.t + tni_max(S, 1) * d * TNI_W;
+    w.phi = w.y + block * d * TNI_W;
+    w.r = w.phi + block * S * TNI_W;
     for (int64_t i = 0; i < TNI_W; i++) sums[i] = 0;
-    memset(w.inverse, 0, sizeof *w.inverse * TNI_W);
-    TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + first * each, each, chains, d, w.x);
     for (int64_t begin = 0; begin < s.states; begin += block) {
         const int64_t n = tni_min(block, s.states - begin), end = begin + n, from = tni_max(begin, 1);
         const int64_t place = tni_prefix_place(&s, first, s.reverse ? end - 1 : begin);
         const int64_t site = tni_prefix_site(&s, first, s.reverse ? end - 1 : from);
+        w.place = place - first * s.states;
+        w.site = site - first * s.n;
+        w.ahead = y + place * d;
         if (end > from) TNI_T(scan_to_lanes)(given + site * S, s.n * S, chains, (end - from) * S, w.phi);
-        memcpy(w.begin, w.x, sizeof *w.x * (size_t)((d + 1) * TNI_W));
-        if (!TNI_T(scan_lanes_states)(false, p, &w, begin, end, y + place * d, chains)) {
-            memcpy(w.x, w.begin, sizeof *w.x * (size_t)((d + 1) * TNI_W));
-            TNI_T(scan_lanes_states)(true, p, &w, begin, end, y + place * d, chains);
+        for (int careful = 0; careful < 2; careful++) {
+            if (begin == 0)
+                TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + first * each, each, chains, d,
+                                     w.y + (s.reverse ? n - 1 : 0) * d * TNI_W);
+            if (TNI_T(scan_lanes_states)(careful, p, &w, begin, end)) break;
         }
-        TNI_T(scan_from_lanes)(w.states, y + place * d, s.states * d, chains, n * d);
-        if (r) TNI_T(scan_from_lanes)(w.norms, r + place, s.states, chains, n);
+        memcpy(w.before, w.y + (s.reverse ? 0 : n - 1) * d * TNI_W, sizeof *w.y * (size_t)(d * TNI_W));
+        TNI_T(scan_from_lanes)(w.y, y + place * d, s.states * d, chains, n * d);
+        if (r) TNI_T(scan_from_lanes)(w.r, r + place, s.states, chains, n);
         for (int64_t k = begin; k < end; k++) {
-            TNI_REAL *log_scale = w.norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W;
+            TNI_REAL *log_scale = w.r + (s.reverse ? end - 1 - k : k - begin) * TNI_W;
             TNI_STORE(log_scale, TNI_T(log_of)(TNI_LOAD(log_scale, TNI_W)), TNI_W);
             for (int64_t i = 0; i < TNI_W; i++) {
                 sums[i] += (double)log_scale[i];
                 log_scale[i] = (TNI_REAL)sums[i];
             }
         }
-        TNI_T(scan_from_lanes)(w.norms, logs + place, s.states, chains, n);
+        TNI_T(scan_from_lanes)(w.r, logs + place, s.states, chains, n);
     }
 }
 
@@ -19216,11 +19188,11 @@ typedef struct TNI_T(cores_rows) {
     bool            add;
 } TNI_T(cores_rows);
 
-/* n rows of out and, `next` numbers after them, those of the next s. If there is none, both are the same. */
-TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row, int64_t next,
-                                       int lanes)
+/* The sums of n rows, those of one s and of the next one in turns, [n,2,W]. If odd, the last row is twice the one before. */
+TNI_INLINE void TNI_T(scan_cores_tile)(const int n, bool odd, bool next, const TNI_T(cores_rows) *x, int lanes, TNI_REAL *sums)
 {
-    const TNI_REAL *left = x->left, *right = x->right, *phi = x->phi, *more = phi + (next != 0);
+    const TNI_REAL *left = x->left, *right = x->right, *phi = x->phi, *more = phi + next;
+    const int64_t   last = n - 1 - odd;
 #define TNI_X(i) TNI_V one##i = TNI_SET((TNI_REAL)0), two##i = one##i;
     TNI_ROWS(TNI_X)
 #undef TNI_X
@@ -19228,7 +19200,7 @@ TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, 
         const TNI_V v = TNI_LOAD(right, lanes), one = v * TNI_SET(*phi), two = v * TNI_SET(*more);
 #define TNI_X(i) \
         if (i < n) { \
-            const TNI_V by = TNI_SET(left[i]); \
+            const TNI_V by = TNI_SET(left[i < n - 1 ? i : last]); \
             one##i = TNI_FMA(by, one, one##i); \
             two##i = TNI_FMA(by, two, two##i); \
         }
@@ -19237,29 +19209,34 @@ TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, 
     }
 #define TNI_X(i) \
     if (i < n) { \
-        if (x->add) { \
-            one##i = one##i + TNI_LOAD(out + i * row, lanes); \
-            two##i = two##i + TNI_LOAD(out + i * row + next, lanes); \
-        } \
-        TNI_STORE(out + i * row, one##i, lanes); \
-        TNI_STORE(out + i * row + next, two##i, lanes); \
+        TNI_STORE(sums + 2 * i * TNI_W, one##i, TNI_W); \
+        TNI_STORE(sums + (2 * i + 1) * TNI_W, two##i, TNI_W); \
     }
     TNI_ROWS(TNI_X)
 #undef TNI_X
 }
 
+/* n rows of out and, `next` numbers after them, those of the next s, unless that is 0 */
 TNI_FAST void TNI_T(scan_cores_tiles)(int64_t n, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row, int64_t next,
                                       int lanes)
 {
-#define TNI_X(i) case i + 1: TNI_T(scan_cores_tile)(i + 1, x, out, row, next, lanes); break;
-    switch (n) { TNI_ROWS(TNI_X) default: break; }
+    TNI_REAL sums[2 * TNI_MR * TNI_W];
+#define TNI_X(i) case i + 1: if (i % 2) TNI_T(scan_cores_tile)(i + 1, n % 2 != 0, next != 0, x, lanes, sums); break;
+    switch (n + n % 2) { TNI_ROWS(TNI_X) default: break; }
 #undef TNI_X
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < (next ? 2 : 1); j++) {
+            TNI_REAL *to = out + i * row + j * next;
+            TNI_V     v = TNI_LOAD(sums + (2 * i + j) * TNI_W, TNI_W);
+            if (x->add) v = v + TNI_LOAD(to, lanes);
+            TNI_STORE(to, v, lanes);
+        }
 }
 
 /* out [d,s,d] (+)= the sum of the rows */
 TNI_FAST void TNI_T(scan_cores_sum)(int64_t d, int64_t S, const TNI_T(cores_rows) *rows, TNI_REAL *out)
 {
-    const int64_t high = tni_ceil_div(d, tni_ceil_div(d, TNI_MR));
+    const int64_t high = tni_ceil_div(tni_ceil_div(d, tni_ceil_div(d, TNI_MR)), 2) * 2;     /* tiles have even heights */
     for (int64_t i = 0; i < S; i += 2)
         for (int64_t f = 0; f < d; f += TNI_W) {
             TNI_T(cores_rows) x = *rows;
@@ -19362,7 +19339,9 @@ TNI_FAST tn_status TNI_T(scan_cores_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-#if TNI_BITS == 32
+#endif
+
+#if TNI_SEQUENCES && TNI_BITS == 32 && TNI_PLAIN_ALL
 /* ---- scan_states whose last state alone is wanted (i1), see >>op-scan ------- >>pass-scan-last
    Groups of TNI_W chains as in >>pass-scan-lanes. Nobody else reads the states before the last one and what arrives at them,
    so both stay in the order of lanes, and only every fourth state is divided by its norm: r is -1 at the others. */
@@ -19382,67 +19361,6 @@ TNI_INLINE TNI_T(last_kept) TNI_T(scan_last_kept)(const tni_scans *p, const tn_v
     return k;
 }
 
-/* x [d] = (x + y along) by; y may be NULL */
-TNI_INLINE void TNI_T(scan_last_scale)(int64_t d, TNI_REAL *x, const TNI_REAL *y, TNI_V along, TNI_V by)
-{
-    for (int64_t f = 0; f < d; f++) {
-        TNI_V v = TNI_LOAD(x + f * TNI_W, TNI_W);
-        if (y) v = TNI_FMA(TNI_LOAD(y + f * TNI_W, TNI_W), along, v);
-        TNI_STORE(x + f * TNI_W, v * by, TNI_W);
-    }
-}
-
-/* The inner product of x and y [d] */
-TNI_INLINE TNI_V TNI_T(scan_last_dot)(int64_t d, const TNI_REAL *x, const TNI_REAL *y)
-{
-    TNI_V even = TNI_SET((TNI_REAL)0), odd = even;
-    for (int64_t f = 0; f < d; f++) {
-        if (f % 2 == 0) even = TNI_FMA(TNI_LOAD(x + f * TNI_W, TNI_W), TNI_LOAD(y + f * TNI_W, TNI_W), even);
-        else odd = TNI_FMA(TNI_LOAD(x + f * TNI_W, TNI_W), TNI_LOAD(y + f * TNI_W, TNI_W), odd);
-    }
-    return even + odd;
-}
-
-/* States begin .. end-1; what the next one begins with is divided by its norm. t [s,d], by [s] and inverse are scratch.
-   False, and to be repeated with `careful`, if squares overflowed or underflowed: then each state is divided by its norm. */
-TNI_FAST bool TNI_T(scan_last_states)(bool careful, const tni_scans *p, const TNI_T(last_kept) *own, int64_t begin,
-                                      int64_t end, TNI_REAL *t, TNI_REAL *by, TNI_REAL *inverse)
-{
-    const int64_t d = p->s.d, S = p->features;
-    const TNI_V   zero = TNI_SET((TNI_REAL)0);
-    TNI_V         range = zero, total = zero, scale = zero;
-    TNI_REAL      lane[TNI_W], *x = NULL;
-    bool          good = true, pending = false;             /* the state before is still to be divided by its norm */
-    for (int64_t k = begin; k < end; k++) {
-        const int64_t place = tni_prefix_place(&p->s, 0, k);
-        TNI_REAL     *r = own->r + place * TNI_W;
-        x = own->y + place * d * TNI_W;
-        if (k == 0) total = TNI_T(scan_last_dot)(d, x, x);
-        else {
-            const TNI_REAL *phi = own->phi + tni_prefix_site(&p->s, 0, k) * S * TNI_W;
-            TNI_REAL       *before = own->y + tni_prefix_place(&p->s, 0, k - 1) * d * TNI_W;
-            TNI_T(scan_lanes_step)(p, k, before, t);
-            for (int64_t j = 0; pending && j < S; j++)
-                TNI_STORE(by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
-            if (pending) TNI_T(scan_last_scale)(d, before, NULL, zero, scale);
-            total = TNI_T(scan_lanes_combine)(false, p, t, pending ? by : phi, NULL, x);
-        }
-        pending = careful || (k + 1) % TNI_T(last_every) == 0 || k + 1 == end;
-        TNI_STORE(r, pending ? TNI_SQRT(total) : TNI_SET((TNI_REAL)-1), TNI_W);
-        if (!pending) continue;
-        scale = TNI_SET((TNI_REAL)1) / TNI_LOAD(r, TNI_W);
-        range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large after a small norm, NaN after infinity */
-        if (!careful) continue;
-        TNI_STORE(inverse, scale, TNI_W);
-        TNI_T(scan_lanes_edge)(x, d, r, inverse, t);
-        scale = TNI_LOAD(inverse, TNI_W);
-    }
-    if (x) TNI_T(scan_last_scale)(d, x, NULL, zero, scale);
-    TNI_STORE(lane, range, TNI_W);
-    for (int64_t i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)1e28;
-    return good;
-}
-
 TNI_FAST void TNI_T(scan_last_task)(void *arg, int64_t task, int worker)
 {
     const tni_scans   *p = (const tni_scans *)arg;
@@ -19453,17 +19371,25 @@ TNI_FAST void TNI_T(scan_last_task)(void *arg, int64_t task, int worker)
     const TNI_REAL    *phi = (const TNI_REAL *)p->phi->data + first * s.n * S;
     const TNI_T(last_kept) own = TNI_T(scan_last_kept)(p, &p->call->out[2], task);
     TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
-    TNI_REAL          *t = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *by = t + tni_max(S, 1) * d * TNI_W;
-    TNI_REAL          *inverse = by + S * TNI_W, *begins = own.y + tni_prefix_place(&s, 0, 0) * d * TNI_W;
+    TNI_REAL          *begins = own.y + tni_prefix_place(&s, 0, 0) * d * TNI_W, inverse[TNI_W];
+    TNI_T(lanes_states) w;
     double             sums[TNI_W];
+    memset(&w, 0, sizeof w);
+    w.every = TNI_T(last_every);
+    w.y = own.y;
+    w.r = own.r;
+    w.phi = own.phi;
+    w.t = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
+    w.by = w.t + tni_max(S, 1) * d * TNI_W;
     for (int64_t i = 0; i < TNI_W; i++) sums[i] = 0;
     for (int64_t begin = 0; begin < s.states; begin += block) {
         const int64_t end = tni_min(begin + block, s.states), from = tni_max(begin, 1);
         const int64_t site = tni_prefix_site(&s, 0, s.reverse ? end - 1 : from);
         if (end > from) TNI_T(scan_to_lanes)(phi + site * S, s.n * S, chains, (end - from) * S, own.phi + site * S * TNI_W);
+        w.before = own.y + tni_prefix_place(&s, 0, from - 1) * d * TNI_W;
         for (int careful = 0; careful < 2; careful++) {
             if (begin == 0) TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + first * each, each, chains, d, begins);
-            if (TNI_T(scan_last_states)(careful, p, &own, begin, end, t, by, inverse)) break;
+            if (TNI_T(scan_lanes_states)(careful, p, &w, begin, end)) break;
         }
         for (int64_t k = begin; k < end; k++) {
             const TNI_REAL *r = own.r + tni_prefix_place(&s, 0, k) * TNI_W;
@@ -19500,8 +19426,8 @@ TNI_FAST void TNI_T(scan_last_backward_task)(void *arg, int64_t task, int worker
                 if (r[i] == 0) later[i] = 0;
                 inverse[i] = r[i] == 0 ? 0 : 1 / r[i];
             }
-            const TNI_V along = TNI_LOAD(later, TNI_W) - TNI_T(scan_last_dot)(d, x, y);
-            TNI_T(scan_last_scale)(d, x, y, along, TNI_LOAD(inverse, TNI_W));
+            const TNI_V along = TNI_LOAD(later, TNI_W) - TNI_T(scan_lanes_dot)(d, x, y);
+            TNI_T(scan_lanes_scale)(d, x, y, along, TNI_LOAD(inverse, TNI_W));
         }
         if (k == 0) break;
         TNI_T(scan_lanes_step)(p, k, x, t);
@@ -19588,7 +19514,6 @@ TNI_FAST tn_status TNI_T(scan_last_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 #endif
-#endif
 
 #if TNI_ALL
 /* ---- embed_backward, see >>op-embed ------------------------------------- >>pass-embed
@@ -19664,7 +19589,7 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
     case TN_KERNEL_SCAN:
     case TN_KERNEL_SCAN_STATES:
-#if TNI_BITS == 32
+#if TNI_BITS == 32 && TNI_PLAIN_ALL
         if (c->kernel == TN_KERNEL_SCAN_STATES && c->i[1]) return TNI_T(scan_last_run)(cpu, c);
 #endif
         return TNI_T(scan_run)(cpu, c);
@@ -19675,7 +19600,7 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
     case TN_KERNEL_SCAN_BACKWARD:
     case TN_KERNEL_SCAN_STATES_BACKWARD:
-#if TNI_BITS == 32
+#if TNI_BITS == 32 && TNI_PLAIN_ALL
         if (c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD && c->i[1]) return TNI_T(scan_last_run)(cpu, c);
 #endif
         return TNI_T(scan_run)(cpu, c);
@@ -20809,7 +20734,8 @@ const tn_backend *tn_cpu_backend(void)
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend cpu = {
         TN_BACKEND_ABI, "cpu", true, true, TNI_PLAIN_ALL != 0, 0, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }, true
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) },
+        TNI_PLAIN_ALL != 0
     };
 #undef TNI_X
 #undef TNI_NONE
@@ -20822,7 +20748,7 @@ const tn_backend *tn_reference_backend(void)
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend reference = {
         TN_BACKEND_ABI, "reference", true, false, false, 0, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }, true
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_KERNELS(TNI_X, TNI_NONE, TNI_NONE) }, false
     };
 #undef TNI_X
 #undef TNI_NONE
@@ -21025,7 +20951,7 @@ static void tni_close_threads(tn_ctx *ctx)
     (void)ctx;
 }
 
-tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
+TNI_COLD tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
 {
     char      own[TN_WHY];
     tn_desc   d = tni_desc_defaults(given);
@@ -23300,7 +23226,7 @@ static void tni_format_whole(tni_text *t, const tn_plan *p)
     tni_text_add(t, "\n", 1);
 }
 
-int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
+TNI_COLD int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
 {
     tni_text t = {dst, bytes, 0};
     int      step = 0;
@@ -24105,8 +24031,8 @@ double tn_polynomial_value(const tn_polynomial *p, double x)
 
 TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (4 + TNI_TRIDIAGONAL_BANDS) * n; }
 
-/* y = A x, without the first `from` rows and columns, after A -= v w^T + w v^T unless v is NULL. A large triangle is divided
-   into bands of rows of about equal areas, whose results are added in their order. */
+/* y = A x, without the first `from` rows and columns, after A -= v w^T + w v^T. A large triangle is divided into bands of
+   rows that take about equal times, whose results are added in their order. */
 typedef struct tni_bands {
     const tni_host *host;
     int64_t       n, ld, begin[TNI_TRIDIAGONAL_BANDS + 1];
@@ -24154,18 +24080,15 @@ TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, int64_t ld,
     for (int64_t k = 0; k < n; k++) {
         double *row = a + k * ld, *p;
         int64_t from = k + 1, m = n - from;
-        if (k > 0) {
-            double vk = v[k], wk = w[k];
-            h->by->axpy(n - k, -vk, w + k, row + k);
-            h->by->axpy(n - k, -wk, v + k, row + k);
-        }
+        h->by->axpy(n - k, -v[k], w + k, row + k);           /* v and w are zero at first */
+        h->by->axpy(n - k, -w[k], v + k, row + k);
         d[k] = row[k];
         e[k] = 0;
         if (m == 0) break;
         e[k] = tni_reflector(h, m, row + from, tau + k);
         memset(row, 0, (size_t)from * sizeof *row);
         memcpy(x, row, (size_t)n * sizeof *x);
-        tni_tridiagonal_times(h, n, a, ld, from, k > 0 ? v : NULL, w, x, next, part);
+        tni_tridiagonal_times(h, n, a, ld, from, v, w, x, next, part);
         p = next + from;                                     /* A v becomes w */
         h->by->scale(m, tau[k], p);
         h->by->axpy(m, -0.5 * tau[k] * h->by->dot(m, p, row + from), row + from, p);
@@ -24521,7 +24444,7 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
     return TN_OK;
 }
 
-/* A leaf, whose first row and number of rows `lists` holds; they become its first row and a status. */
+/* A leaf, whose first row and number of rows `lists` holds; they become its first row and a status. It takes 13 KB of stack. */
 static void tni_divide_leaf(void *arg, int64_t task, int worker)
 {
     const tni_divide *v = (const tni_divide *)arg;
@@ -27068,7 +26991,7 @@ static bool tni_tt_fits(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
     return true;
 }
 
-tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
+TNI_COLD tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
 {
     tn_tt    *tt;
     tn_status s = TN_OK;
@@ -28890,7 +28813,7 @@ static bool tni_clone_param(tn_params *to, const tn_param *from)
     return true;
 }
 
-tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
+TNI_COLD tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
 {
     if (!ps) tni_fail(ctx, TN_ERR_ARG, "clone: params is NULL");
     tn_params *to = ctx && ps ? tn_params_create(ctx) : NULL;
@@ -29460,7 +29383,7 @@ static void tni_mlp_rules(const tn_mlp_desc *d, tn_init *in, tn_init *out)
     *out = tni_init_or(d->init_out, usual, d->hidden + one);
 }
 
-tn_status tn_mlp_init(tn_params *ps, const char *name, const tn_mlp_desc *desc, tn_mlp *layer)
+TNI_COLD tn_status tn_mlp_init(tn_params *ps, const char *name, const tn_mlp_desc *desc, tn_mlp *layer)
 {
     int64_t   before = tn_params_count(ps);
     tn_init   in, out;
@@ -29752,7 +29675,7 @@ static bool tni_attention_lambda(tn_params *ps, const char *name, tn_attention *
     return layer->lambda != NULL;
 }
 
-tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_desc *desc, tn_attention *layer)
+TNI_COLD tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_desc *desc, tn_attention *layer)
 {
     int64_t   before = tn_params_count(ps);
     tn_status s;
@@ -30263,7 +30186,7 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
     return tni_scratch_end(&w, v ? tn_write(layer->a, TN_F64, v, count) : TN_ERR_MEMORY) == TN_OK;
 }
 
-tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_attention_desc *desc, tn_tn_attention *layer)
+TNI_COLD tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_attention_desc *desc, tn_tn_attention *layer)
 {
     int64_t       shape[5], before = tn_params_count(ps);
     int           rank = 0;
@@ -30671,7 +30594,7 @@ static bool tni_tna_numbers_of(tn_ctx *ctx, const tn_tensor *t, const char *what
 
 /* Bond 0 until the pair (v[a],k[b]) of one site is taken, then 1 + a m + b until q meets it. With a ring, or with both
    ends at 0, each product has exactly one of these pairs; unit vectors make all other sites count 1. */
-tn_status tn_tn_attention_from_linear_attention(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
+TNI_COLD tn_status tn_tn_attention_from_linear_attention(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
                                                 const tn_tensor *v, bool causal, tn_tn_attention *layer)
 {
     tn_ctx       *ctx = tn_params_ctx(ps);
@@ -31079,7 +31002,7 @@ TNI_COLD_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const ch
 
 /* ---- made from arrays --------------------------------------------------- >>cp-create */
 
-tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input)
+TNI_COLD tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input)
 {
     const bool constant = input == TN_CP_INPUT_CONSTANT;
     int64_t    in[TN_CP_MAX_ORDER] = {0};
@@ -31520,7 +31443,7 @@ TNI_COLD_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_te
     return to;
 }
 
-tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
+TNI_COLD tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
 {
     if (!tni_cp_one_input(cp, "fold_in") || !tni_fold_takes(cp, 0, e, b, "fold_in")) return NULL;
     return tni_cp_fold(cp, 0, cp->order, e, b, NULL, "fold_in");
@@ -31731,7 +31654,7 @@ static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
     return to;
 }
 
-tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
+TNI_COLD tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
     tn_cp *to = NULL, *carried = NULL;
     if (!tni_cp_one_input(outer, "compose")) return NULL;
@@ -32065,7 +31988,7 @@ tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
 }
 #endif
 
-tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
+TNI_COLD tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
 {
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
     if (m->desc.kind != TN_MLP_BILINEAR)
@@ -32210,7 +32133,7 @@ tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
 }
 
 /* To factors that can be trained: F_k as slice k of w, and the constant's column, if there is one, as b. */
-tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_mlp *layer)
+TNI_COLD tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_mlp *layer)
 {
     int64_t   before = tn_params_count(ps);
     tn_ctx   *ctx = tn_params_ctx(ps);
@@ -32271,7 +32194,7 @@ static bool tni_linear_parts(const tn_linear *l, tn_tensor **w, tn_tensor **b)
     return *w && *b;
 }
 
-tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed)
+TNI_COLD tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed)
 {
     tn_cp     *cp = tn_cp_from_mlp(ctx, mlp);
     tn_tensor *w, *b;
@@ -33198,7 +33121,7 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     return tni_scratch_end(&w, status);
 }
 
-tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
+TNI_COLD tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
 {
     tn_cp     *to = NULL;
     tn_tensor *root;
@@ -34069,7 +33992,7 @@ typedef struct tni_stack {
 } tni_stack;
 
 /* The layer in double, in memory of w, scaled as in >>cp-pairs; the one, if it is carried, is scaled like all outputs. */
-static tn_status tni_layer_read(tni_scratch *w, const tn_cp *cp, bool carry, tni_layer *l)
+TNI_COLD static tn_status tni_layer_read(tni_scratch *w, const tn_cp *cp, bool carry, tni_layer *l)
 {
     tni_terms t;
     l->out = cp->out + carry;
@@ -34302,7 +34225,7 @@ static void tni_stack_estimate(int64_t samples, const double *x, double factor, 
 }
 
 /* Inner product and norms from sums times powers of two. The cosine is right where these are out of range. */
-static tn_status tni_stack_store(const tni_stack *t, const double *sum, const int *shift, tn_cp_stack_result *out)
+TNI_COLD static tn_status tni_stack_store(const tni_stack *t, const double *sum, const int *shift, tn_cp_stack_result *out)
 {
     tn_status s = TN_OK;
     out->inner = sum[0];
@@ -34351,7 +34274,7 @@ static tn_status tni_stack_run(const tni_stack *t, const tn_cp_stack_desc *d, co
 }
 
 /* Checks one stack: order 2, one context, extents that follow each other. */
-static tn_status tni_stack_takes(tn_ctx *ctx, const tn_cp *const *a, int layers, const char *name)
+TNI_COLD static tn_status tni_stack_takes(tn_ctx *ctx, const tn_cp *const *a, int layers, const char *name)
 {
     for (int l = 0; l < layers; l++) {
         if (!a[l] || a[l]->ctx != ctx)
@@ -34369,7 +34292,7 @@ static tn_status tni_stack_takes(tn_ctx *ctx, const tn_cp *const *a, int layers,
 }
 
 /* Checks everything, and fills in the defaults of the method and of the number of samples. */
-static tn_status tni_stack_check(tn_ctx *ctx, const tn_cp *const *a, const tn_cp *const *b, int layers,
+TNI_COLD static tn_status tni_stack_check(tn_ctx *ctx, const tn_cp *const *a, const tn_cp *const *b, int layers,
                                  const tn_cp_stack_desc *desc, tn_cp_stack_result *out)
 {
     tn_status s;
@@ -35187,7 +35110,7 @@ static tn_status tni_anomaly_run(tni_scratch *w, const tn_cp *d, const tn_cp *re
     return out->rows && out->share && out->values && out->vectors ? TN_OK : tni_analysis_status(ctx);
 }
 
-tn_status tn_cp_anomaly(const tn_cp *suspect, const tn_cp *reference, bool logits, tn_anomaly *out)
+TNI_COLD tn_status tn_cp_anomaly(const tn_cp *suspect, const tn_cp *reference, bool logits, tn_anomaly *out)
 {
     if (out) memset(out, 0, sizeof *out);
     if (!tni_cp_is_bilinear(suspect, "anomaly")) return suspect ? tn_ctx_status(suspect->ctx) : TN_ERR_ARG;
@@ -36869,7 +36792,7 @@ static int tni_net_letters(tni_net_text *t, int max, int *label)
     return n;
 }
 
-tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *const *tensors, tn_net_nodes nodes)
+TNI_COLD tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *const *tensors, tn_net_nodes nodes)
 {
     int          label[52], legs[52], input[52], ins = 0, inputs = 0, i;
     bool         whole = true;
@@ -38540,7 +38463,7 @@ static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *
     return tni_scratch_end(&w, p ? tn_write(cores, TN_F64, p, size) : TN_ERR_MEMORY);
 }
 
-tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, tn_mps *layer)
+TNI_COLD tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, tn_mps *layer)
 {
     const int64_t before = tn_params_count(ps);
     tn_status     s;
@@ -39832,7 +39755,7 @@ static int64_t tni_tt_linear_size(const tn_tt_linear_desc *d, const int64_t *ext
     return n;
 }
 
-tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_desc *desc, tn_tt_linear *layer)
+TNI_COLD tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_desc *desc, tn_tt_linear *layer)
 {
     const int64_t before = tn_params_count(ps);
     char          part[16];
@@ -40502,7 +40425,7 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     return tni_schedule_check(ctx, &d->schedule);
 }
 
-tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
+TNI_COLD tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 {
     tn_ctx       *ctx = tn_params_ctx(ps);
     tn_optim_desc d;
@@ -42368,7 +42291,7 @@ static bool tni_stream_put(tni_writer *w, const void *src, size_t bytes) { (void
 /* Instead of a function that is NULL: tni_writer_open refuses it. */
 static bool tni_no_store(void *user, const void *src, size_t bytes) { (void)user; (void)src; return bytes == 0; }
 
-TNI_FN void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
+TNI_COLD_FN void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
 {
     memset(w, 0, sizeof *w);
     w->ctx = ctx;
@@ -42399,7 +42322,7 @@ TNI_FN void tni_put(tni_writer *w, const void *src, size_t bytes)
     w->at += bytes;
 }
 
-TNI_FN tn_status tni_writer_close(tni_writer *w)
+TNI_COLD_FN tn_status tni_writer_close(tni_writer *w)
 {
     if (w->sink.store) return w->status;
     if (w->sink.path) tni_writer_close_path(w);
@@ -43149,7 +43072,7 @@ static tn_status tni_safetensors_cover(const tn_safetensors *f)
                            (unsigned long long)(f->file.bytes - at));
 }
 
-static tn_status tni_safetensors_start(tn_safetensors *f)
+TNI_COLD static tn_status tni_safetensors_start(tn_safetensors *f)
 {
     uint8_t   length[8];
     tn_status s = tni_reader_get(&f->file, 0, length, 8);
@@ -43707,7 +43630,7 @@ tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match ma
     return s;
 }
 
-tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metadata *notes, int64_t note_count)
+TNI_COLD tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
     tn_ctx *ctx = params ? tn_params_ctx(params) : NULL;
     int64_t n = params ? tn_params_count(params) : 0;
@@ -43956,7 +43879,7 @@ static tn_status tni_checkpoint_notes(tn_ctx *ctx, const tn_metadata *notes, int
     return TN_OK;
 }
 
-static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_metadata *notes, int64_t note_count)
+TNI_COLD static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
     const tn_optim *o = c->optim;
     tn_ctx         *ctx = o->owned.ctx;
@@ -44006,7 +43929,7 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
     return tni_scratch_end(&w, s);
 }
 
-tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_metadata *notes, int64_t note_count)
+TNI_COLD tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
     tn_status s = tni_checkpoint_usable(o);
     tni_checkpoint c = TNI_ZERO;
@@ -44595,7 +44518,7 @@ static tn_status tni_idx_header(const tni_reader *r, tni_number *number, int *ra
     return tni_check_rest(r, 4 + 4 * (uint64_t)*rank, *number, *rank, shape);
 }
 
-tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale)
+TNI_COLD tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale)
 {
     tni_reader r;
     tni_number number;
@@ -46274,7 +46197,7 @@ static void tni_speech_begin(tni_speech *v)
     v->before = '\n';
 }
 
-int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t bytes)
+TNI_COLD int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t bytes)
 {
     tni_speech v;
     if (!t) return -1;
@@ -46752,7 +46675,7 @@ static bool tni_tokens_bpe(tni_json *j, const tni_value *root, tn_tokenizer *t)
 
 /* ---- reading any of them ------------------------------------------------ >>text-json-any */
 
-static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
+TNI_COLD static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
 {
     const tni_value *root = tni_json_at(j, 1), *model = tni_json_get(j, root, "model");
     const char      *type = tni_json_string(j, model, "type");
@@ -47383,7 +47306,7 @@ static tn_status tni_shard_header(tn_shard *s)
     return TN_OK;
 }
 
-tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
+TNI_COLD tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
 {
     if (!ctx) return NULL;
     if (!tni_within(ctx, "token shard", "vocab", vocab, 1, INT64_MAX)) return NULL;
@@ -47422,7 +47345,7 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
     return TN_OK;
 }
 
-tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t n, int64_t vocab)
+TNI_COLD tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t n, int64_t vocab)
 {
     int        kind = vocab > 65536;
     unsigned   width = tni_shard_kind[kind].width;
@@ -47734,7 +47657,7 @@ static tn_status tni_transformer_cycles(tn_ctx *ctx, tn_transformer_desc *d)
     return TN_OK;
 }
 
-tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
+TNI_COLD tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
 {
     tn_status s;
     if (!desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: desc is NULL");
@@ -48075,7 +47998,7 @@ static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, co
     return true;
 }
 
-tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transformer_desc *desc, tn_transformer *model)
+TNI_COLD tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transformer_desc *desc, tn_transformer *model)
 {
     int64_t          before = tn_params_count(ps);
     tn_ctx          *ctx = tn_params_ctx(ps);
@@ -48700,7 +48623,7 @@ static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch,
                     (long long)length, (long long)m->desc.context), false;
 }
 
-tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
+TNI_COLD tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
 {
     if (!tni_cache_check(ctx, m, batch, length)) return NULL;
     tn_transformer_cache *c = (tn_transformer_cache *)tni_alloc(ctx, sizeof *c, "transformer cache");
@@ -49130,7 +49053,7 @@ static tn_status tni_key_array(const tni_json *j, const tni_value *v, const tni_
     return s;
 }
 
-static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
+TNI_COLD static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
 {
     char      *at = (char *)d + k->offset;
     const bool yes = v->kind == TNI_JSON_TRUE, no = !yes;
@@ -49300,7 +49223,7 @@ static tn_status tni_config_window(tni_json *j, const tni_value *root, bool mist
 
 typedef enum tni_relative { TNI_LLAMA, TNI_MISTRAL, TNI_QWEN2, TNI_QWEN3 } tni_relative;
 
-static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relative which, tn_transformer_desc *d)
+TNI_COLD static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relative which, tn_transformer_desc *d)
 {
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
@@ -50201,7 +50124,7 @@ static tn_status tni_mapping_all(tni_mapping *w)
     return TN_OK;
 }
 
-tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *model, tn_sink sink,
+TNI_COLD tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *model, tn_sink sink,
                                       const tn_name_map *map, int64_t lines, int64_t kv_heads, const tn_metadata *notes,
                                       int64_t note_count)
 {
@@ -50299,7 +50222,7 @@ void tn_circuit_destroy(tn_circuit *c)
     if (c) tni_circuit_free(&((tni_circuit_box *)(void *)((char *)c - offsetof(tni_circuit_box, circuit)))->owned);
 }
 
-tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right)
+TNI_COLD tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right)
 {
     tni_circuit_box *box;
     if (!ctx || !left || !right) return NULL;
@@ -50493,7 +50416,7 @@ TNI_COLD_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, con
     return c;
 }
 
-tn_circuit *tn_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d)
+TNI_COLD tn_circuit *tn_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d)
 {
     if (!tni_circuit_head(ctx, m, d, "circuit_qk")) return NULL;
     tni_scope   scope = tni_scope_begin(ctx);
@@ -50536,7 +50459,7 @@ TNI_COLD_FN tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, con
     return left ? tn_circuit_create(ctx, 1, &left, &right) : NULL;
 }
 
-tn_circuit *tn_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d)
+TNI_COLD tn_circuit *tn_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d)
 {
     if (!tni_circuit_head(ctx, m, d, "circuit_ov")) return NULL;
     tni_scope   scope = tni_scope_begin(ctx);
@@ -50699,7 +50622,7 @@ static tn_status tni_circuit_scores(tn_circuit *const *outer, const tn_circuit *
     return s;
 }
 
-tn_tensor *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *m, int64_t from, int64_t to, tn_head_part part)
+TNI_COLD tn_tensor *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *m, int64_t from, int64_t to, tn_head_part part)
 {
     const char *op = "circuit_composition";
     const tn_circuit_side side = part == TN_HEAD_Q1 || part == TN_HEAD_Q2 ? TN_CIRCUIT_ROWS : TN_CIRCUIT_COLUMNS;
@@ -54631,7 +54554,7 @@ static tni_same_size tni_same_size_of_mlp(tni_same_sizes *s, const tn_mlp_desc *
 }
 
 /* The sizes of a model's logits and of its functions' arguments. each: bits of a weight */
-static tni_same_sizes tni_same_sizes_of(const tn_transformer *m, int64_t tokens, double each)
+TNI_COLD static tni_same_sizes tni_same_sizes_of(const tn_transformer *m, int64_t tokens, double each)
 {
     const tn_transformer_desc *d = &m->desc;
     const bool     before = !d->no_norm && d->norm_place != TN_PLACE_POST;
@@ -55210,7 +55133,7 @@ static tn_status tni_same_compare(tni_same *f, const tn_transformer *a, const tn
     return s == TN_OK && !out->equal ? tni_same_text(f, a, b, x, y, out) : s;
 }
 
-tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
+TNI_COLD tn_status tn_transformer_same(const tn_transformer *a, const tn_transformer *b, const tn_transformer_same_desc *desc,
                               tn_transformer_same_result *out)
 {
     if (out) memset(out, 0, sizeof *out);
@@ -57005,7 +56928,7 @@ static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low
     if (!(from_zero && *high == 0) || (!across && p->above > 0)) *high += fmax(margin * top, side);
 }
 
-static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double wanted)
+TNI_COLD static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double wanted)
 {
     bool   log = across ? p->d.log_x : p->d.log_y, whole = across;
     double low = across ? p->d.x_low : p->d.y_low, high = across ? p->d.x_high : p->d.y_high;
@@ -57323,7 +57246,7 @@ static int64_t tni_series_in_box(const tni_plot *p, const tn_image_series *s, co
 }
 
 /* Chooses the corner with the fewest parts of the series, and returns their number. */
-static int64_t tni_legend_corner(tni_plot *p)
+TNI_COLD static int64_t tni_legend_corner(tni_plot *p)
 {
     double  u = p->f.scale, w = p->legend_width, h = tni_legend_height(p), x0 = p->x.from, x1 = p->x.to, y0 = p->y.to,
             y1 = p->y.from;
@@ -57862,7 +57785,7 @@ static void tni_svg_clip(tni_svg *s, const tni_mark *m)
 /* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, upwards, width; of
    a band: x, y and low of both ends; of cells and of a bar: corner, width, height, and width and height of one; of ink: its
    strength. Returns the number of marks. */
-static size_t tni_svg_mark(tni_svg *s, const tni_mark *m, size_t count)
+TNI_COLD static size_t tni_svg_mark(tni_svg *s, const tni_mark *m, size_t count)
 {
     if (m->kind == TNI_MARK_LINE) return tni_svg_lines(s, m, count);
     if (m->kind == TNI_MARK_BAND) return tni_svg_band(s, m, count);
@@ -57895,7 +57818,7 @@ static size_t tni_svg_shape(tni_svg *s, const tni_mark *m, size_t count)
     return n + (n < count && m[n].kind == TNI_MARK_INK);
 }
 
-tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
+TNI_COLD tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
 {
     size_t i = 0;
     if (!tni_is_image(image)) return TN_ERR_ARG;
