@@ -407,6 +407,12 @@ static void check_edits(void)
     }
     live_restore();
     check_failures();
+    for (int k = 0; k < 4; k++) {               /* the same vector in another block makes another model */
+        if (k < 2) live_steer(k % 2, along, (size_t)net.desc.dim);
+        else live_hide(k % 2, 9, 0, along, (size_t)net.desc.dim);
+        compare_with_run("in another block");
+        live_restore();
+    }
 }
 
 static void check_ablated(const tn_transformer_desc *desc)
