@@ -62,7 +62,7 @@ extern "C" const tn_backend *tn_cuda_backend(void)
     static const tn_backend cuda = {
         TN_BACKEND_ABI, "cuda", false, true, true, TNC_GEMM_THIN, tnc_open, tnc_close, tnc_alloc, tnc_release, tnc_upload,
         tnc_download, tnc_sync, tnc_capture_begin, tnc_capture_end, tnc_replay, tnc_graph_release, tnc_device,
-        { TN_KERNELS(TNC_X) }
+        { TN_KERNELS(TNC_X) }, false
     };
 #undef TNC_X
     return &cuda;

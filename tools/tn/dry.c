@@ -60,7 +60,7 @@ const tn_backend *dry_backend(void)
 #define ROW(ENUM, name) dry_run,
     static const tn_backend dry = {
         TN_BACKEND_ABI, "dry", false, true, true, 64 /* shadow, as of the backend cuda */, dry_open, dry_close, dry_alloc,
-        dry_release, dry_upload, dry_download, NULL, NULL, NULL, NULL, NULL, dry_device, { TN_KERNELS(ROW) }
+        dry_release, dry_upload, dry_download, NULL, NULL, NULL, NULL, NULL, dry_device, { TN_KERNELS(ROW) }, false
     };
 #undef ROW
     return &dry;
