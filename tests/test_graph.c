@@ -357,17 +357,19 @@ TEST(caches_are_no_part_of_a_graph)
     tn_tensor *x = tn_tensor_create(w.ctx, TN_REAL, 3, wide);
     REQUIRE(cache && layer && ids && x);
     CHECK(tn_transformer_decode(w.ctx, &m, ids, cache) && tn_attention_decode(w.ctx, &m.blocks[0].attn, x, layer, NULL));
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 5; k++) {
         CHECK_STATUS(tn_graph_begin(w.ctx), TN_OK);
         if (k == 0) CHECK(!tn_transformer_decode(w.ctx, &m, ids, cache));
         if (k == 1) CHECK(!tn_attention_decode(w.ctx, &m.blocks[0].attn, x, layer, NULL));
         if (k == 2) tn_transformer_cache_reset(cache);
         if (k == 3) tn_attention_cache_reset(layer);
+        if (k == 4) CHECK_STATUS(tn_transformer_cache_rewind(cache, 1), TN_ERR_ARG);
         CHECK_STATUS(tn_graph_end(w.ctx, &g), TN_ERR_ARG);
         CHECK_ERROR(w.ctx, TN_ERR_ARG, k == 0 ? "graph: a transformer's cache is updated during a capture"
                     : k == 1 ? "graph: an attention cache is updated during a capture"
                     : k == 2 ? "graph: a transformer's cache is reset during a capture"
-                             : "graph: an attention cache is reset during a capture");
+                    : k == 3 ? "graph: an attention cache is reset during a capture"
+                             : "graph: a transformer's cache is rewound during a capture");
         CHECK_INT(tn_transformer_cache_past(cache), 2);
         CHECK_INT(tn_attention_cache_past(layer), 2);
     }

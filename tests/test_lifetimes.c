@@ -463,6 +463,8 @@ static void models(life *l)
     CHECK(tn_transformer_decode(l->ctx, &m, ids_of(l, 2, 3, 11), cache) != NULL);
     tn_transformer_cache_reset(cache);
     CHECK(tn_transformer_decode(l->ctx, &m, ids_of(l, 2, 6, 11), cache) != NULL);
+    CHECK_STATUS(tn_transformer_cache_rewind(cache, 4), TN_OK);
+    CHECK(tn_transformer_decode(l->ctx, &m, ids_of(l, 2, 2, 11), cache) != NULL);
     tn_transformer_cache_destroy(cache);
     tap.points = "*.attn.*"; tap.fn = tn_tap_edit; tap.user = &edit;
     memset(&edit, 0, sizeof edit);

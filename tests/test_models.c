@@ -1765,7 +1765,7 @@ TEST(three_encoders_without_memory)
     CHECK(n > 20);
 }
 
-/* A call with a cache that fails halfway leaves it either as it was or refusing until it is reset. */
+/* A call with a cache that fails halfway leaves it either as it was or refusing until it is reset or rewound. */
 TEST(a_cache_after_a_failed_call)
 {
     tn_transformer_desc d = tiny();
@@ -1795,6 +1795,15 @@ TEST(a_cache_after_a_failed_call)
             }
         }
         CHECK_INT(tn_transformer_cache_past(c), 3);
+        if (n == 1) {                                       /* the arena is full after some calls */
+            w.heap.fail_at = w.heap.count + 1;
+            while (tn_transformer_decode(w.ctx, &m, next, c)) CHECK_STATUS(tn_transformer_cache_rewind(c, 3), TN_OK);
+            w.heap.fail_at = 0;
+            CHECK_ERROR(w.ctx, TN_ERR_MEMORY, "");
+            CHECK(!tn_transformer_decode(w.ctx, &m, next, c));
+            CHECK_ERROR(w.ctx, TN_ERR_ARG, "transformer: an earlier call failed while it updated the cache, so reset");
+            CHECK_STATUS(tn_transformer_cache_rewind(c, 3), TN_OK);
+        }
         y = tn_transformer_decode(w.ctx, &m, next, c);
         if (CHECK(y != NULL && tn_tensor_count(y) == 10)) tn_read(y, TN_F64, n ? got : want, 10);
         if (n) CHECK(memcmp(got, want, sizeof want) == 0);

@@ -359,6 +359,23 @@ static void compare_with_run(const char *what)
     free(all);
 }
 
+/* A run that fails leaves nothing behind that would be shown later: of a token that does not exist, at each place of the text,
+   in the whole model and in an ablated one. */
+static void check_failures(void)
+{
+    for (int round = 0; round < 2 * 9; round++) {
+        const int at = round % 9;
+        live_ablate(1, 0, round / 9);
+        if (live_text("and so on", 9) < 9) stop(wasm_words());
+        compare_with_run("before an error");
+        text[at] = (int32_t)net.desc.vocab;
+        if (live_next() != -1 || live_losses() != -1) stop("a token that does not exist was accepted");
+        if (live_text("and so an", 9) < 9) stop(wasm_words());
+        compare_with_run("after an error");
+    }
+    live_restore();
+}
+
 /* Text is typed and deleted at random places, and the model is changed at random, there and back; what is known of the tokens
    before a change is used again, and what it would not be true of is not. */
 static void check_edits(void)
@@ -389,6 +406,13 @@ static void check_edits(void)
         if (length) compare_with_run("after an edit");
     }
     live_restore();
+    check_failures();
+    for (int k = 0; k < 4; k++) {               /* the same vector in another block makes another model */
+        if (k < 2) live_steer(k % 2, along, (size_t)net.desc.dim);
+        else live_hide(k % 2, 9, 0, along, (size_t)net.desc.dim);
+        compare_with_run("in another block");
+        live_restore();
+    }
 }
 
 static void check_ablated(const tn_transformer_desc *desc)

@@ -174,24 +174,23 @@ static int64_t most_tokens(void)
     return net.desc.positions == TN_POSITIONS_LEARNED && net.desc.context < MOST_TOKENS ? net.desc.context : MOST_TOKENS;
 }
 
-/* Reads a text, of which the end is asked for. Of a text of more tokens than can be kept the last ones are, from a multiple of a
-   quarter of their number on, so that most keys leave the beginning as it is. Returns their number; numbers: their ids. */
+/* Reads a text, of which the end is asked for. Of more tokens than MOST_TOKENS, or learned positions, the first ones are left
+   out, by a quarter of that number at a time, so that most keys leave the beginning as it is. Returns the number of those that
+   are left; numbers: their ids. */
 int EXPORT(live_text)(const char *bytes, size_t count)
 {
     const tn_bos bos = tn_tokenizer_bos(tokenizer) >= 0 && !no_mark ? TN_BOS_FIRST : TN_BOS_NONE;
     const int64_t most = most_tokens(), step = (most + 3) / 4;
     if (!tokenizer) return refuse("no language model is open");
-    int64_t  all = tn_tokenizer_encode(tokenizer, bytes, count, bos, NULL, 0, NULL);
-    int32_t *ids = (int32_t *)malloc((size_t)(all > 0 ? all : 1) * sizeof *ids);
-    length = asked = all < 0 ? 0 : all <= most ? all : all - (all - most + step - 1) / step * step;
-    if (all < 0 || !ids || !begin(length)) {
-        free(ids);
-        return end(-1);
-    }
-    tn_tokenizer_encode(tokenizer, bytes, count, bos, ids, all, NULL);
+    const int64_t all = tn_tokenizer_encode(tokenizer, bytes, count, bos, NULL, 0, NULL);
+    int32_t      *ids = (int32_t *)malloc((size_t)(all > 0 ? all : 1) * sizeof *ids);
+    const int64_t left = all <= most ? all : all - (all - most + step - 1) / step * step;
+    const bool    made = all >= 0 && ids && begin(left)
+                         && tn_tokenizer_encode(tokenizer, bytes, count, bos, ids, all, NULL) == all;
+    length = asked = made ? left : 0;
     for (int64_t i = 0; i < length; i++) numbers[i] = text[i] = ids[all - length + i];
     free(ids);
-    return end(length);
+    return end(made ? length : -1);
 }
 
 /* Asks about another position of the text: of what follows the token there. Returns the number of tokens up to it. */
