@@ -3420,7 +3420,7 @@ TN_API void       tn_transformer_cache_reset(tn_transformer_cache *cache);      
 TN_API int64_t    tn_transformer_cache_past(const tn_transformer_cache *cache);      /* tokens in the cache  */
 TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);     /* bytes of its tensors */
 /* Forgets all but the first `tokens` of each text, so that other tokens follow them. TN_ERR_ARG if the cache has fewer, or a
-   block keeps a state instead of keys and values (tn_attention_cache_create), of which only 0 tokens can be kept. */
+   block keeps a state instead of keys and values (tn_attention_cache_create), which can keep only all tokens or none. */
 TN_API tn_status  tn_transformer_cache_rewind(tn_transformer_cache *cache, int64_t tokens);
 /* Computes the logits of the next n >= 1 tokens of each text, or of a whole prompt: ids I32 [B,n] -> [B,n,vocab], as forward
    over the whole texts would. Not while recording. After a failed call the cache needs a reset, or to be rewound. */
