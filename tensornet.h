@@ -10764,7 +10764,7 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
 }
 
 /* The last state [b,d] of tn_scan_states from v [d] and its logarithm [b]. If the backend can, no other state is stored for
-   all to read. */
+   all to read; then extents that do not agree are for the caller to refuse. */
 TNI_UNUSED TNI_FN tn_tensor *tni_scan_last(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse,
                                            tn_tensor **logs)
 {
@@ -12691,8 +12691,10 @@ TNI_FN tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
     cpu->pool.user = desc->parallel_user;
     cpu->little = tni_alone;
 #if defined(TNI_OWN_THREADS)
-    if (desc->parallel_for == tni_threads_for) cpu->little = cpu->pool;
-    if (desc->parallel_for == tni_threads_for) cpu->little.fn = tni_threads_for_little;
+    if (desc->parallel_for == tni_threads_for) {
+        cpu->little = cpu->pool;
+        cpu->little.fn = tni_threads_for_little;
+    }
 #endif
     return cpu;
 }
@@ -13266,7 +13268,8 @@ enum { TNI_STRIP = 32 };                 /* columns that are rotated together */
 /* A matrix in place: element (i,j) is p[i row + j col]. */
 typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
 
-typedef struct tni_sums { double value, size, slope, bend; } tni_sums;   /* of z_i^2/pole_i and its magnitude, /pole_i^2, /pole_i^3 */
+/* Sums of z_i^2/pole_i and of its magnitude, of z_i^2/pole_i^2 and z_i^2/pole_i^3. */
+typedef struct tni_sums { double value, size, slope, bend; } tni_sums;
 
 typedef struct tni_algebra tni_algebra;
 typedef struct tni_host {               /* the inner loops, the threads, and two blocks for gemm */
@@ -19343,8 +19346,9 @@ TNI_FAST tn_status TNI_T(scan_cores_run)(tni_cpu *cpu, const tn_call *c)
 
 #if TNI_SEQUENCES && TNI_BITS == 32 && TNI_PLAIN_ALL
 /* ---- scan_states whose last state alone is wanted (i1), see >>op-scan ------- >>pass-scan-last
-   Groups of TNI_W chains as in >>pass-scan-lanes. Nobody else reads the states before the last one and what arrives at them,
-   so both stay in the order of lanes, and only every fourth state is divided by its norm: r is -1 at the others. */
+   Groups of TNI_W chains as in >>pass-scan-lanes. No other kernel reads the states before the last one and their gradients, so
+   both stay in the order of lanes, and only every fourth state is checked for its range and divided by its norm: r is -1 at
+   the others. */
 enum { TNI_T(last_every) = 4, TNI_T(last_sites) = 8, TNI_T(last_depth) = 128 };
 
 /* What is kept of a group, vectors: states [n+1,d], norms [n+1], features [n,s]. Those of all groups lie one after the
@@ -19512,7 +19516,17 @@ TNI_FAST tn_status TNI_T(scan_last_run)(tni_cpu *cpu, const tn_call *c)
     tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.n, TNI_T(last_sites)), TNI_T(scan_last_cores_task), &p);
     return TN_OK;
 }
+#endif
 
+#if TNI_SEQUENCES
+/* Any scan and its backward pass; i1 is 0 where all states are wanted. */
+TNI_FAST tn_status TNI_T(any_scan_run)(tni_cpu *cpu, const tn_call *c)
+{
+#if TNI_BITS == 32 && TNI_PLAIN_ALL
+    if (c->i[1]) return TNI_T(scan_last_run)(cpu, c);
+#endif
+    return TNI_T(scan_run)(cpu, c);
+}
 #endif
 
 #if TNI_ALL
@@ -19588,22 +19602,14 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 #if TNI_SEQUENCES
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
     case TN_KERNEL_SCAN:
-    case TN_KERNEL_SCAN_STATES:
-#if TNI_BITS == 32 && TNI_PLAIN_ALL
-        if (c->kernel == TN_KERNEL_SCAN_STATES && c->i[1]) return TNI_T(scan_last_run)(cpu, c);
-#endif
-        return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_STATES:      return TNI_T(any_scan_run)(cpu, c);
     case TN_KERNEL_ROPE:             return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
     case TN_KERNEL_SCAN_BACKWARD:
-    case TN_KERNEL_SCAN_STATES_BACKWARD:
-#if TNI_BITS == 32 && TNI_PLAIN_ALL
-        if (c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD && c->i[1]) return TNI_T(scan_last_run)(cpu, c);
-#endif
-        return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(any_scan_run)(cpu, c);
     case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
     case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);

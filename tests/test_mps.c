@@ -495,7 +495,7 @@ TEST(a_large_batch_is_its_rows)
     WORST("its gradients", worst[1], 1e-4);
 }
 
-/* Results do not depend on the number of threads, and a number that is none stays in its row. */
+/* Results do not depend on the number of threads, and a NaN stays in its row. */
 TEST(a_large_batch_on_threads)
 {
     static const rows_case of = {37, 21, 10, 2, 9, true, false};

@@ -220,8 +220,10 @@ TNI_FN tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
     cpu->pool.user = desc->parallel_user;
     cpu->little = tni_alone;
 #if defined(TNI_OWN_THREADS)
-    if (desc->parallel_for == tni_threads_for) cpu->little = cpu->pool;
-    if (desc->parallel_for == tni_threads_for) cpu->little.fn = tni_threads_for_little;
+    if (desc->parallel_for == tni_threads_for) {
+        cpu->little = cpu->pool;
+        cpu->little.fn = tni_threads_for_little;
+    }
 #endif
     return cpu;
 }

@@ -21,7 +21,8 @@ enum { TNI_STRIP = 32 };                 /* columns that are rotated together */
 /* A matrix in place: element (i,j) is p[i row + j col]. */
 typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
 
-typedef struct tni_sums { double value, size, slope, bend; } tni_sums;   /* of z_i^2/pole_i and its magnitude, /pole_i^2, /pole_i^3 */
+/* Sums of z_i^2/pole_i and of its magnitude, of z_i^2/pole_i^2 and z_i^2/pole_i^3. */
+typedef struct tni_sums { double value, size, slope, bend; } tni_sums;
 
 typedef struct tni_algebra tni_algebra;
 typedef struct tni_host {               /* the inner loops, the threads, and two blocks for gemm */

@@ -71,22 +71,14 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 #if TNI_SEQUENCES
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
     case TN_KERNEL_SCAN:
-    case TN_KERNEL_SCAN_STATES:
-#if TNI_BITS == 32 && TNI_PLAIN_ALL
-        if (c->kernel == TN_KERNEL_SCAN_STATES && c->i[1]) return TNI_T(scan_last_run)(cpu, c);
-#endif
-        return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_STATES:      return TNI_T(any_scan_run)(cpu, c);
     case TN_KERNEL_ROPE:             return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
     case TN_KERNEL_SCAN_BACKWARD:
-    case TN_KERNEL_SCAN_STATES_BACKWARD:
-#if TNI_BITS == 32 && TNI_PLAIN_ALL
-        if (c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD && c->i[1]) return TNI_T(scan_last_run)(cpu, c);
-#endif
-        return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(any_scan_run)(cpu, c);
     case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
     case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);

@@ -1,7 +1,8 @@
 #if TNI_SEQUENCES && TNI_BITS == 32 && TNI_PLAIN_ALL
 /* ---- scan_states whose last state alone is wanted (i1), see >>op-scan ------- >>pass-scan-last
-   Groups of TNI_W chains as in >>pass-scan-lanes. Nobody else reads the states before the last one and what arrives at them,
-   so both stay in the order of lanes, and only every fourth state is divided by its norm: r is -1 at the others. */
+   Groups of TNI_W chains as in >>pass-scan-lanes. No other kernel reads the states before the last one and their gradients, so
+   both stay in the order of lanes, and only every fourth state is checked for its range and divided by its norm: r is -1 at
+   the others. */
 enum { TNI_T(last_every) = 4, TNI_T(last_sites) = 8, TNI_T(last_depth) = 128 };
 
 /* What is kept of a group, vectors: states [n+1,d], norms [n+1], features [n,s]. Those of all groups lie one after the
@@ -169,5 +170,15 @@ TNI_FAST tn_status TNI_T(scan_last_run)(tni_cpu *cpu, const tn_call *c)
     tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.n, TNI_T(last_sites)), TNI_T(scan_last_cores_task), &p);
     return TN_OK;
 }
+#endif
 
+#if TNI_SEQUENCES
+/* Any scan and its backward pass; i1 is 0 where all states are wanted. */
+TNI_FAST tn_status TNI_T(any_scan_run)(tni_cpu *cpu, const tn_call *c)
+{
+#if TNI_BITS == 32 && TNI_PLAIN_ALL
+    if (c->i[1]) return TNI_T(scan_last_run)(cpu, c);
+#endif
+    return TNI_T(scan_run)(cpu, c);
+}
 #endif
